@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who sits where: the same bytes on every rank, so that every rank derives the same schedules. */
+#ifndef TWILL_WORLD_H
+#define TWILL_WORLD_H
+
+#include "lib/base.h"
+
+#define TWILL_WORLD_MAX_RANKS 65535 /* a step names ranks in 16 bits */
+
+struct twill_world {
+    uint32_t size;        /* ranks */
+    uint32_t nodes;       /* nodes, numbered by their lowest rank */
+    uint32_t *node;       /* [size] node of a rank */
+    uint32_t *local;      /* [size] position of a rank among the ranks of its node, by rank */
+    uint32_t *node_size;  /* [nodes] ranks on a node */
+    uint32_t *node_first; /* [nodes + 1] index into member of a node's first rank */
+    uint32_t *member;     /* [size] ranks, node by node, ascending */
+};
+
+/* Build from a node label per rank (any numbers; equal means same node). */
+twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
+                                struct twill_error *error);
+void twill_world_destroy(struct twill_world *world);
+/* Ranks on the fullest node. */
+uint32_t twill_world_widest(const struct twill_world *world);
+/* Read "2x2" (nodes x ranks), or a list "4+2+1", into a label per rank. Fails unless the ranks add
+ * up to size; the message names the variable TWILL_NODES. */
+twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
+                                     struct twill_error *error);
+
+/* Rank of the l-th member of a node. */
+static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
+{
+    return w->member[w->node_first[node] + l];
+}
+
+#endif

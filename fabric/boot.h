@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstrap: how ranks find each other, and the all-gather that set-up is made of. */
+#ifndef TWILL_BOOT_H
+#define TWILL_BOOT_H
+
+#include "lib/base.h"
+
+#define TWILL_ADDRESS_TEXT 64 /* numeric IPv4 or IPv6 address as text */
+#define TWILL_NONCE_BYTES  16
+
+struct twill_boot;
+
+struct twill_boot_ops {
+    size_t size_of;
+    const char *name; /* "single", "caller", "tcp" */
+    /* Gather `bytes` of every rank, in rank order, into all. Ends by the deadline. */
+    twill_status (*allgather)(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+                              struct twill_error *error);
+    void (*close)(struct twill_boot *boot);
+};
+
+struct twill_boot {
+    const struct twill_boot_ops *ops;
+    int rank;
+    int size;
+    uint64_t timeout_ns;
+    uint8_t nonce[TWILL_NONCE_BYTES]; /* of the job, the same on all ranks */
+    char address[TWILL_ADDRESS_TEXT]; /* where other ranks reach this host; loopback when the job is
+                                         on one host */
+    char how[160];                    /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
+};
+
+/* What bootstraps are made from. Strings may be NULL or empty: not given. */
+struct twill_boot_params {
+    const twill_bootstrap *caller;                             /* wins over everything */
+    const char *rank, *world_size, *master_addr, *master_port; /* RANK, ... as text */
+    const char *job;       /* TWILL_JOB: nonce of the job in hex, given by twillrun */
+    const char *interface; /* TWILL_INTERFACE: name or address, or NULL */
+    uint64_t timeout_ns;
+};
+
+/* Detection: the caller's callback; else RANK and its friends (a subset of them is an error that
+ * names what is missing; garbage likewise); else one rank. */
+twill_status twill_boot_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                             struct twill_error *error);
+void twill_boot_close(struct twill_boot *boot); /* NULL is allowed */
+
+static inline twill_status twill_boot_allgather(struct twill_boot *boot, const void *mine,
+                                                void *all, size_t bytes, struct twill_error *error)
+{
+    return boot->ops->allgather(boot, mine, all, bytes, error);
+}
+
+/* --- the wire of the TCP rendezvous, served by rank 0 ------------------------------------------
+ * twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR
+ * MASTER_PORT TWILL_JOB; the same works under torchrun, where there is no TWILL_JOB. */
+
+/* --- hosts --------------------------------------------------------------------------------- */
+
+/* What tells one host from another, also in containers and network namespaces: ranks are candidates
+ * for one node when boot id and network namespace agree (that is where an abstract unix socket
+ * reaches); fabric/segment.h then proves it by really sharing memory. */
+struct twill_host {
+    char boot_id[40]; /* /proc/sys/kernel/random/boot_id, or the host name */
+    uint64_t net_namespace;
+    uint64_t pid_namespace;
+    uint64_t pid;
+    char name[64]; /* host name, for people */
+};
+void twill_host_describe(struct twill_host *host);
+bool twill_host_same_node(const struct twill_host *a, const struct twill_host *b);
+/* Ranks as threads of one process: pointers are valid as they are. */
+bool twill_host_same_process(const struct twill_host *a, const struct twill_host *b);
+
+/* --- interfaces ---------------------------------------------------------------------------- */
+
+/* Choose the local address for talking to `peer` (numeric text, or NULL: nobody in particular).
+ * wanted: an interface name or address, or NULL. Never docker*, veth*, virbr*, br-*, nor loopback
+ * unless peer is loopback or nothing else is up. why: a sentence for people. */
+twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
+                                    const char *wanted, const char *peer, char *why,
+                                    size_t why_bytes, struct twill_error *error);
+
+#endif

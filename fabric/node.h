@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks of one node show each other, in cache lines: flags, immediates, the call they are in,
+ * failures, doorbells; and the staging memory (SHARED). One area per rank and communicator, at the
+ * head of its segment; only its owner writes it, except doorbells.
+ *
+ * Epochs: instance e of a communicator uses slot e % TWILL_WINDOW and copy e % TWILL_COPIES; a
+ * physical lane is slot * TWILL_SCHEDULE_LANES + lane. Flags only grow, nothing is ever reset. */
+#ifndef TWILL_NODE_H
+#define TWILL_NODE_H
+
+#include "fabric/segment.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define TWILL_WINDOW       2                  /* instances in flight */
+#define TWILL_COPIES       (2 * TWILL_WINDOW) /* of SHARED and IMM */
+#define TWILL_NODE_LANES   (TWILL_WINDOW * 4) /* physical lanes */
+#define TWILL_LINE_PAYLOAD 48
+#define TWILL_ABORT_TEXT   320
+
+/* Payload beside its epoch: one line, one transfer. Also the head of a slot in a channel. */
+struct twill_line {
+    _Atomic uint64_t epoch; /* written last */
+    uint32_t signature;     /* of the call: ranks that disagree notice at the first line */
+    uint32_t bytes;
+    unsigned char payload[TWILL_LINE_PAYLOAD];
+} TWILL_ALIGNED(64);
+_Static_assert(sizeof(struct twill_line) == 64, "a line is a line");
+
+struct twill_flag {
+    _Atomic uint64_t value; /* epoch << 16 | ordinal */
+    _Atomic uint32_t signature;
+} TWILL_ALIGNED(64);
+
+/* The call a rank is in: read by others only to explain a failure, and by votes. */
+struct twill_call_line {
+    _Atomic uint64_t sequence; /* number of the call, written last */
+    _Atomic uint64_t count;
+    _Atomic uint32_t what; /* collective | type << 8 | op << 16 | in place << 24 */
+    _Atomic uint32_t root;
+    _Atomic uint64_t entered_ns; /* twill_now() at entry; 0: outside */
+} TWILL_ALIGNED(64);
+
+/* Where the caller's buffers are in the owner's heap segment; for zero-copy. */
+struct twill_vote_line {
+    _Atomic uint64_t sequence; /* of the call, written last */
+    _Atomic uint64_t src, dst; /* offset in the heap, or UINT64_MAX: not there */
+    _Atomic uint32_t signature;
+} TWILL_ALIGNED(64);
+
+struct twill_bell_line {
+    _Atomic uint32_t rung;     /* futex word */
+    _Atomic uint32_t sleeping; /* owner is, or is about to be */
+} TWILL_ALIGNED(64);
+
+struct twill_abort_line {
+    _Atomic uint32_t set;
+    int32_t status;
+    uint32_t from;
+    char message[TWILL_ABORT_TEXT];
+} TWILL_ALIGNED(64);
+
+struct twill_node_area {
+    struct twill_call_line call;
+    struct twill_vote_line vote[2]; /* by parity of the sequence */
+    struct twill_bell_line bell;
+    struct twill_abort_line abort;
+    struct twill_flag flag[TWILL_NODE_LANES];
+    struct twill_line imm[TWILL_NODE_LANES][TWILL_COPIES];
+};
+
+/* This rank's view of the areas of a communicator. Indexed by local rank. */
+struct twill_node {
+    struct twill_segment *segment;
+    uint32_t me;                   /* own local rank */
+    uint32_t size;                 /* ranks on this node */
+    struct twill_node_area **area; /* [size] */
+    unsigned char **shared;        /* [size] first byte of the staging memory */
+    size_t shared_bytes;           /* of one copy */
+    unsigned char **channels;      /* [size] first byte of the region the shm transport lays out */
+    size_t channel_bytes;
+    uint32_t *rank; /* [size] ranks, ascending */
+};
+
+/* Collective over boot. May split nodes that cannot share memory: see twill_segment_share().
+ * channel_bytes: room for the shm transport's channels. */
+twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, uint32_t *label,
+                             size_t shared_bytes, size_t channel_bytes, const char **why,
+                             struct twill_error *error);
+void twill_node_close(struct twill_node *node);
+
+/* Wake local rank l if it sleeps. Cheap when it does not. Call after the store it waits for. No
+ * fence: a sleeper never sleeps longer than a millisecond or so, so a lost wake costs little. */
+void twill_node_wake(struct twill_node *node, uint32_t l);
+static inline void twill_node_ring(struct twill_node *node, uint32_t l)
+{
+    if (TWILL_UNLIKELY(atomic_load_explicit(&node->area[l]->bell.sleeping, memory_order_relaxed) !=
+                       0))
+        twill_node_wake(node, l);
+}
+static inline void twill_node_ring_all(struct twill_node *node)
+{
+    for (uint32_t l = 0; l < node->size; l++)
+        if (l != node->me)
+            twill_node_ring(node, l);
+}
+/* Sleep until rung, at most timeout_ns. The caller sets bell.sleeping, polls once more, sleeps,
+ * clears it: twill_node_sleep_begin() returns the word to compare. */
+uint32_t twill_node_sleep_begin(struct twill_node *node);
+void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
+void twill_node_sleep_end(struct twill_node *node);
+
+static inline void twill_node_signal(struct twill_node *node, uint32_t lane, uint64_t value,
+                                     uint32_t signature)
+{
+    struct twill_flag *flag = &node->area[node->me]->flag[lane];
+    atomic_store_explicit(&flag->signature, signature, memory_order_relaxed);
+    atomic_store_explicit(&flag->value, value, memory_order_release);
+    twill_node_ring_all(node);
+}
+
+static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l, uint32_t lane)
+{
+    return atomic_load_explicit(&node->area[l]->flag[lane].value, memory_order_acquire);
+}
+
+static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64_t epoch,
+                                  uint32_t signature, const void *payload, size_t bytes)
+{
+    struct twill_line *line = &node->area[node->me]->imm[lane][epoch % TWILL_COPIES];
+    memcpy(line->payload, payload, bytes);
+    line->signature = signature;
+    line->bytes = (uint32_t)bytes;
+    atomic_store_explicit(&line->epoch, epoch, memory_order_release);
+    twill_node_ring_all(node);
+}
+
+/* The line of local rank l for this epoch, or NULL: not there yet. */
+static inline const struct twill_line *twill_node_imm(const struct twill_node *node, uint32_t l,
+                                                      uint32_t lane, uint64_t epoch)
+{
+    const struct twill_line *line = &node->area[l]->imm[lane][epoch % TWILL_COPIES];
+    return atomic_load_explicit(&line->epoch, memory_order_acquire) == epoch ? line : NULL;
+}
+
+/* Say on this node that the communicator failed; the first one said by a rank stays. */
+void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
+                      const char *message);
+/* The local rank that has said so, or UINT32_MAX. */
+uint32_t twill_node_aborted(const struct twill_node *node);
+
+#endif

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that ranks of a node share: one memfd per rank, mapped by all of them. Nothing in
+ * /dev/shm. Descriptors travel over an abstract unix socket; ranks that are threads of one process
+ * use the owner's mapping as it is (so that a thread sanitizer sees one address). */
+#ifndef TWILL_SEGMENT_H
+#define TWILL_SEGMENT_H
+
+#include "fabric/boot.h"
+
+struct twill_segment; /* this rank's memory and its view of the others' */
+
+/* Collective over boot. Shares `bytes` (sparse: pages cost nothing until touched; zeroed) among the
+ * ranks whose label equals this one's. label[boot->size] in; out: if sharing proves impossible
+ * (containers, odd namespaces), the ranks of that label agree to be alone and label[r] becomes
+ * a number of its own, the same on every rank; *why says so (static text), else NULL. */
+twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
+                                 uint32_t *label, size_t bytes, const char **why,
+                                 struct twill_error *error);
+void twill_segment_close(struct twill_segment *segment); /* NULL is allowed */
+
+size_t twill_segment_bytes(const struct twill_segment *segment);
+/* Where rank r's memory is mapped here; NULL if r is not of this node. Own rank included. */
+void *twill_segment_at(const struct twill_segment *segment, uint32_t rank);
+/* Has the owner's process ended? By a POSIX lock on the memfd that the kernel drops at exit,
+ * whatever the pid namespace; always false for threads of this process. Costs a system call. */
+bool twill_segment_owner_dead(const struct twill_segment *segment, uint32_t rank);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Watch: notices dead peers and carries bad news, out of band, over TCP.
+ *
+ * Every rank listens; addresses are exchanged once. Who waits suspiciously long for a peer connects
+ * to it and keeps the connection: the kernel closes it when the peer dies, however busy the peer's
+ * program is with other things. Who fails tells all others in one authenticated frame. No thread:
+ * all this happens in the slow path of waits. */
+#ifndef TWILL_WATCH_H
+#define TWILL_WATCH_H
+
+#include "fabric/boot.h"
+
+struct twill_watch;
+
+/* Bad news from a peer. */
+struct twill_news {
+    uint32_t from;       /* rank that failed */
+    uint32_t comm;       /* communicator number */
+    twill_status status; /* what it returned */
+    char message[320];   /* its sentence */
+};
+
+/* Collective over boot. A size of 1 gives a watch that knows no news. */
+twill_status twill_watch_open(struct twill_watch **watch, struct twill_boot *boot,
+                              struct twill_error *error);
+void twill_watch_close(struct twill_watch *watch); /* NULL is allowed */
+
+/* Is the peer gone? Never blocks; the first calls start a connection. false while in doubt. */
+bool twill_watch_is_dead(struct twill_watch *watch, uint32_t peer);
+/* Tell all ranks but this one; blocks at most `patience_ns` in all. */
+void twill_watch_tell(struct twill_watch *watch, const struct twill_news *news,
+                      uint64_t patience_ns);
+/* Take the next piece of news, if any. Never blocks. Garbage and strangers are dropped. */
+bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The reductions and copies, one table per instruction set, all equal bit for bit.
+ *
+ * A kernel folds nsrc sources in the order given, in one pass over memory:
+ *     dst[i] = ((src[0][i] op src[1][i]) op src[2][i]) ...
+ * dst may be the very same address as one of the sources, else nothing overlaps. 16-bit floats are
+ * folded in f32 and rounded once, at the end of the pass. A NaN result is the canonical quiet NaN.
+ * Pointers are aligned to the element, no more. */
+#ifndef TWILL_KERNELS_H
+#define TWILL_KERNELS_H
+
+#include "lib/base.h"
+
+#define TWILL_KERNEL_MAX_SOURCES 8
+
+enum twill_kernel_flags {
+    TWILL_KERNEL_STREAM = 1 /* the destination will not be read soon: store past the caches */
+};
+
+/* nsrc is 1..8. divisor is read by TWILL_AVG only: the sum is divided by it (integers towards
+ * zero) before it is rounded and stored. */
+typedef void (*twill_reduce_fn)(void *dst, const void *const *src, unsigned nsrc, size_t count,
+                                uint32_t divisor, unsigned flags);
+typedef void (*twill_copy_fn)(void *dst, const void *src, size_t bytes, unsigned flags);
+
+struct twill_kernels {
+    const char *isa;         /* "scalar", "avx2", "avx512f" */
+    bool (*supported)(void); /* by CPUID and the operating system's state, never by model */
+    twill_reduce_fn reduce[TWILL_TYPE_COUNT][TWILL_OP_COUNT];
+    twill_copy_fn copy;
+};
+
+/* The table of this name, or the best this machine runs for NULL or "auto". An unknown or
+ * unsupported name is TWILL_ERR_CONFIG with a message that lists what there is. */
+twill_status twill_kernels_select(const struct twill_kernels **kernels, const char *isa,
+                                  struct twill_error *error);
+/* All tables compiled in, best last; NULL past the end. */
+const struct twill_kernels *twill_kernels_at(size_t index);
+
+/* The same, split over at most `threads` OpenMP threads where that pays (1 without OpenMP; never
+ * more than omp_get_max_threads()). threads is what the caller of twill gave us. */
+void twill_kernels_reduce(const struct twill_kernels *kernels, twill_type type, twill_op op,
+                          void *dst, const void *const *src, unsigned nsrc, size_t count,
+                          uint32_t divisor, unsigned flags, int threads);
+void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
+                        size_t bytes, unsigned flags, int threads);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Placement: which memory (DDR, MCDRAM) buffers go to. memkind's types stay inside numa/memory*.c;
+ * without memkind the same policies are applied by mbind(). */
+#ifndef TWILL_MEMORY_H
+#define TWILL_MEMORY_H
+
+#include "numa/topology.h"
+
+enum twill_memory_mode { TWILL_MODE_PREFERRED, TWILL_MODE_BIND, TWILL_MODE_INTERLEAVE };
+
+/* One half of TWILL_MEMORY, resolved against a machine. */
+struct twill_memory_policy {
+    enum twill_memory_kind kind; /* what was decided: DDR or MCDRAM */
+    enum twill_memory_mode mode;
+    uint64_t nodes; /* NUMA nodes by os_index, one bit each; 0: the system's default */
+    char why[160];  /* "auto: 16 GiB MCDRAM at NUMA 1", for people */
+};
+
+/* Parse "auto", "ddr", "mcdram", "mcdram:bind", ... and decide for this machine. MCDRAM that is not
+ * there is TWILL_ERR_CONFIG for :bind, else a fallback to DDR that `why` tells. auto: MCDRAM if the
+ * machine has it as memory of its own (flat, hybrid), DDR otherwise (cache mode, ordinary Xeon).
+ * hbw_nodes: MEMKIND_HBW_NODES' value or NULL; it counts as MCDRAM, as memkind does it. */
+twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
+                                 const struct twill_machine *machine, const char *hbw_nodes,
+                                 struct twill_error *error);
+
+struct twill_memory; /* a pool with one policy and one budget */
+
+/* budget: most bytes of MCDRAM to take, 0: no limit but what is free. */
+twill_status twill_memory_open(struct twill_memory **memory,
+                               const struct twill_memory_policy *policy, uint64_t budget,
+                               struct twill_log *log, struct twill_error *error);
+void twill_memory_close(struct twill_memory *memory);
+
+/* Private memory, aligned to 64 bytes, to 2 MiB from 2 MiB up (and advised to use huge pages). BIND
+ * never takes more than is free or than the budget allows: it falls back to DDR, counted, said
+ * once. */
+twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, size_t bytes,
+                                struct twill_error *error);
+void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes);
+/* Apply the policy to a mapping somebody else made (a shared segment), before it is touched; the
+ * same rules. Page-aligned. */
+twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size_t bytes,
+                                struct twill_error *error);
+/* Give back what twill_memory_place() took from the budget. */
+void twill_memory_unplace(struct twill_memory *memory, size_t bytes);
+
+struct twill_memory_stats {
+    uint64_t bytes;     /* held now */
+    uint64_t bytes_hbw; /* of those, accounted to MCDRAM */
+    uint64_t fallbacks; /* allocations that did not get the kind asked for */
+};
+void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats);
+
+/* Where are the pages? Counts pages per NUMA node by move_pages(); absent pages under UINT_MAX are
+ * not counted. Returns the number of pages found, or a negative status. */
+long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_MAX_NUMA]);
+
+#endif

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machine, as hwloc sees it or as TWILL_TOPOLOGY describes it. hwloc's types stay inside. */
+#ifndef TWILL_TOPOLOGY_H
+#define TWILL_TOPOLOGY_H
+
+#include "lib/base.h"
+
+struct twill_topology;
+
+enum twill_memory_kind { TWILL_KIND_DDR, TWILL_KIND_MCDRAM, TWILL_KIND_OTHER };
+
+#define TWILL_MAX_NUMA 64
+
+/* One NUMA node. */
+struct twill_numa_node {
+    unsigned os_index;
+    enum twill_memory_kind kind; /* MCDRAM stands for any high-bandwidth memory (HBM) */
+    uint64_t bytes;              /* capacity */
+    uint64_t free_bytes;         /* now, 0 when the machine is not this one */
+    unsigned bandwidth_mbs;      /* hwloc's Bandwidth attribute, 0 when unknown */
+    bool has_cpus;
+    bool local; /* best of its kind for the place this process runs at */
+};
+
+struct twill_machine {
+    bool is_this_machine;  /* false: TWILL_TOPOLOGY replaced it; nothing can be bound or placed */
+    char source[160];      /* "this machine", "file knl.xml", "synthetic pack:1 ..." */
+    char model[96];        /* CPU model, if known */
+    char memory_mode[32];  /* KNL: "Flat", "Cache", "Hybrid50"; else "" */
+    char cluster_mode[32]; /* KNL: "Quadrant", "SNC4"; else "" */
+    unsigned packages, numa_nodes, cores, pus;
+    unsigned allowed_pus;                   /* what this process may run on (cgroup, affinity) */
+    unsigned pus_per_core, cores_per_l2;    /* of the first core; KNL tiles: 2 cores per L2 */
+    uint64_t l1d_bytes, l2_bytes, l3_bytes; /* of the first of each, 0: none */
+    uint64_t side_cache_bytes;              /* memory-side cache (KNL cache mode) */
+    struct twill_numa_node numa[TWILL_MAX_NUMA];
+};
+
+/* text: NULL or "" for this machine, else a path of an XML file or a synthetic description.
+ * Something that is neither is TWILL_ERR_CONFIG naming TWILL_TOPOLOGY and what is wrong. */
+twill_status twill_topology_open(struct twill_topology **topology, const char *text,
+                                 struct twill_error *error);
+void twill_topology_close(struct twill_topology *topology);
+const struct twill_machine *twill_topology_machine(const struct twill_topology *topology);
+
+/* Where is the caller's thread? Logical indices, -1 when unknown or spread over several. Used to
+ * describe ranks to each other and to see how many ranks share the CPUs. */
+struct twill_place {
+    int package, numa, l3, l2, core, pu;
+    uint64_t cpuset_hash; /* ranks with the same allowed CPUs have the same */
+    unsigned cpus;        /* allowed */
+};
+void twill_topology_place(const struct twill_topology *topology, struct twill_place *place);
+
+/* Advice for binding, never imposed: the PUs that local rank l of n would best run on, as a list
+ * such as "0-3,64-67". Whole cores, compact, respecting what is allowed. */
+twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
+                                   char *text, size_t bytes, struct twill_error *error);
+
+/* NICs: index 0, 1, ...; false past the end. */
+struct twill_nic {
+    char name[64]; /* "eth0", "mlx5_0" */
+    char kind[16]; /* "network", "openfabrics" */
+    int numa;      /* logical index of the nearest NUMA node, -1: unknown */
+};
+bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic);
+
+#endif
