@@ -98,6 +98,16 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
 /* Monotonic time in nanoseconds. */
 uint64_t twill_now(void);
 
+/* A cheap clock of unknown rate, the same on all cores of a host: cycles where there are any. */
+static inline uint64_t twill_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return twill_now();
+#endif
+}
+
 static inline void twill_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A communicator: the ranks, the links between them, and the plans made so far. */
+#ifndef TWILL_COMM_H
+#define TWILL_COMM_H
+
+#include "lib/context.h"
+#include "lib/run.h"
+
+#define TWILL_COMM_TRANSPORTS 8
+
+struct twill_comm {
+    struct twill_error error;
+    bool broken;
+    bool owns_context; /* by twill_init() */
+    struct twill_context *context;
+    const struct twill_world *world;
+    uint32_t rank;
+    uint32_t number;
+    uint32_t local, local_size;
+    struct twill_node *node;
+    struct twill_transport *transport[TWILL_COMM_TRANSPORTS];
+    unsigned transports;
+    uint8_t *route;                /* [size] index into transport, for each peer */
+    uint8_t *connected;            /* [size] */
+    const struct twill_plan *last; /* of the last call, and what it was for */
+    struct twill_choice_key {
+        enum twill_collective collective;
+        uint32_t root;
+        size_t bytes;
+        bool mapped;
+    } last_key;
+    struct twill_plan *plans;
+    struct twill_run run;
+    uint64_t sequence;              /* calls begun */
+    uint64_t epoch;                 /* instances begun */
+    uint32_t *waits_for;            /* [size] whom a rank of another node said it waits for */
+    const unsigned char **peer_src; /* [local_size] mapped buffers of this call, for MAPPED */
+    unsigned char **peer_dst;
+    struct twill_posted *posted; /* [window][lane][most posted] */
+    size_t posted_count;
+    unsigned char *scratch; /* [window] TMP, then [window][lane][posted] bounces */
+    size_t scratch_bytes;
+    size_t segment, segment_net, stream;
+    uint64_t timeout_ns;
+    uint32_t spin; /* polls before a wait looks at the clock */
+    int threads;
+    twill_counters counters;
+    uint64_t ticks, ticks_at_start, ns_at_start;
+};
+
+static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
+{
+    return comm->transport[comm->route[peer]];
+}
+
+void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
+double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
+
+/* lib/collective.c: run a checked call to its end. */
+twill_status twill_comm_run(struct twill_comm *comm, const struct twill_call *call);
+
+/* lib/wait.c: one loop for every wait. poll returns how much it moved (0: nothing), or an error;
+ * the loop ends when done() says so, or with the error that ended it. */
+struct twill_waiter {
+    int (*advance)(void *of);
+    bool (*done)(const void *of);
+    unsigned (*waits_for)(const void *of, uint32_t *ranks, unsigned most, const char **step);
+    void *of;
+    bool polled; /* something must be polled: no long sleeps */
+};
+twill_status twill_comm_wait(struct twill_comm *comm, const struct twill_waiter *waiter);
+
+/* lib/failure.c: break the communicator with comm->error's message, and tell everyone. */
+twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
+/* TWILL_FAIL with "rank R: call #N (...): " in front. */
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
+                              int line, const char *format, ...) TWILL_PRINTF(5, 6);
+#define TWILL_COMM_FAIL(comm, status, ...)                                                         \
+    twill_comm_error((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* Describe the call a rank of this node is in. */
+void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
+                              size_t bytes);
+/* Has a peer on this node entered the same call with other arguments? Then the error. */
+twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer);
+/* Has a rank said in news->state that it is in the same call with other arguments? Then the error;
+ * else remember whom it waits for, and answer. */
+twill_status twill_comm_hear_report(struct twill_comm *comm, const struct twill_news *news);
+/* Tell ranks of other nodes that this one waits for them, in which call, and for whom in the end.
+ */
+void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
+/* The rank that everybody waits for, when this one waits for `peer`: one that has not come. */
+uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
+void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
+                         size_t bytes);
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Configuration: one table describes every environment variable. It feeds the parser, twill-info
+ * --env and the man page (tests/check_docs.sh compares). */
+#ifndef TWILL_CONFIG_H
+#define TWILL_CONFIG_H
+
+#include "lib/base.h"
+
+enum twill_variable_kind {
+    TWILL_TEXT,    /* anything; its user checks it */
+    TWILL_WORD,    /* one of `words`, separated by | */
+    TWILL_NUMBER,  /* integer in [least, most] */
+    TWILL_BYTES,   /* integer with K, M, G, T (binary) */
+    TWILL_SECONDS, /* decimal */
+};
+
+/* X(id, name, kind, default, least, most, words, agree, help): agree says that ranks must have the
+ * same value, which is checked at creation. */
+#define TWILL_VARIABLES(X)                                                                         \
+    X(TIMEOUT, "TWILL_TIMEOUT", TWILL_SECONDS, "600", 1, 1000000, NULL, 0,                         \
+      "Seconds until a wait for another rank ends in an error")                                    \
+    X(LOG, "TWILL_LOG", TWILL_WORD, "warn", 0, 0, "none|warn|info|debug", 0,                       \
+      "What twill says on standard error")                                                         \
+    X(ALGORITHM, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, 1,                                 \
+      "Algorithm: NAME, or COLLECTIVE:NAME;..., NAME optionally with @FLAVOUR")                    \
+    X(NODES, "TWILL_NODES", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \
+      "Virtual nodes: 2x2 (nodes x ranks) or 4+2+1; they talk through libfabric")                  \
+    X(TOPOLOGY, "TWILL_TOPOLOGY", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
+      "hwloc XML file or synthetic description that replaces the machine")                         \
+    X(MEMORY, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                   \
+      "Placement of twill_alloc() memory, and after a comma of the library's own: "                \
+      "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave")                       \
+    X(MEMORY_BUDGET, "TWILL_MEMORY_BUDGET", TWILL_BYTES, "0", 0, 0, NULL, 0,                       \
+      "Most bytes of MCDRAM a rank takes; 0: what is free")                                        \
+    X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \
+      "Most bytes of twill_alloc() memory of a rank; 0: the machine's memory")                     \
+    X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
+      "Bytes of a segment when data is staged through shared memory")                              \
+    X(SEGMENT_NET, "TWILL_SEGMENT_NET", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,                \
+      "Bytes of a segment when data only crosses the network")                                     \
+    X(ISA, "TWILL_ISA", TWILL_TEXT, "auto", 0, 0, NULL, 0, "Kernels: auto, scalar, avx2, avx512f") \
+    X(THREADS, "TWILL_THREADS", TWILL_NUMBER, "1", 1, 1024, NULL, 0,                               \
+      "OpenMP threads a rank may use for large reductions")                                        \
+    X(STREAM, "TWILL_STREAM", TWILL_BYTES, "0", 0, 0, NULL, 0,                                     \
+      "Messages from this size up are stored past the caches; 0: by the size of the caches")       \
+    X(SPIN, "TWILL_SPIN", TWILL_NUMBER, "-1", -1, 1000000000, NULL, 0,                             \
+      "Polls before a wait yields the core; -1: many, or few when ranks share cores")              \
+    X(PROVIDER, "TWILL_PROVIDER", TWILL_TEXT, "", 0, 0, NULL, 1,                                   \
+      "libfabric provider between nodes, such as tcp; empty: the best there is")                   \
+    X(INTERFACE, "TWILL_INTERFACE", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
+      "Network interface or address; empty: by the route to rank 0")                               \
+    X(DOMAIN, "TWILL_DOMAIN", TWILL_TEXT, "", 0, 0, NULL, 0, "libfabric domain; empty: any")       \
+    X(MOCK, "TWILL_MOCK", TWILL_TEXT, "", 0, 0, NULL, 1,                                           \
+      "Testing: script of the mock transport between ranks of one process")                        \
+    X(JOB, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, 0, "Nonce of the job, set by twillrun")        \
+    X(LISTEN_FD, "TWILL_LISTEN_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
+      "Rank 0's listening socket, set by twillrun")                                                \
+    X(RANK, "RANK", TWILL_TEXT, "", 0, 0, NULL, 0, "This rank, set by the launcher")               \
+    X(WORLD_SIZE, "WORLD_SIZE", TWILL_TEXT, "", 0, 0, NULL, 0,                                     \
+      "Number of ranks, set by the launcher")                                                      \
+    X(MASTER_ADDR, "MASTER_ADDR", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
+      "Address of rank 0, set by the launcher")                                                    \
+    X(MASTER_PORT, "MASTER_PORT", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
+      "TCP port of rank 0, set by the launcher")
+
+enum twill_variable_id {
+#define X(id, ...) TWILL_VARIABLE_##id,
+    TWILL_VARIABLES(X)
+#undef X
+        TWILL_VARIABLE_COUNT
+};
+
+struct twill_variable {
+    const char *name;
+    enum twill_variable_kind kind;
+    const char *fallback;
+    int64_t least, most; /* most 0: no limit */
+    const char *words;
+    bool agree;
+    const char *help;
+};
+extern const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT];
+
+struct twill_config {
+    char *text[TWILL_VARIABLE_COUNT];         /* never NULL once loaded */
+    const char *source[TWILL_VARIABLE_COUNT]; /* "default", "environment", "caller" */
+    int64_t number[TWILL_VARIABLE_COUNT];     /* WORD: index; NUMBER, BYTES; SECONDS: nanoseconds */
+};
+
+/* Read every variable: the caller's settings, else the environment, else the default. A bad value
+ * is TWILL_ERR_CONFIG naming variable, value and what is allowed; so is an unknown name in
+ * settings. */
+twill_status twill_config_load(struct twill_config *config, const char *const *settings,
+                               struct twill_error *error);
+void twill_config_destroy(struct twill_config *config);
+/* Warn about variables of the environment that begin with TWILL_ and are none of ours. */
+void twill_config_warn_unknown(const struct twill_log *log);
+/* The text, or NULL when empty. */
+const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
+/* Hash of a value, for agreement among ranks. */
+uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id);
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Creates a context, in this order: configuration, machine, other ranks, who shares memory with
+ * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
+#include "lib/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What every rank tells every other, once. */
+struct peer_info {
+    char version[16];
+    struct twill_host host;
+    uint64_t cpuset_hash;
+    uint32_t cpus;
+    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
+};
+
+void twill_context_note(struct twill_context *context, const char *format, ...)
+{
+    if (context->lines == TWILL_DESCRIBE_LINES)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(context->line[context->lines++], TWILL_DESCRIBE_BYTES, format, arguments);
+    va_end(arguments);
+}
+
+static twill_status guard_against_fork(struct twill_context *context)
+{
+    uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    *page = TWILL_FORK_GUARD;
+    (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
+    context->fork_guard = page;
+    return TWILL_OK;
+}
+
+static twill_status open_boot(struct twill_context *context, const twill_bootstrap *bootstrap)
+{
+    const struct twill_config *config = &context->config;
+    struct twill_boot_params params = {
+        .caller = bootstrap,
+        .rank = twill_config_text(config, TWILL_VARIABLE_RANK),
+        .world_size = twill_config_text(config, TWILL_VARIABLE_WORLD_SIZE),
+        .master_addr = twill_config_text(config, TWILL_VARIABLE_MASTER_ADDR),
+        .master_port = twill_config_text(config, TWILL_VARIABLE_MASTER_PORT),
+        .job = twill_config_text(config, TWILL_VARIABLE_JOB),
+        .listen_fd = twill_config_text(config, TWILL_VARIABLE_LISTEN_FD),
+        .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
+        .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
+    };
+    TWILL_TRY(&context->error, twill_boot_open(&context->boot, &params, &context->error));
+    if (context->boot->size > TWILL_WORLD_MAX_RANKS)
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
+                          context->boot->size, TWILL_WORLD_MAX_RANKS);
+    context->log.rank = context->boot->rank;
+    return TWILL_OK;
+}
+
+static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
+{
+    const struct peer_info *mine = &all[context->boot->rank];
+    for (int r = 0; r < context->boot->size; r++) {
+        if (memcmp(all[r].version, all[0].version, sizeof(all[r].version)) != 0)
+            return TWILL_FAIL(&context->error, TWILL_ERR_MISMATCH,
+                              "rank %d runs twill %.15s, rank 0 runs %.15s", r, all[r].version,
+                              all[0].version);
+        for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+            if (twill_variables[v].agree && all[r].hash[v] != all[0].hash[v])
+                return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                                  "%s must be the same on all ranks: rank %d differs from rank 0 "
+                                  "(rank %d has \"%s\")",
+                                  twill_variables[v].name, r, context->boot->rank,
+                                  context->config.text[v]);
+    }
+    unsigned sharing = 0; /* ranks of this host on the very same cores */
+    for (int r = 0; r < context->boot->size; r++)
+        sharing += twill_host_same_node(&all[r].host, &mine->host) &&
+                   all[r].cpuset_hash == mine->cpuset_hash;
+    context->crowded = mine->cpus > 0 && sharing > mine->cpus;
+    return TWILL_OK;
+}
+
+static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
+{
+    int size = context->boot->size;
+    const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
+    if (nodes != NULL)
+        return twill_world_parse_nodes(nodes, (uint32_t)size, context->label, &context->error);
+    for (int r = 0; r < size; r++) {
+        int first = 0;
+        while (!twill_host_same_node(&all[first].host, &all[r].host))
+            first++;
+        context->label[r] = (uint32_t)first;
+    }
+    return TWILL_OK;
+}
+
+static twill_status meet(struct twill_context *context)
+{
+    int size = context->boot->size;
+    struct peer_info mine;
+    memset(&mine, 0, sizeof(mine)); /* padding travels too */
+    snprintf(mine.version, sizeof(mine.version), "%s", twill_version());
+    struct twill_place place;
+    twill_topology_place(context->topology, &place);
+    twill_host_describe(&mine.host);
+    mine.cpuset_hash = place.cpuset_hash;
+    mine.cpus = place.cpus;
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+        mine.hash[v] = twill_config_hash(&context->config, v);
+    struct peer_info *all = calloc((size_t)size, sizeof(*all));
+    context->label = calloc((size_t)size, sizeof(*context->label));
+    twill_status status =
+        all == NULL || context->label == NULL
+            ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
+            : twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
+    if (status == TWILL_OK)
+        status = check_agreement(context, all);
+    if (status == TWILL_OK)
+        status = label_nodes(context, all);
+    free(all);
+    return status;
+}
+
+static size_t heap_bytes(const struct twill_context *context)
+{
+    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
+    if (limit == 0)
+        limit = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    return twill_round_up(limit, TWILL_HUGE_PAGE);
+}
+
+/* Give every node its shared heap; learn on the way which ranks really share memory. */
+static twill_status open_heap(struct twill_context *context)
+{
+    const char *why = NULL;
+    struct twill_segment *segment = NULL;
+    if (context->boot->size > 1)
+        TWILL_TRY(&context->error, twill_segment_share(&segment, context->boot, context->label,
+                                                       heap_bytes(context), &why, &context->error));
+    if (why != NULL)
+        twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
+                  why);
+    twill_heap_init(&context->heap, segment, (uint32_t)context->boot->rank, context->user_memory);
+    TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->boot->size,
+                                                  context->label, &context->error));
+    uint32_t node = context->world.node[context->boot->rank];
+    if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
+        twill_segment_close(segment);
+        twill_heap_init(&context->heap, NULL, 0, context->user_memory);
+    }
+    return TWILL_OK;
+}
+
+/* TWILL_MEMORY=<user>[,<library>] */
+static twill_status decide_memory(struct twill_context *context)
+{
+    const struct twill_machine *machine = twill_topology_machine(context->topology);
+    const char *hbw = getenv("MEMKIND_HBW_NODES");
+    char *user = strdup(context->config.text[TWILL_VARIABLE_MEMORY]);
+    if (user == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    char *library = strchr(user, ',');
+    if (library != NULL)
+        *library++ = '\0';
+    twill_status status =
+        twill_memory_decide(&context->user_policy, user, machine, hbw, &context->error);
+    if (status == TWILL_OK)
+        status = twill_memory_decide(&context->library_policy, library != NULL ? library : "auto",
+                                     machine, hbw, &context->error);
+    free(user);
+    return status;
+}
+
+static twill_status open_memory(struct twill_context *context)
+{
+    uint64_t budget = (uint64_t)context->config.number[TWILL_VARIABLE_MEMORY_BUDGET];
+    TWILL_TRY(&context->error, decide_memory(context));
+    TWILL_TRY(&context->error, twill_memory_open(&context->user_memory, &context->user_policy,
+                                                 budget, &context->log, &context->error));
+    TWILL_TRY(&context->error, twill_memory_open(&context->library_memory, &context->library_policy,
+                                                 budget, &context->log, &context->error));
+    twill_memory_join(context->user_memory, context->library_memory);
+    return TWILL_OK;
+}
+
+static void note_machine(struct twill_context *context)
+{
+    const struct twill_machine *m = twill_topology_machine(context->topology);
+    twill_context_note(context, "twill %s", twill_version());
+    twill_context_note(context,
+                       "machine: %s%s%s, %u packages, %u NUMA nodes, %u cores, %u PUs (%u allowed)",
+                       m->source, m->model[0] ? ", " : "", m->model, m->packages, m->numa_nodes,
+                       m->cores, m->pus, m->allowed_pus);
+    if (m->memory_mode[0] != '\0')
+        twill_context_note(context, "KNL modes: memory %s, cluster %s", m->memory_mode,
+                           m->cluster_mode);
+    twill_context_note(context, "caches: L1d %llu KiB, L2 %llu KiB (%u cores each), L3 %llu KiB",
+                       (unsigned long long)(m->l1d_bytes >> 10),
+                       (unsigned long long)(m->l2_bytes >> 10), m->cores_per_l2,
+                       (unsigned long long)(m->l3_bytes >> 10));
+    static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "other"};
+    for (unsigned i = 0; i < m->numa_nodes && i < TWILL_MAX_NUMA; i++)
+        twill_context_note(context, "memory: NUMA %u, %s, %llu MiB%s%s", m->numa[i].os_index,
+                           kinds[m->numa[i].kind], (unsigned long long)(m->numa[i].bytes >> 20),
+                           m->numa[i].has_cpus ? "" : ", no cores",
+                           m->numa[i].local ? ", local" : "");
+    struct twill_nic nic;
+    for (size_t i = 0; twill_topology_nic(context->topology, i, &nic); i++)
+        twill_context_note(context, "NIC: %s (%s)", nic.name, nic.kind);
+}
+
+static void note_job(struct twill_context *context)
+{
+    const struct twill_world *w = &context->world;
+    int rank = context->boot->rank;
+    twill_context_note(context, "ranks: %u on %u nodes; this is rank %d, %u of %u on node %u%s",
+                       w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
+                       w->node[rank], context->crowded ? "; ranks share cores" : "");
+    twill_context_note(context, "bootstrap: %s", context->boot->how);
+    twill_context_note(context, "kernels: %s, at most %lld threads", context->kernels->isa,
+                       (long long)context->config.number[TWILL_VARIABLE_THREADS]);
+    twill_context_note(context, "memory for twill_alloc: %s", context->user_policy.why);
+    twill_context_note(context, "memory of the library: %s", context->library_policy.why);
+    char advice[200];
+    struct twill_error ignored = {0};
+    if (twill_topology_advise(context->topology, w->local[rank], w->node_size[w->node[rank]],
+                              advice, sizeof(advice), &ignored) == TWILL_OK)
+        twill_context_note(context, "binding advice: rank %d on PUs %s", rank, advice);
+}
+
+static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
+                           const char *const *settings)
+{
+    struct twill_error *error = &context->error;
+    context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
+    TWILL_TRY(error, guard_against_fork(context));
+    TWILL_TRY(error, twill_config_load(&context->config, settings, error));
+    context->log.level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
+    TWILL_TRY(error,
+              twill_kernels_select(&context->kernels,
+                                   twill_config_text(&context->config, TWILL_VARIABLE_ISA), error));
+    TWILL_TRY(error, twill_topology_open(
+                         &context->topology,
+                         twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
+    TWILL_TRY(error, open_memory(context));
+    TWILL_TRY(error, open_boot(context, bootstrap));
+    if (context->boot->rank == 0)
+        twill_config_warn_unknown(&context->log);
+    TWILL_TRY(error, meet(context));
+    TWILL_TRY(error, open_heap(context));
+    if (context->world.nodes > 1)
+        TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
+    note_machine(context);
+    note_job(context);
+    context->ready = true;
+    return TWILL_OK;
+}
+
+twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
+                                  const char *const *settings)
+{
+    if (context == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *context = calloc(1, sizeof(**context));
+    if (*context == NULL)
+        return TWILL_ERR_MEMORY;
+    return create(*context, bootstrap, settings);
+}
+
+void twill_context_destroy(twill_context *context)
+{
+    if (context == NULL)
+        return;
+    if (context->comms_open > 0) {
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "context destroyed with %u communicators open: kept", context->comms_open);
+        return;
+    }
+    struct twill_segment *segment = context->heap.segment;
+    if (context->user_memory != NULL)
+        twill_heap_destroy(&context->heap);
+    twill_segment_close(segment);
+    twill_watch_close(context->watch);
+    if (context->user_memory != NULL)
+        twill_memory_close(context->user_memory);
+    if (context->library_memory != NULL)
+        twill_memory_close(context->library_memory);
+    twill_world_destroy(&context->world);
+    free(context->label);
+    twill_boot_close(context->boot);
+    if (context->topology != NULL)
+        twill_topology_close(context->topology);
+    twill_config_destroy(&context->config);
+    if (context->fork_guard != NULL)
+        munmap((void *)(uintptr_t)context->fork_guard, 4096);
+    free(context);
+}
+
+twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
+{
+    if (context == NULL || memory == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_error_clear(&context->error);
+    if (twill_context_is_forked(context))
+        return TWILL_FAIL(&context->error, TWILL_ERR_FORKED,
+                          "twill_alloc: this process was forked after the context was created");
+    return twill_heap_alloc(&context->heap, memory, bytes, &context->error);
+}
+
+twill_status twill_free(twill_context *context, void *memory)
+{
+    if (memory == NULL)
+        return TWILL_OK;
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_error_clear(&context->error);
+    return twill_heap_free(&context->heap, memory, &context->error);
+}

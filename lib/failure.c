@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a communicator fails: with a sentence that says which rank, which call and why; and not
+ * alone. */
+#include "lib/comm.h"
+
+#include <stdio.h>
+
+/* Telling everyone must not take longer than this. */
+#define TELL_NS UINT64_C(500000000)
+
+void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
+{
+    const char *name = twill_collective_name(call->collective);
+    const char *type = twill_type_name(call->type), *op = twill_op_name(call->op);
+    if (call->collective == TWILL_BARRIER)
+        snprintf(text, bytes, "%s #%llu", name, (unsigned long long)sequence);
+    else if (call->collective == TWILL_BROADCAST)
+        snprintf(text, bytes, "%s #%llu (count %zu, %s, root %d)", name,
+                 (unsigned long long)sequence, call->count, type != NULL ? type : "unknown type",
+                 (int)call->root);
+    else
+        snprintf(text, bytes, "%s #%llu (count %zu, %s %s)", name, (unsigned long long)sequence,
+                 call->count, type != NULL ? type : "unknown type", op != NULL ? op : "unknown op");
+}
+
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
+                              int line, const char *format, ...)
+{
+    char call[128], cause[360];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
+    twill_call_describe(&comm->run.call, comm->sequence, call, sizeof(call));
+    return twill_error_set(&comm->error, status, file, line, "rank %u: %s: %s", comm->rank, call,
+                           cause);
+}
+
+/* A consistent copy of what a rank of this node says of its call; false when it is just changing.
+ */
+static bool read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
+                      uint64_t *sequence, uint64_t *entered)
+{
+    const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
+    *sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
+    uint32_t what = atomic_load_explicit(&line->what, memory_order_acquire);
+    *call = (struct twill_call){
+        .collective = (enum twill_collective)(what & 0xff),
+        .type = (twill_type)(what >> 8 & 0xff),
+        .op = (twill_op)(what >> 16 & 0xff),
+        .count = atomic_load_explicit(&line->count, memory_order_acquire),
+        .root = atomic_load_explicit(&line->root, memory_order_acquire),
+    };
+    *entered = atomic_load_explicit(&line->entered, memory_order_acquire);
+    return *sequence != 0 &&
+           atomic_load_explicit(&line->sequence, memory_order_relaxed) == *sequence;
+}
+
+void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
+                              size_t bytes)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    const struct twill_node_area *area = comm->node->area[comm->world->local[peer]];
+    uint64_t left = atomic_load_explicit(&area->call.left, memory_order_relaxed);
+    if (!read_call(comm, peer, &call, &sequence, &entered)) {
+        snprintf(text, bytes, "has made no call yet");
+    } else if (left == sequence) {
+        char name[128];
+        twill_call_describe(&call, sequence, name, sizeof(name));
+        snprintf(text, bytes, "is in no call; its last was %s", name);
+    } else {
+        char name[128];
+        twill_call_describe(&call, sequence, name, sizeof(name));
+        snprintf(text, bytes, "is in %s since %.1f s", name,
+                 twill_comm_seconds(comm, twill_ticks() - entered));
+    }
+}
+
+static twill_status compare(struct twill_comm *comm, uint32_t peer, const struct twill_call *theirs,
+                            uint64_t sequence)
+{
+    const struct twill_call *ours = &comm->run.call;
+    if (sequence != comm->sequence ||
+        (theirs->collective == ours->collective && theirs->type == ours->type &&
+         theirs->op == ours->op && theirs->count == ours->count && theirs->root == ours->root))
+        return TWILL_OK;
+    char name[128];
+    twill_call_describe(theirs, sequence, name, sizeof(name));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "rank %u calls %s instead", peer, name);
+}
+
+twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
+{
+    struct twill_call theirs;
+    uint64_t sequence, entered;
+    if (!read_call(comm, peer, &theirs, &sequence, &entered))
+        return TWILL_OK;
+    return compare(comm, peer, &theirs, sequence);
+}
+
+/* --- ranks of other nodes: where are they? ---------------------------------------------------- */
+
+#define NOBODY    UINT32_MAX
+#define IS_ANSWER (UINT64_C(1) << 32) /* in state[3], beside whom the sender waits for */
+
+uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
+{
+    if (comm->world->node[peer] != comm->world->node[comm->rank])
+        return comm->waits_for[peer] != NOBODY ? comm->waits_for[peer] : peer;
+    for (uint32_t l = 0; l < comm->local_size; l++) {
+        struct twill_call call;
+        uint64_t sequence, entered;
+        if (l != comm->local &&
+            (!read_call(comm, comm->node->rank[l], &call, &sequence, &entered) ||
+             sequence < comm->sequence))
+            return comm->node->rank[l];
+    }
+    const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
+    uint32_t theirs = atomic_load_explicit(&line->waits_for, memory_order_acquire);
+    return theirs != 0 && theirs != comm->rank + 1 ? theirs - 1 : peer;
+}
+
+static void say_where(struct twill_comm *comm, uint32_t to, uint32_t missing, uint64_t answer)
+{
+    const struct twill_call *call = &comm->run.call;
+    struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    news.state[0] = comm->sequence;
+    news.state[1] = call->count;
+    news.state[2] = (uint64_t)call->collective | (uint64_t)call->type << 8 |
+                    (uint64_t)call->op << 16 | (uint64_t)call->root << 32;
+    news.state[3] = missing | answer;
+    twill_watch_send(comm->context->watch, to, &news);
+}
+
+void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
+{
+    if (n == 0)
+        return;
+    uint32_t missing = twill_comm_missing(comm, ranks[0]);
+    comm->waits_for[comm->rank] = missing;
+    atomic_store_explicit(&comm->node->area[comm->local]->call.waits_for, missing + 1,
+                          memory_order_release);
+    for (unsigned i = 0; i < n && comm->context->watch != NULL; i++)
+        if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
+            say_where(comm, ranks[i], missing, 0);
+}
+
+twill_status twill_comm_hear_report(struct twill_comm *comm, const struct twill_news *news)
+{
+    if (news->from >= comm->world->size)
+        return TWILL_OK;
+    struct twill_call theirs = {
+        .collective = (enum twill_collective)(news->state[2] & 0xff),
+        .type = (twill_type)(news->state[2] >> 8 & 0xff),
+        .op = (twill_op)(news->state[2] >> 16 & 0xff),
+        .count = (size_t)news->state[1],
+        .root = (uint32_t)(news->state[2] >> 32),
+    };
+    TWILL_TRY(&comm->error, compare(comm, news->from, &theirs, news->state[0]));
+    uint32_t missing = (uint32_t)news->state[3];
+    bool known = news->state[0] == comm->sequence && missing != comm->rank;
+    comm->waits_for[news->from] = known ? missing : NOBODY;
+    if ((news->state[3] & IS_ANSWER) == 0)
+        say_where(comm, news->from, comm->waits_for[comm->rank], IS_ANSWER);
+    return TWILL_OK;
+}
+
+twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
+{
+    if (comm->error.message[0] == '\0')
+        (void)TWILL_COMM_FAIL(comm, status, "%s", twill_strerror(status));
+    if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
+        return status; /* nobody else is concerned */
+    comm->broken = true;
+    twill_node_abort(comm->node, status, comm->rank, comm->error.message);
+    if (comm->context->watch != NULL) {
+        struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = status};
+        snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
+                 comm->error.message);
+        twill_watch_tell(comm->context->watch, &news, TELL_NS);
+    }
+    for (unsigned t = 0; t < comm->transports; t++)
+        comm->transport[t]->ops->cancel(comm->transport[t]);
+    return status;
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill_alloc() memory: one sparse segment per rank that the node's ranks have all mapped, so that
+ * an allocation is local and yet visible to them at once; private memory when alone on the node. */
+#ifndef TWILL_HEAP_H
+#define TWILL_HEAP_H
+
+#include "fabric/segment.h"
+#include "numa/memory.h"
+
+#define TWILL_HEAP_NOWHERE UINT64_MAX
+
+struct twill_extent; /* a piece of the segment, free or taken; or a private allocation */
+
+struct twill_heap {
+    struct twill_segment *segment; /* NULL: private memory only */
+    struct twill_memory *memory;
+    unsigned char *base;
+    size_t bytes;
+    size_t placed;                /* bytes from base whose placement is decided */
+    struct twill_extent *extents; /* by address */
+};
+
+/* segment may be NULL. */
+void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
+                     struct twill_memory *memory);
+void twill_heap_destroy(struct twill_heap *heap); /* leaves segment and memory to their owner */
+twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
+                              struct twill_error *error);
+twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error);
+/* Offset of [pointer, pointer + bytes) in the shared segment, or TWILL_HEAP_NOWHERE. */
+uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
+
+#endif

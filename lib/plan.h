@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A plan: a schedule bound to a communicator. Links are resolved, scratch is sized; then it is
+ * const. */
+#ifndef TWILL_PLAN_H
+#define TWILL_PLAN_H
+
+#include "algorithms/algorithms.h"
+
+struct twill_comm;
+
+struct twill_plan {
+    struct twill_plan *next;
+    struct twill_choice choice;
+    struct twill_schedule schedule;
+    size_t slice_bytes;  /* most bytes of an instance; SIZE_MAX: the whole message is one */
+    size_t tmp_bytes;    /* TMP of an instance */
+    size_t bounce_bytes; /* for one RECV_REDUCE */
+    bool polled;         /* some message goes through a transport that must be polled */
+};
+
+/* The communicator's plan for this choice; made at first use. */
+twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *choice,
+                            const struct twill_plan **plan);
+void twill_plans_destroy(struct twill_comm *comm);
+
+#endif

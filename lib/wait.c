@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waiting: spin for a bounded time, then give the core away, then sleep until somebody rings; and
+ * meanwhile look, ever so often, whether what is waited for can still come. */
+#include "lib/comm.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+#define YIELDS               200u            /* before sleeping */
+#define SLEEP_LEAST_NS       UINT64_C(50000) /* a lost ring costs no more than a sleep */
+#define SLEEP_MOST_NS        UINT64_C(2000000)
+#define SLEEP_POLLED_NS      UINT64_C(100000)  /* when a network must be polled */
+#define LOOK_FIRST_NS        UINT64_C(2000000) /* for other ranks' failures and mismatches */
+#define LOOK_EVERY_NS        UINT64_C(20000000)
+#define LIVENESS_EVERY_NS    UINT64_C(200000000)  /* costs a system call a peer */
+#define REPORT_EVERY_NS      UINT64_C(1000000000) /* to ranks of other nodes that are waited for */
+#define MOST_RANKS_LOOKED_AT 16u
+
+struct wait_state {
+    uint64_t begun, next_look, next_liveness, next_report, sleep_ns;
+    uint32_t yields;
+    uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
+};
+
+static twill_status time_out(struct twill_comm *comm, const struct twill_waiter *waiter)
+{
+    uint32_t ranks[MOST_RANKS_LOOKED_AT];
+    const char *step = "message";
+    unsigned n = waiter->waits_for(waiter->of, ranks, MOST_RANKS_LOOKED_AT, &step);
+    char list[160] = "", doing[200] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < n && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", i ? ", " : "", ranks[i]);
+    uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
+    if (n > 0 && missing != ranks[0])
+        used = (size_t)snprintf(doing, sizeof(doing), ", which waits for rank %u", missing);
+    else
+        used = 0;
+    if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank]) {
+        used += (size_t)snprintf(doing + used, sizeof(doing) - used, "; rank %u ", missing);
+        twill_comm_describe_peer(comm, missing, doing + used, sizeof(doing) - used);
+    }
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
+                           "no %s of rank %s within %.1f s (TWILL_TIMEOUT)%s", step,
+                           n > 0 ? list : "?", (double)comm->timeout_ns * 1e-9, doing);
+}
+
+/* Has another rank failed and said so? */
+static twill_status hear(struct twill_comm *comm)
+{
+    uint32_t local = twill_node_aborted(comm->node);
+    if (local != UINT32_MAX) {
+        const struct twill_abort_line *line = &comm->node->area[local]->abort;
+        return TWILL_COMM_FAIL(comm, (twill_status)line->status, "told by rank %u: %s",
+                               comm->node->rank[local], line->message);
+    }
+    struct twill_news news;
+    while (comm->context->watch != NULL && twill_watch_hear(comm->context->watch, &news)) {
+        if (news.comm != comm->number)
+            continue;
+        if (news.status != TWILL_OK)
+            return TWILL_COMM_FAIL(comm, news.status, "told by rank %u: %s", news.from,
+                                   news.message);
+        TWILL_TRY(&comm->error, twill_comm_hear_report(comm, &news));
+    }
+    return TWILL_OK;
+}
+
+static bool is_dead(struct twill_comm *comm, uint32_t peer)
+{
+    if (comm->world->node[peer] == comm->world->node[comm->rank])
+        return twill_segment_owner_dead(comm->node->segment, peer);
+    return comm->context->watch != NULL && twill_watch_is_dead(comm->context->watch, peer);
+}
+
+/* Will those we wait for come at all? Who is found dead gets another look, because it may have done
+ * its part between our last poll and its end. */
+static twill_status look(struct twill_comm *comm, const struct twill_waiter *waiter,
+                         struct wait_state *state, bool liveness, bool report)
+{
+    uint32_t ranks[MOST_RANKS_LOOKED_AT];
+    const char *step;
+    TWILL_TRY(&comm->error, hear(comm));
+    unsigned n = waiter->waits_for(waiter->of, ranks, MOST_RANKS_LOOKED_AT, &step);
+    uint32_t suspect = UINT32_MAX;
+    if (report)
+        twill_comm_report(comm, ranks, n);
+    for (unsigned i = 0; i < n; i++) {
+        if (comm->world->node[ranks[i]] == comm->world->node[comm->rank])
+            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
+        if (!liveness || !is_dead(comm, ranks[i]))
+            continue;
+        if (ranks[i] == state->suspect)
+            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "rank %u has died or ended", ranks[i]);
+        suspect = ranks[i];
+    }
+    if (liveness)
+        state->suspect = suspect;
+    return TWILL_OK;
+}
+
+/* Let others run. The bell is armed before a last poll, so that no ring is missed. */
+static int rest(struct twill_comm *comm, const struct twill_waiter *waiter,
+                struct wait_state *state)
+{
+    if (state->yields < YIELDS) {
+        state->yields++;
+        sched_yield();
+        return 0;
+    }
+    uint32_t word = twill_node_sleep_begin(comm->node);
+    int moved = waiter->advance(waiter->of);
+    if (moved == 0 && !waiter->done(waiter->of)) {
+        twill_node_sleep(comm->node, word, waiter->polled ? SLEEP_POLLED_NS : state->sleep_ns);
+        if (state->sleep_ns < SLEEP_MOST_NS)
+            state->sleep_ns *= 2;
+    }
+    twill_node_sleep_end(comm->node);
+    return moved;
+}
+
+static int wait_longer(struct twill_comm *comm, const struct twill_waiter *waiter,
+                       struct wait_state *state)
+{
+    uint64_t now = twill_now();
+    uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
+    if (state->begun == 0) {
+        state->begun = now;
+        state->next_look = now + LOOK_FIRST_NS;
+        state->next_liveness = now + LIVENESS_EVERY_NS;
+        state->next_report = now + report_every;
+    }
+    if (now >= state->next_look) {
+        bool liveness = now >= state->next_liveness || state->suspect != UINT32_MAX;
+        bool report = now >= state->next_report;
+        TWILL_TRY(&comm->error, look(comm, waiter, state, liveness, report));
+        if (report)
+            state->next_report = now + report_every;
+        state->next_look = now + LOOK_EVERY_NS;
+        if (liveness)
+            state->next_liveness = now + LIVENESS_EVERY_NS;
+    }
+    if (now - state->begun > comm->timeout_ns)
+        return time_out(comm, waiter);
+    return rest(comm, waiter, state);
+}
+
+twill_status twill_comm_wait(struct twill_comm *comm, const struct twill_waiter *waiter)
+{
+    struct wait_state state = {.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
+    uint32_t idle = 0;
+    for (;;) {
+        int moved = waiter->advance(waiter->of);
+        if (TWILL_UNLIKELY(moved < 0))
+            return (twill_status)moved;
+        if (waiter->done(waiter->of))
+            return TWILL_OK;
+        if (moved == 0 && idle++ >= comm->spin) {
+            moved = wait_longer(comm, waiter, &state);
+            if (moved < 0)
+                return (twill_status)moved;
+        } else {
+            twill_pause();
+        }
+        if (moved > 0) {
+            idle = 0;
+            state.begun = 0; /* the deadline is for standing still */
+            state.yields = 0;
+            state.sleep_ns = SLEEP_LEAST_NS;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of things, and what a context and communicator say about themselves. */
+#include "lib/comm.h"
+
+#include <stdio.h>
+
+const char *twill_strerror(twill_status status)
+{
+    static const char *const words[] = {
+        "success",
+        "invalid argument",
+        "invalid configuration",
+        "out of memory",
+        "system error",
+        "bootstrap failed",
+        "network error",
+        "timed out",
+        "a peer died",
+        "ranks disagree",
+        "communicator broken by an earlier failure",
+        "used after fork",
+        "not supported",
+        "internal error",
+    };
+    size_t index = (size_t)-status;
+    return status <= 0 && index < TWILL_ARRAY_LENGTH(words) ? words[index] : "unknown status";
+}
+
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+
+const char *twill_version(void)
+{
+    return TEXT(TWILL_VERSION_MAJOR) "." TEXT(TWILL_VERSION_MINOR) "." TEXT(TWILL_VERSION_PATCH);
+}
+
+size_t twill_type_size(twill_type type)
+{
+    static const unsigned char sizes[TWILL_TYPE_COUNT] = {
+        [TWILL_F32] = 4, [TWILL_F64] = 8, [TWILL_I32] = 4,
+        [TWILL_I64] = 8, [TWILL_F16] = 2, [TWILL_BF16] = 2,
+    };
+    return (unsigned)type < TWILL_TYPE_COUNT ? sizes[type] : 0;
+}
+
+const char *twill_type_name(twill_type type)
+{
+    static const char *const names[TWILL_TYPE_COUNT] = {"f32", "f64", "i32", "i64", "f16", "bf16"};
+    return (unsigned)type < TWILL_TYPE_COUNT ? names[type] : NULL;
+}
+
+const char *twill_op_name(twill_op op)
+{
+    static const char *const names[TWILL_OP_COUNT] = {"sum", "prod", "min", "max", "avg"};
+    return (unsigned)op < TWILL_OP_COUNT ? names[op] : NULL;
+}
+
+const char *twill_comm_message(const twill_comm *comm)
+{
+    return comm != NULL ? comm->error.message : "the communicator is NULL";
+}
+
+const char *twill_context_message(const twill_context *context)
+{
+    return context != NULL ? context->error.message : "the context is NULL";
+}
+
+const char *twill_context_describe(twill_context *context, size_t index)
+{
+    return context != NULL && index < context->lines ? context->line[index] : NULL;
+}
+
+const char *twill_context_variable(twill_context *context, size_t index)
+{
+    if (context == NULL || index >= TWILL_VARIABLE_COUNT || context->config.text[index] == NULL)
+        return NULL;
+    const struct twill_variable *v = &twill_variables[index];
+    snprintf(context->variable_line, sizeof(context->variable_line), "%s\t%s\t%s\t%s\t%s", v->name,
+             context->config.text[index], v->fallback, context->config.source[index], v->help);
+    return context->variable_line;
+}
+
+#define GET(comm, expression) ((comm) == NULL ? -1 : (int)(expression))
+
+int twill_comm_rank(const twill_comm *comm)
+{
+    return GET(comm, comm->rank);
+}
+
+int twill_comm_size(const twill_comm *comm)
+{
+    return GET(comm, comm->world->size);
+}
+
+int twill_comm_node(const twill_comm *comm)
+{
+    return GET(comm, comm->world->node[comm->rank]);
+}
+
+int twill_comm_nodes(const twill_comm *comm)
+{
+    return GET(comm, comm->world->nodes);
+}
+
+int twill_comm_local_rank(const twill_comm *comm)
+{
+    return GET(comm, comm->world->local[comm->rank]);
+}
+
+int twill_comm_local_size(const twill_comm *comm)
+{
+    return GET(comm, comm->world->node_size[comm->world->node[comm->rank]]);
+}
+
+twill_context *twill_comm_context(const twill_comm *comm)
+{
+    return comm != NULL ? comm->context : NULL;
+}
+
+twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters)
+{
+    if (comm == NULL || counters == NULL)
+        return TWILL_ERR_ARGUMENT;
+    twill_comm_count(comm, counters);
+    return TWILL_OK;
+}
