@@ -14,11 +14,17 @@
 #define TWILL_KERNEL_MAX_SOURCES 8
 
 enum twill_kernel_flags {
-    TWILL_KERNEL_STREAM = 1 /* the destination will not be read soon: store past the caches */
+    /* Store past the caches: for a destination that will not be read before it would have left
+     * them. Measured on Zen 5 (1 MiB L2, 32 MiB L3), f32 sum of two: where everything fits L2 it
+     * costs up to a factor of 4; within L3 it gains 5 to 15 % and the reader pays for it; from
+     * about the size of L3 (16 MiB per array) on it gains 25 to 45 %, a copy 50 %. */
+    TWILL_KERNEL_STREAM = 1
 };
 
-/* nsrc is 1..8. divisor is read by TWILL_AVG only: the sum is divided by it (integers towards
- * zero) before it is rounded and stored. */
+/* nsrc is 1..8. divisor (at least 1) is read by TWILL_AVG only: the sum is divided by it (integers
+ * towards zero) before it is rounded and stored. Called directly, a kernel rounds and treats
+ * denormals as the thread's floating-point environment says; twill_kernels_reduce makes sure of
+ * nearest even and of denormals kept. */
 typedef void (*twill_reduce_fn)(void *dst, const void *const *src, unsigned nsrc, size_t count,
                                 uint32_t divisor, unsigned flags);
 typedef void (*twill_copy_fn)(void *dst, const void *src, size_t bytes, unsigned flags);
@@ -37,8 +43,9 @@ twill_status twill_kernels_select(const struct twill_kernels **kernels, const ch
 /* All tables compiled in, best last; NULL past the end. */
 const struct twill_kernels *twill_kernels_at(size_t index);
 
-/* The same, split over at most `threads` OpenMP threads where that pays (1 without OpenMP; never
- * more than omp_get_max_threads()). threads is what the caller of twill gave us. */
+/* Run a kernel, with the same bits in any floating-point environment, split over at most `threads`
+ * OpenMP threads where that pays (1 without OpenMP; never more than omp_get_max_threads()). threads
+ * is what the caller of twill gave us. */
 void twill_kernels_reduce(const struct twill_kernels *kernels, twill_type type, twill_op op,
                           void *dst, const void *const *src, unsigned nsrc, size_t count,
                           uint32_t divisor, unsigned flags, int threads);

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels in AVX2 and F16C. */
+#include "kernels/isa.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+typedef __m256 vector_f32;
+typedef __m256d vector_f64;
+typedef __m256i vector_i32;
+typedef __m256i vector_i64;
+typedef __m128i half; /* as many 16-bit elements as vector_f32 holds */
+
+#define MM(name)   _mm256_##name
+#define BITS(name) _mm256_##name##_si256
+
+/* Streamed registers in a row. Measured on Zen 5, 100 MiB, two sources: 4 give 61 GB/s, 1 gives 57.
+ */
+#define TWILL_STREAM_REGISTERS 4u
+
+/* a OR b; where mask is set, a AND b */
+TWILL_INLINE __m256i or_but_and(__m256i a, __m256i b, __m256i mask)
+{
+    return _mm256_or_si256(_mm256_and_si256(a, b),
+                           _mm256_andnot_si256(mask, _mm256_or_si256(a, b)));
+}
+
+#define load_half(p)            _mm_loadu_si128((const void *)(p))
+#define store_half(p, v)        _mm_storeu_si128((void *)(p), v)
+#define stream_half(p, v)       _mm_stream_si128((void *)(p), v)
+#define load_part_half          load_part_16
+#define store_part_half         store_part_16
+#define load_part_f32(p, n)     _mm256_maskload_ps(p, first_32(n))
+#define load_part_f64(p, n)     _mm256_maskload_pd(p, first_64(n))
+#define load_part_i32(p, n)     _mm256_maskload_epi32((const void *)(p), first_32(n))
+#define load_part_i64(p, n)     _mm256_maskload_epi64((const void *)(p), first_64(n))
+#define store_part_f32(p, v, n) _mm256_maskstore_ps(p, first_32(n), v)
+#define store_part_f64(p, v, n) _mm256_maskstore_pd(p, first_64(n), v)
+#define store_part_i32(p, v, n) _mm256_maskstore_epi32((void *)(p), first_32(n), v)
+#define store_part_i64(p, v, n) _mm256_maskstore_epi64((void *)(p), first_64(n), v)
+
+/* The mask of the first n elements. */
+TWILL_INLINE __m256i first_32(size_t n)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TWILL_INLINE __m256i first_64(size_t n)
+{
+    return _mm256_cmpgt_epi64(_mm256_set1_epi64x((long long)n), _mm256_setr_epi64x(0, 1, 2, 3));
+}
+
+#include "kernels/x86.h"
+
+TWILL_INLINE __m128i narrow_bf16(__m256 v)
+{
+    __m256i bits = _mm256_srli_epi32(round_bf16(v), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+}
+
+TWILL_INLINE __m256 canonical_f32(__m256 v)
+{
+    return _mm256_blendv_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(TWILL_NAN_F32)),
+                            _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+}
+
+TWILL_INLINE __m256d canonical_f64(__m256d v)
+{
+    return _mm256_blendv_pd(v, _mm256_castsi256_pd(_mm256_set1_epi64x(TWILL_NAN_F64)),
+                            _mm256_cmp_pd(v, v, _CMP_UNORD_Q));
+}
+
+TWILL_INLINE __m256i min_i64(__m256i a, __m256i b)
+{
+    return _mm256_blendv_epi8(a, b, _mm256_cmpgt_epi64(a, b));
+}
+
+TWILL_INLINE __m256i max_i64(__m256i a, __m256i b)
+{
+    return _mm256_blendv_epi8(b, a, _mm256_cmpgt_epi64(a, b));
+}
+
+/* A quotient of 32-bit integers that is no integer is at least 2^-31 (relative) off the nearest
+ * one, so the double truncates to the right side. */
+TWILL_INLINE __m256i div_i32(__m256i v, uint32_t divisor)
+{
+    __m256d by = _mm256_set1_pd((double)divisor);
+    __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(v));
+    __m256d high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(v, 1));
+    return _mm256_set_m128i(_mm256_cvttpd_epi32(_mm256_div_pd(high, by)),
+                            _mm256_cvttpd_epi32(_mm256_div_pd(low, by)));
+}
+
+#include "kernels/all_types.h"
+
+const struct twill_kernels twill_kernels_avx2 = {
+    .isa = "avx2", .supported = twill_cpu_runs_avx2, .reduce = TWILL_KERNELS_ROWS, .copy = copy};
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which tables there are and which of them this machine runs: by CPUID features and the state the
+ * operating system saves, never by a model number (emulated Knights Landings have no AVX-512). */
+#include "kernels/isa.h"
+
+#include <stdio.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+struct features {
+    unsigned leaf1_ecx, leaf7_ebx;
+    unsigned state; /* XCR0: what is saved on a context switch */
+};
+
+enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6 };
+
+static struct features features(void)
+{
+    struct features f = {0, 0, 0};
+    unsigned eax, ebx, ecx, edx;
+    if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx))
+        return f;
+    f.leaf1_ecx = ecx;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
+        f.leaf7_ebx = ebx;
+    if (f.leaf1_ecx & bit_OSXSAVE)
+        __asm__("xgetbv" : "=a"(f.state), "=d"(edx) : "c"(0));
+    return f;
+}
+
+static bool has(struct features f, unsigned leaf1_ecx, unsigned leaf7_ebx, unsigned state)
+{
+    return (f.leaf1_ecx & leaf1_ecx) == leaf1_ecx && (f.leaf7_ebx & leaf7_ebx) == leaf7_ebx &&
+           (f.state & state) == state;
+}
+
+bool twill_cpu_runs_avx2(void)
+{
+    return has(features(), bit_AVX | bit_F16C, bit_AVX2, XCR0_AVX);
+}
+
+/* The compiler takes what -mavx512f implies, hence FMA. */
+bool twill_cpu_runs_avx512f(void)
+{
+    return has(features(), bit_AVX | bit_F16C | bit_FMA, bit_AVX2 | bit_AVX512F, XCR0_AVX512);
+}
+#endif
+
+bool twill_cpu_runs_baseline(void)
+{
+    return true;
+}
+
+static const struct twill_kernels *const tables[] = {
+    &twill_kernels_scalar,
+#if defined(__x86_64__)
+    &twill_kernels_avx2,
+    &twill_kernels_avx512f,
+#endif
+};
+
+const struct twill_kernels *twill_kernels_at(size_t index)
+{
+    return index < TWILL_ARRAY_LENGTH(tables) ? tables[index] : NULL;
+}
+
+/* "auto, scalar, avx2, avx512f (not on this machine)" */
+static void list_tables(char *text, size_t size)
+{
+    int used = snprintf(text, size, "auto");
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tables) && used > 0 && (size_t)used < size; i++)
+        used += snprintf(text + used, size - (size_t)used, ", %s%s", tables[i]->isa,
+                         tables[i]->supported() ? "" : " (not on this machine)");
+}
+
+twill_status twill_kernels_select(const struct twill_kernels **kernels, const char *isa,
+                                  struct twill_error *error)
+{
+    char names[128];
+    bool any = !isa || strcmp(isa, "auto") == 0;
+    *kernels = NULL;
+    for (size_t i = TWILL_ARRAY_LENGTH(tables); i-- > 0;) {
+        if ((any || strcmp(isa, tables[i]->isa) == 0) && tables[i]->supported()) {
+            *kernels = tables[i];
+            return TWILL_OK;
+        }
+    }
+    list_tables(names, sizeof(names));
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG, "kernels \"%s\" cannot be used; there are: %s", isa,
+                      names);
+}

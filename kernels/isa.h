@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the instruction sets share: their tables and the types of the elements. */
+#ifndef TWILL_KERNELS_ISA_H
+#define TWILL_KERNELS_ISA_H
+
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+extern const struct twill_kernels twill_kernels_scalar;
+#if defined(__x86_64__)
+extern const struct twill_kernels twill_kernels_avx2;
+extern const struct twill_kernels twill_kernels_avx512f;
+#endif
+
+bool twill_cpu_runs_baseline(void);
+bool twill_cpu_runs_avx2(void);
+bool twill_cpu_runs_avx512f(void);
+
+/* An element as it lies in memory. Integers are unsigned: they wrap. */
+typedef float element_f32;
+typedef double element_f64;
+typedef uint32_t element_i32;
+typedef uint64_t element_i64;
+typedef uint16_t element_f16;
+typedef uint16_t element_bf16;
+
+#define TWILL_INLINE static inline __attribute__((always_inline))
+/* Unroll a short loop of constant length, also at -O2, so that its array lives in registers. */
+#if defined(__clang__)
+#define TWILL_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TWILL_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+#define TWILL_PASTE_(a, b) a##_##b
+#define TWILL_PASTE(a, b)  TWILL_PASTE_(a, b)
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels in plain C: what every other instruction set must equal, and all there is on
+ * machines that are not x86-64. Streaming is a hint this table does not follow. */
+#include "kernels/convert.h"
+#include "kernels/isa.h"
+
+typedef float vector_f32;
+typedef double vector_f64;
+typedef uint32_t vector_i32;
+typedef uint64_t vector_i64;
+
+enum { lanes_f32 = 1, lanes_f64 = 1, lanes_i32 = 1, lanes_i64 = 1 };
+#define TWILL_ALIGN_FROM       SIZE_MAX
+#define TWILL_REGISTERS        1u
+#define TWILL_STREAM_REGISTERS 1u
+#define stream_end()           ((void)0)
+
+/* A register is one element, so a part, which is less, never happens. */
+#define MEMORY(type, math, widen, narrow)                                                          \
+    TWILL_INLINE vector_##math load_##type(const element_##type *p)                                \
+    {                                                                                              \
+        return widen(*p);                                                                          \
+    }                                                                                              \
+    TWILL_INLINE void store_##type(element_##type *p, vector_##math v)                             \
+    {                                                                                              \
+        *p = narrow(v);                                                                            \
+    }                                                                                              \
+    TWILL_INLINE void stream_##type(element_##type *p, vector_##math v)                            \
+    {                                                                                              \
+        *p = narrow(v);                                                                            \
+    }                                                                                              \
+    TWILL_INLINE vector_##math load_part_##type(const element_##type *p, size_t n)                 \
+    {                                                                                              \
+        (void)n;                                                                                   \
+        return widen(*p);                                                                          \
+    }                                                                                              \
+    TWILL_INLINE void store_part_##type(element_##type *p, vector_##math v, size_t n)              \
+    {                                                                                              \
+        (void)n;                                                                                   \
+        *p = narrow(v);                                                                            \
+    }
+MEMORY(f32, f32, , )
+MEMORY(f64, f64, , )
+MEMORY(i32, i32, , )
+MEMORY(i64, i64, , )
+MEMORY(f16, f32, twill_f32_from_f16, twill_f16_from_f32)
+MEMORY(bf16, f32, twill_f32_from_bf16, twill_bf16_from_f32)
+
+#define ARITHMETIC(type, stem, expression)                                                         \
+    TWILL_INLINE vector_##type stem##_##type(vector_##type a, vector_##type b)                     \
+    {                                                                                              \
+        return expression;                                                                         \
+    }
+/* a goes before b; of two zeros the negative one goes first. */
+#define BEFORE(a, b) ((a) < (b) || ((a) == (b) && __builtin_signbit(a)))
+/* A NaN comes out of a + b as a NaN, which canonical() then makes the one. */
+#define FLOATS(type, one_nan)                                                                      \
+    ARITHMETIC(type, add, a + b)                                                                   \
+    ARITHMETIC(type, mul, a *b)                                                                    \
+    ARITHMETIC(type, min, __builtin_isunordered(a, b) ? a + b : BEFORE(a, b) ? a : b)              \
+    ARITHMETIC(type, max, __builtin_isunordered(a, b) ? a + b : BEFORE(a, b) ? b : a)              \
+    TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
+    {                                                                                              \
+        return v / (vector_##type)divisor;                                                         \
+    }                                                                                              \
+    TWILL_INLINE vector_##type canonical_##type(vector_##type v)                                   \
+    {                                                                                              \
+        return __builtin_isnan(v) ? (one_nan) : v;                                                 \
+    }
+FLOATS(f32, __builtin_nanf(""))
+FLOATS(f64, __builtin_nan(""))
+
+#define INTEGERS(type, as_signed)                                                                  \
+    ARITHMETIC(type, add, a + b)                                                                   \
+    ARITHMETIC(type, mul, a *b)                                                                    \
+    ARITHMETIC(type, min, (as_signed)a < (as_signed)b ? a : b)                                     \
+    ARITHMETIC(type, max, (as_signed)a < (as_signed)b ? b : a)                                     \
+    TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
+    {                                                                                              \
+        return (vector_##type)((as_signed)v / (int64_t)divisor);                                   \
+    }                                                                                              \
+    TWILL_INLINE vector_##type canonical_##type(vector_##type v)                                   \
+    {                                                                                              \
+        return v;                                                                                  \
+    }
+INTEGERS(i32, int32_t)
+INTEGERS(i64, int64_t)
+
+#include "kernels/all_types.h"
+
+static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    if (dst != src && bytes > 0)
+        memcpy(dst, src, bytes);
+}
+
+const struct twill_kernels twill_kernels_scalar = {.isa = "scalar",
+                                                   .supported = twill_cpu_runs_baseline,
+                                                   .reduce = TWILL_KERNELS_ROWS,
+                                                   .copy = copy};

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fold of one element type, written once. An instruction set includes this file for each type
+ * (no include guard) with two macros set:
+ *     ELEMENT  how an element is stored: f32 f64 i32 i64 f16 bf16
+ *     MATH     what it is folded in: ELEMENT itself, f32 for the 16-bit types
+ * and these primitives in scope:
+ *     TWILL_REGISTERS                 how many registers a block fills from each source
+ *     TWILL_STREAM_REGISTERS          the same when it streams
+ *     TWILL_ALIGN_FROM                bytes from which on dst is aligned first
+ *     vector_MATH, lanes_MATH         a register and the number of elements in it
+ *     add_ mul_ min_ max_MATH(a, b)   min and max: NaN wins, -0 < +0
+ *     div_MATH(v, divisor)            true division; integers towards zero
+ *     canonical_MATH(v)               any NaN becomes the one quiet NaN
+ *     load_ store_ stream_ELEMENT     a register from or to memory, widening or rounding
+ *     load_part_ store_part_ELEMENT   its first 1 .. lanes-1 elements, nothing beyond touched
+ *     stream_end()                    orders streamed stores before what follows
+ * It makes reduce_sum_ELEMENT, reduce_prod_ELEMENT, ... of type twill_reduce_fn. */
+
+#define NAME(stem) TWILL_PASTE(stem, ELEMENT)
+#define VALUE      NAME(element)
+#define VECTOR     TWILL_PASTE(vector, MATH)
+#define LANES      ((size_t)TWILL_PASTE(lanes, MATH))
+
+TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
+{
+    switch (op) {
+    case TWILL_PROD:
+        return TWILL_PASTE(mul, MATH)(a, b);
+    case TWILL_MIN:
+        return TWILL_PASTE(min, MATH)(a, b);
+    case TWILL_MAX:
+        return TWILL_PASTE(max, MATH)(a, b);
+    default:
+        return TWILL_PASTE(add, MATH)(a, b);
+    }
+}
+
+TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
+{
+    if (op == TWILL_AVG)
+        v = TWILL_PASTE(div, MATH)(v, divisor);
+    return TWILL_PASTE(canonical, MATH)(v);
+}
+
+/* `vectors` registers from position `at` on. All loads come before the stores: dst may be a
+ * source. */
+TWILL_INLINE void NAME(block)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at,
+                              unsigned vectors, twill_op op, uint32_t divisor, bool stream)
+{
+    VECTOR acc[TWILL_REGISTERS];
+    TWILL_UNROLL
+    for (unsigned v = 0; v < vectors; v++)
+        acc[v] = NAME(load)((const VALUE *)src[0] + at + v * LANES);
+    for (unsigned s = 1; s < nsrc; s++) {
+        TWILL_UNROLL
+        for (unsigned v = 0; v < vectors; v++)
+            acc[v] = NAME(apply)(acc[v], NAME(load)((const VALUE *)src[s] + at + v * LANES), op);
+    }
+    TWILL_UNROLL
+    for (unsigned v = 0; v < vectors; v++) {
+        if (stream)
+            NAME(stream)(dst + at + v * LANES, NAME(finish)(acc[v], op, divisor));
+        else
+            NAME(store)(dst + at + v * LANES, NAME(finish)(acc[v], op, divisor));
+    }
+}
+
+/* As many blocks as fit before `end`; returns where they end. */
+TWILL_INLINE size_t NAME(blocks)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at,
+                                 size_t end, unsigned vectors, twill_op op, uint32_t divisor,
+                                 bool stream)
+{
+    for (; end - at >= vectors * LANES; at += vectors * LANES)
+        NAME(block)(dst, src, nsrc, at, vectors, op, divisor, stream);
+    return at;
+}
+
+/* Fewer elements than a register holds. */
+TWILL_INLINE void NAME(part)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at, size_t n,
+                             twill_op op, uint32_t divisor)
+{
+    VECTOR acc = NAME(load_part)((const VALUE *)src[0] + at, n);
+    for (unsigned s = 1; s < nsrc; s++)
+        acc = NAME(apply)(acc, NAME(load_part)((const VALUE *)src[s] + at, n), op);
+    NAME(store_part)(dst + at, NAME(finish)(acc, op, divisor), n);
+}
+
+/* The bulk of a fold, from the first register boundary of dst on; returns where it ends. Two to
+ * four sources are the hot ones: their loops have a constant length and keep the pointers in
+ * registers. Streaming runs at the pace of memory, where one loop for any number of sources is as
+ * fast. */
+TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc, size_t count,
+                               twill_op op, uint32_t divisor, bool stream)
+{
+    const unsigned vectors = TWILL_REGISTERS;
+    size_t at = 0;
+    if (stream || count * sizeof(VALUE) >= TWILL_ALIGN_FROM) {
+        at = (-(uintptr_t)dst % (LANES * sizeof(VALUE))) / sizeof(VALUE);
+        if (at > 0)
+            NAME(part)(dst, src, nsrc, 0, at, op, divisor);
+    }
+    if (stream) {
+        at = NAME(blocks)(dst, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor, true);
+        stream_end();
+        return at;
+    }
+    if (nsrc == 2) {
+        const void *const two[] = {src[0], src[1]};
+        return NAME(blocks)(dst, two, 2, at, count, vectors, op, divisor, false);
+    }
+    if (nsrc == 3) {
+        const void *const three[] = {src[0], src[1], src[2]};
+        return NAME(blocks)(dst, three, 3, at, count, vectors, op, divisor, false);
+    }
+    if (nsrc == 4) {
+        const void *const four[] = {src[0], src[1], src[2], src[3]};
+        return NAME(blocks)(dst, four, 4, at, count, vectors, op, divisor, false);
+    }
+    return NAME(blocks)(dst, src, nsrc, at, count, vectors, op, divisor, false);
+}
+
+/* What is left after the bulk, which for a small count is everything. */
+TWILL_INLINE void NAME(rest)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at,
+                             size_t count, twill_op op, uint32_t divisor)
+{
+    if (TWILL_REGISTERS > 1)
+        at = NAME(blocks)(dst, src, nsrc, at, count, 1, op, divisor, false);
+    if (at < count)
+        NAME(part)(dst, src, nsrc, at, count - at, op, divisor);
+}
+
+/* The bulk is a function of its own so that a small count pays for no stack frame. */
+#define REDUCE(stem, op)                                                                           \
+    static __attribute__((noinline)) size_t NAME(bulk_##stem)(void *dst, const void *const *src,   \
+                                                              unsigned nsrc, size_t count,         \
+                                                              uint32_t divisor, unsigned flags)    \
+    {                                                                                              \
+        return NAME(bulk)(dst, src, nsrc, count, op, divisor, flags & TWILL_KERNEL_STREAM);        \
+    }                                                                                              \
+    static void NAME(reduce_##stem)(void *dst, const void *const *src, unsigned nsrc,              \
+                                    size_t count, uint32_t divisor, unsigned flags)                \
+    {                                                                                              \
+        size_t at = 0;                                                                             \
+        if (count >= TWILL_REGISTERS * LANES)                                                      \
+            at = NAME(bulk_##stem)(dst, src, nsrc, count, divisor, flags);                         \
+        NAME(rest)(dst, src, nsrc, at, count, op, divisor);                                        \
+    }
+
+REDUCE(sum, TWILL_SUM)
+REDUCE(prod, TWILL_PROD)
+REDUCE(min, TWILL_MIN)
+REDUCE(max, TWILL_MAX)
+REDUCE(avg, TWILL_AVG)
+
+#undef REDUCE
+#undef LANES
+#undef VECTOR
+#undef VALUE
+#undef NAME
+#undef MATH
+#undef ELEMENT

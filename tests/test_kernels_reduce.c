@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The scalar table against the oracle; every other table against the scalar one, bit for bit: all
+ * types, operations and numbers of sources, lengths around every block size, misaligned, in place
+ * of each source, streamed or not, and with nothing touched beyond either end. */
+#include "kernels/kernels.h"
+#include "tests/support/numbers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum {
+    SOURCES = TWILL_KERNEL_MAX_SOURCES,
+    MOST = 2300,    /* elements: 16-bit ones then fill more than 4096 bytes */
+    MARGIN = 64,    /* bytes around an array that must not change */
+    PLACEMENTS = 4, /* ways the arrays are misaligned */
+    BUFFER = MOST * 8 + 4 * MARGIN
+};
+
+static const uint32_t divisors[] = {1, 3, 7, 64, 1000003, 0xffffffff};
+
+static char sources[PLACEMENTS][SOURCES][BUFFER] TWILL_ALIGNED(64);
+static char target[BUFFER] TWILL_ALIGNED(64);
+static char expected[BUFFER] TWILL_ALIGNED(64);
+
+static size_t size_of(int type)
+{
+    return twill_test_layout((twill_type)type)->bits / 8;
+}
+
+/* Elements by which array `a` (sources, then the target) is off 64 bytes. */
+static size_t offset(int placement, int a)
+{
+    const size_t offsets[PLACEMENTS] = {0, a == SOURCES, (size_t)a + 1, 3};
+    return offsets[placement];
+}
+
+static char *place(char *buffer, int type, int placement, int a)
+{
+    return buffer + MARGIN + offset(placement, a) * size_of(type);
+}
+
+/* The same numbers at every placement. */
+static void fill_sources(int type, uint64_t seed)
+{
+    for (int s = 0; s < SOURCES; s++) {
+        twill_test_fill((twill_type)type, place(sources[0][s], type, 0, s), MOST,
+                        seed + (uint64_t)s);
+        for (int p = 1; p < PLACEMENTS; p++)
+            memcpy(place(sources[p][s], type, p, s), place(sources[0][s], type, 0, s),
+                   MOST * size_of(type));
+    }
+}
+
+static void expect(int type, int op, unsigned nsrc, uint32_t divisor)
+{
+    const void *src[SOURCES];
+    for (unsigned s = 0; s < nsrc; s++)
+        src[s] = place(sources[0][s], type, 0, (int)s);
+    twill_kernels_at(0)->reduce[type][op](expected, src, nsrc, MOST, divisor, 0);
+}
+
+static void scalar_equals_the_oracle(void **state)
+{
+    const size_t count = 400;
+    uint64_t elements[SOURCES];
+    (void)state;
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        fill_sources(type, 17 + (uint64_t)type);
+        for (int op = 0; op < TWILL_OP_COUNT; op++) {
+            for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++) {
+                uint32_t divisor = divisors[nsrc % TWILL_ARRAY_LENGTH(divisors)];
+                expect(type, op, nsrc, divisor);
+                for (size_t i = 0; i < count; i++) {
+                    for (unsigned s = 0; s < nsrc; s++)
+                        elements[s] = twill_test_get((twill_type)type,
+                                                     place(sources[0][s], type, 0, (int)s), i);
+                    uint64_t want =
+                        twill_test_reduce((twill_type)type, (twill_op)op, elements, nsrc, divisor);
+                    uint64_t got = twill_test_get((twill_type)type, expected, i);
+                    if (want != got)
+                        fail_msg("%s %s of %u, divisor %u: %#llx %#llx ... gives %#llx, not %#llx",
+                                 twill_type_name((twill_type)type), twill_op_name((twill_op)op),
+                                 nsrc, divisor, (unsigned long long)elements[0],
+                                 (unsigned long long)elements[1], (unsigned long long)got,
+                                 (unsigned long long)want);
+                }
+            }
+        }
+    }
+}
+
+struct variant {
+    const struct twill_kernels *kernels;
+    int type, op, placement, alias; /* alias: the source dst is, or -1 */
+    unsigned nsrc, flags;
+    uint32_t divisor;
+};
+
+static bool untouched(const char *from, const char *to, const char *before)
+{
+    return memcmp(from, before, (size_t)(to - from)) == 0;
+}
+
+static void check_count(const struct variant *v, size_t count)
+{
+    static char before[BUFFER];
+    const void *src[SOURCES];
+    const size_t bytes = count * size_of(v->type), used = bytes + 3 * MARGIN + SOURCES * 8;
+    char *buffer = v->alias < 0 ? target : sources[v->placement][v->alias];
+    char *dst = place(buffer, v->type, v->placement, v->alias < 0 ? SOURCES : v->alias);
+    for (unsigned s = 0; s < v->nsrc; s++)
+        src[s] = place(sources[v->placement][s], v->type, v->placement, (int)s);
+    memcpy(before, buffer, used);
+    v->kernels->reduce[v->type][v->op](dst, src, v->nsrc, count, v->divisor, v->flags);
+    if (memcmp(dst, expected, bytes) != 0 || !untouched(buffer, dst, before) ||
+        !untouched(dst + bytes, buffer + used, before + (dst + bytes - buffer)))
+        fail_msg("%s %s %s of %u sources, %zu elements, placement %d, in place of %d, flags %u",
+                 v->kernels->isa, twill_type_name((twill_type)v->type),
+                 twill_op_name((twill_op)v->op), v->nsrc, count, v->placement, v->alias, v->flags);
+    memcpy(buffer, before, used);
+}
+
+static void check_variant(const struct variant *v)
+{
+    static const size_t large[] = {127, 128, 129, 255, 257, 1000, 1023, MOST};
+    for (size_t count = 0; count <= 67; count++)
+        check_count(v, count);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(large); i++)
+        check_count(v, large[i]);
+}
+
+static void check_row(const struct twill_kernels *kernels, int type, int op, unsigned nsrc)
+{
+    struct variant v = {.kernels = kernels, .type = type, .op = op, .nsrc = nsrc};
+    v.divisor = divisors[(nsrc + (unsigned)type) % TWILL_ARRAY_LENGTH(divisors)];
+    expect(type, op, nsrc, v.divisor);
+    for (v.placement = 0; v.placement < PLACEMENTS; v.placement++)
+        for (v.alias = -1; v.alias < (int)nsrc; v.alias++)
+            for (v.flags = 0; v.flags <= TWILL_KERNEL_STREAM; v.flags++)
+                check_variant(&v);
+}
+
+/* The next table this machine runs, saying which it does not. */
+static const struct twill_kernels *next_table(size_t *index)
+{
+    const struct twill_kernels *kernels;
+    while ((kernels = twill_kernels_at((*index)++)) && !kernels->supported())
+        print_message("%s: not on this machine, not tested\n", kernels->isa);
+    return kernels;
+}
+
+static void every_table_equals_the_scalar_one(void **state)
+{
+    const struct twill_kernels *kernels;
+    size_t index = 0;
+    (void)state;
+    while ((kernels = next_table(&index))) {
+        for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+            fill_sources(type, 99 + (uint64_t)type);
+            for (int op = 0; op < TWILL_OP_COUNT; op++)
+                for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++)
+                    check_row(kernels, type, op, nsrc);
+        }
+    }
+}
+
+/* A page between two that fault. */
+static char *fenced_page(size_t page)
+{
+    char *memory = mmap(NULL, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    assert_int_equal(mprotect(memory + page, page, PROT_READ | PROT_WRITE), 0);
+    return memory + page;
+}
+
+/* Arrays that begin or end where memory does: a kernel that reads beyond them crashes. */
+static void nothing_beyond_the_arrays_is_read(void **state)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const struct twill_kernels *kernels;
+    char *memory[3];
+    size_t index = 0;
+    (void)state;
+    for (int a = 0; a < 3; a++)
+        memory[a] = fenced_page(page);
+    while ((kernels = next_table(&index))) {
+        for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+            for (int row = 0; row < 2 * 2 * TWILL_OP_COUNT; row++) {
+                for (size_t count = 1; count <= 150; count++) {
+                    size_t start = row & 1 ? 0 : page - count * size_of(type);
+                    const void *src[] = {memory[1] + start, memory[2] + start};
+                    kernels->reduce[type][row >> 2](memory[0] + start, src, 2, count, 2,
+                                                    row & 2 ? TWILL_KERNEL_STREAM : 0);
+                }
+            }
+        }
+    }
+    for (int a = 0; a < 3; a++)
+        munmap(memory[a] - page, 3 * page);
+}
+
+static void copies_copy(void **state)
+{
+    const struct twill_kernels *kernels;
+    size_t index = 0;
+    (void)state;
+    twill_test_fill(TWILL_I64, sources[0][0], BUFFER / 8, 5);
+    while ((kernels = next_table(&index))) {
+        for (size_t bytes = 0; bytes < 1200; bytes++) {
+            for (unsigned flags = 0; flags <= TWILL_KERNEL_STREAM; flags++) {
+                size_t from = bytes % 7, to = MARGIN + bytes % 65;
+                memset(target, 0x5a, 2048);
+                kernels->copy(target + to, sources[0][0] + from, bytes, flags);
+                assert_memory_equal(target + to, sources[0][0] + from, bytes);
+                for (size_t i = 1; i <= MARGIN; i++) {
+                    assert_int_equal(target[to - i], 0x5a);
+                    assert_int_equal(target[to + bytes + i - 1], 0x5a);
+                }
+            }
+        }
+        memcpy(target, sources[0][0], 4096);
+        kernels->copy(target, target, 4096, TWILL_KERNEL_STREAM);
+        assert_memory_equal(target, sources[0][0], 4096);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scalar_equals_the_oracle),
+        cmocka_unit_test(every_table_equals_the_scalar_one),
+        cmocka_unit_test(nothing_beyond_the_arrays_is_read),
+        cmocka_unit_test(copies_copy),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Choosing a table, splitting over threads, and the caller's floating-point environment. */
+#include "kernels/kernels.h"
+#include "tests/support/numbers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT ((size_t)1 << 20) /* and one, and less: above the threshold of splitting */
+
+/* There when the kernels were built with OpenMP. */
+extern void omp_set_num_threads(int threads) __attribute__((weak));
+extern int omp_get_max_threads(void) __attribute__((weak));
+
+static void select_finds_tables_by_name(void **state)
+{
+    const struct twill_kernels *kernels, *best = NULL;
+    struct twill_error error;
+    (void)state;
+    for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
+        const struct twill_kernels *found = NULL;
+        twill_error_clear(&error);
+        if (kernels->supported()) {
+            assert_int_equal(twill_kernels_select(&found, kernels->isa, &error), TWILL_OK);
+            assert_ptr_equal(found, kernels);
+            best = kernels;
+        } else {
+            assert_int_equal(twill_kernels_select(&found, kernels->isa, &error), TWILL_ERR_CONFIG);
+            assert_non_null(strstr(error.message, "not on this machine"));
+        }
+    }
+    assert_string_equal(twill_kernels_at(0)->isa, "scalar");
+    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
+    assert_ptr_equal(kernels, best);
+    assert_int_equal(twill_kernels_select(&kernels, "auto", NULL), TWILL_OK);
+    assert_ptr_equal(kernels, best);
+}
+
+static void select_refuses_an_unknown_name_and_lists_the_known(void **state)
+{
+    const struct twill_kernels *kernels;
+    struct twill_error error;
+    (void)state;
+    for (const char *const *name = (const char *const[]){"sse9", "", "AVX2", "avx", NULL}; *name;
+         name++) {
+        twill_error_clear(&error);
+        assert_int_equal(twill_kernels_select(&kernels, *name, &error), TWILL_ERR_CONFIG);
+        assert_null(kernels);
+        assert_non_null(strstr(error.message, *name));
+        assert_non_null(strstr(error.message, "auto, scalar"));
+    }
+}
+
+static void tables_are_complete(void **state)
+{
+    const struct twill_kernels *kernels;
+    (void)state;
+    for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
+        assert_non_null(kernels->copy);
+        for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++)
+            assert_non_null(kernels->reduce[cell / TWILL_OP_COUNT][cell % TWILL_OP_COUNT]);
+    }
+}
+
+/* A table that notes the shares it was called for. */
+static struct {
+    atomic_uint used;
+    struct {
+        const char *dst, *src[2];
+        size_t bytes;
+    } shares[64];
+} noted;
+
+static void note(void *dst, const void *const *src, unsigned nsrc, size_t bytes)
+{
+    unsigned i = atomic_fetch_add(&noted.used, 1);
+    assert_true(i < TWILL_ARRAY_LENGTH(noted.shares));
+    noted.shares[i].dst = dst;
+    for (unsigned s = 0; s < nsrc; s++)
+        noted.shares[i].src[s] = src[s];
+    noted.shares[i].bytes = bytes;
+}
+
+static void note_reduce(void *dst, const void *const *src, unsigned nsrc, size_t count,
+                        uint32_t divisor, unsigned flags)
+{
+    assert_int_equal(divisor, 7);
+    assert_int_equal(flags, TWILL_KERNEL_STREAM);
+    note(dst, src, nsrc, count * 2);
+}
+
+static void note_copy(void *dst, const void *src, size_t bytes, unsigned flags)
+{
+    assert_int_equal(flags, TWILL_KERNEL_STREAM);
+    note(dst, &src, 1, bytes);
+}
+
+/* The shares follow each other without gap, in whole lines, the same for each array. */
+static void check_shares(const char *dst, const char *const *src, unsigned nsrc, size_t bytes,
+                         int threads)
+{
+    unsigned used = atomic_load(&noted.used), most = (unsigned)threads;
+    if (!omp_get_max_threads)
+        most = 1;
+    else if (most > (unsigned)omp_get_max_threads())
+        most = (unsigned)omp_get_max_threads();
+    assert_in_range(used, 1, most);
+    if (most > 1)
+        assert_true(used > 1);
+    for (size_t at = 0; at < bytes;) {
+        unsigned i = 0;
+        while (i < used && (noted.shares[i].dst != dst + at || noted.shares[i].bytes == 0))
+            i++;
+        assert_true(i < used);
+        for (unsigned s = 0; s < nsrc; s++)
+            assert_ptr_equal(noted.shares[i].src[s], src[s] + at);
+        at += noted.shares[i].bytes;
+        assert_true(at % TWILL_CACHE_LINE == 0 || at == bytes);
+        assert_true(at <= bytes);
+    }
+    atomic_store(&noted.used, 0);
+}
+
+static void shares_cover_everything_once_on_no_more_threads_than_lent(void **state)
+{
+    struct twill_kernels table = {.isa = "noted", .copy = note_copy};
+    char *memory = malloc(8 * COUNT + 64);
+    const char *const src[] = {memory + 2, memory + 66};
+    const void *const sources[] = {src[0], src[1]};
+    (void)state;
+    assert_non_null(memory);
+    table.reduce[TWILL_BF16][TWILL_AVG] = note_reduce;
+    for (int threads = 1; threads <= 6; threads++) {
+        for (size_t count = COUNT - 33; count <= COUNT + 33; count += 11) {
+            twill_kernels_reduce(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, count, 7,
+                                 TWILL_KERNEL_STREAM, threads);
+            check_shares(memory, src, 2, 2 * count, threads);
+            twill_kernels_copy(&table, memory, src[0], 2 * count + 1, TWILL_KERNEL_STREAM, threads);
+            check_shares(memory, src, 1, 2 * count + 1, threads);
+        }
+    }
+    twill_kernels_reduce(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, 100, 7,
+                         TWILL_KERNEL_STREAM, 4);
+    assert_int_equal(atomic_load(&noted.used), 1);
+    atomic_store(&noted.used, 0);
+    free(memory);
+}
+
+static void any_number_of_threads_gives_the_same_bits(void **state)
+{
+    const struct twill_kernels *kernels;
+    char *memory[4];
+    (void)state;
+    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
+    for (int a = 0; a < 4; a++)
+        assert_non_null(memory[a] = malloc(COUNT + 1024));
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        size_t size = twill_test_layout((twill_type)type)->bits / 8, count = COUNT / size + 3;
+        assert_int_equal(size, twill_type_size((twill_type)type));
+        for (int a = 2; a < 4; a++)
+            twill_test_fill((twill_type)type, memory[a], count, (uint64_t)a);
+        const void *src[] = {memory[2], memory[3]};
+        for (int op = 0; op < TWILL_OP_COUNT; op++) {
+            kernels->reduce[type][op](memory[0], src, 2, count, 3, 0);
+            for (int threads = 1; threads <= 4; threads *= 2) {
+                memset(memory[1], 0, count * size);
+                twill_kernels_reduce(kernels, (twill_type)type, (twill_op)op, memory[1], src, 2,
+                                     count, 3, threads & 1, threads);
+                assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
+            }
+        }
+    }
+    for (int a = 0; a < 4; a++)
+        free(memory[a]);
+}
+
+#if defined(__x86_64__)
+static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
+{
+    static const unsigned environments[] = {0x8040, 0x2000, 0x4000, 0xe040};
+    static uint64_t sources[2][300], want[300], got[300];
+    const void *src[] = {sources[0], sources[1]};
+    const struct twill_kernels *kernels;
+    const unsigned mine = __builtin_ia32_stmxcsr();
+    (void)state;
+    for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
+        for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT && kernels->supported();
+             cell++) {
+            twill_type type = (twill_type)(cell / TWILL_OP_COUNT);
+            twill_op op = (twill_op)(cell % TWILL_OP_COUNT);
+            for (int s = 0; s < 2; s++)
+                twill_test_fill(type, sources[s], 300, 7 + (uint64_t)s);
+            kernels->reduce[type][op](want, src, 2, 300, 3, 0);
+            for (size_t e = 0; e < TWILL_ARRAY_LENGTH(environments); e++) {
+                memset(got, 0, sizeof(got));
+                __builtin_ia32_ldmxcsr(mine | environments[e]);
+                twill_kernels_reduce(kernels, type, op, got, src, 2, 300, 3, 0, 1);
+                unsigned after = __builtin_ia32_stmxcsr();
+                __builtin_ia32_ldmxcsr(mine);
+                assert_int_equal(after & 0xffc0, (mine | environments[e]) & 0xffc0);
+                assert_memory_equal(got, want, 300 * twill_type_size(type));
+            }
+        }
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(select_finds_tables_by_name),
+        cmocka_unit_test(select_refuses_an_unknown_name_and_lists_the_known),
+        cmocka_unit_test(tables_are_complete),
+        cmocka_unit_test(shares_cover_everything_once_on_no_more_threads_than_lent),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
+#if defined(__x86_64__)
+        cmocka_unit_test(the_callers_environment_changes_no_bit_and_is_kept),
+#endif
+    };
+    if (omp_set_num_threads)
+        omp_set_num_threads(4); /* also on a machine with fewer cores */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
