@@ -13,6 +13,7 @@ struct twill_memory_policy {
     enum twill_memory_kind kind; /* what was decided: DDR or MCDRAM */
     enum twill_memory_mode mode;
     uint64_t nodes; /* NUMA nodes by os_index, one bit each; 0: the system's default */
+    bool nominal;   /* decided for a machine that is not this one: nothing is bound */
     char why[160];  /* "auto: 16 GiB MCDRAM at NUMA 1", for people */
 };
 
@@ -26,11 +27,16 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
 
 struct twill_memory; /* a pool with one policy and one budget */
 
-/* budget: most bytes of MCDRAM to take, 0: no limit but what is free. */
+/* budget: most bytes of MCDRAM to take, 0: no limit but what is free. Free is what the kernel says;
+ * ranks of a node that bind at the same time do not see each other's untouched pages, so they
+ * should be given a share each. */
 twill_status twill_memory_open(struct twill_memory **memory,
                                const struct twill_memory_policy *policy, uint64_t budget,
                                struct twill_log *log, struct twill_error *error);
 void twill_memory_close(struct twill_memory *memory);
+/* Two pools of one process (the user's, the library's) that count against each other's budget and
+ * against the same free memory. Either may be closed first. */
+void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling);
 
 /* Private memory, aligned to 64 bytes, to 2 MiB from 2 MiB up (and advised to use huge pages). BIND
  * never takes more than is free or than the budget allows: it falls back to DDR, counted, said
@@ -42,18 +48,18 @@ void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes)
  * same rules. Page-aligned. */
 twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size_t bytes,
                                 struct twill_error *error);
-/* Give back what twill_memory_place() took from the budget. */
+/* Give back what twill_memory_place() took from the budget; what fell back to DDR first. */
 void twill_memory_unplace(struct twill_memory *memory, size_t bytes);
 
 struct twill_memory_stats {
-    uint64_t bytes;     /* held now */
+    uint64_t bytes;     /* held now, allocated and placed, rounded up to pages or cache lines */
     uint64_t bytes_hbw; /* of those, accounted to MCDRAM */
     uint64_t fallbacks; /* allocations that did not get the kind asked for */
 };
 void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats);
 
-/* Where are the pages? Counts pages per NUMA node by move_pages(); absent pages under UINT_MAX are
- * not counted. Returns the number of pages found, or a negative status. */
+/* Where are the pages? Counts pages per NUMA node by move_pages(); pages nobody touched
+ * are not counted. Returns the number of pages found, or a negative status. */
 long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_MAX_NUMA]);
 
 #endif

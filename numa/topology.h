@@ -19,7 +19,7 @@ struct twill_numa_node {
     uint64_t free_bytes;         /* now, 0 when the machine is not this one */
     unsigned bandwidth_mbs;      /* hwloc's Bandwidth attribute, 0 when unknown */
     bool has_cpus;
-    bool local; /* best of its kind for the place this process runs at */
+    bool local; /* best of its kind for the place this process runs at; all it spans if several */
 };
 
 struct twill_machine {
@@ -32,8 +32,8 @@ struct twill_machine {
     unsigned allowed_pus;                   /* what this process may run on (cgroup, affinity) */
     unsigned pus_per_core, cores_per_l2;    /* of the first core; KNL tiles: 2 cores per L2 */
     uint64_t l1d_bytes, l2_bytes, l3_bytes; /* of the first of each, 0: none */
-    uint64_t side_cache_bytes;              /* memory-side cache (KNL cache mode) */
-    struct twill_numa_node numa[TWILL_MAX_NUMA];
+    uint64_t side_cache_bytes;              /* memory-side caches together (KNL cache mode) */
+    struct twill_numa_node numa[TWILL_MAX_NUMA]; /* by logical index; nodes beyond are left out */
 };
 
 /* text: NULL or "" for this machine, else a path of an XML file or a synthetic description.
@@ -42,6 +42,17 @@ twill_status twill_topology_open(struct twill_topology **topology, const char *t
                                  struct twill_error *error);
 void twill_topology_close(struct twill_topology *topology);
 const struct twill_machine *twill_topology_machine(const struct twill_topology *topology);
+
+/* Look again where the process runs (it may have been bound since) and renew allowed_pus and the
+ * `local` of the NUMA nodes. On a machine that TWILL_TOPOLOGY replaced, cpus ("0-3,64") says where;
+ * NULL means everywhere. On this machine cpus must be NULL. */
+twill_status twill_topology_locate(struct twill_topology *topology, const char *cpus,
+                                   struct twill_error *error);
+
+/* What the kernel says about a NUMA node now: free bytes (0: unknown), and whether it has CPUs
+ * (`otherwise`: unknown). */
+uint64_t twill_numa_free_bytes(unsigned os_index);
+bool twill_numa_has_cpus(unsigned os_index, bool otherwise);
 
 /* Where is the caller's thread? Logical indices, -1 when unknown or spread over several. Used to
  * describe ranks to each other and to see how many ranks share the CPUs. */

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A pool: one policy, one budget, and the rule that a bind never exceeds what is free, because the
+ * kernel answers that with a kill, not with NULL. Set-up only; nothing here runs in steady state.
+ */
+#include "numa/memory_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* One allocation, so that free gives back what alloc took, from where. */
+struct record {
+    struct record *next;
+    void *pointer;
+    size_t bytes; /* rounded up to the kind's grain */
+    bool hbw;
+    const struct twill_memory_kind_ops *ops;
+};
+
+struct twill_memory {
+    struct twill_memory_policy policy;
+    uint64_t budget;
+    uint64_t free_at_open; /* of the policy's nodes */
+    uint64_t placed, placed_hbw;
+    struct twill_log *log;
+    const struct twill_memory_kind_ops *ops;
+    struct record *records;
+    struct twill_memory_stats stats;
+    struct twill_memory *sibling; /* shares the budget */
+    bool said;
+};
+
+/* Bytes free on the policy's nodes, less a margin that the kernel keeps for itself before it calls
+ * a node full. */
+static uint64_t free_bytes(const struct twill_memory_policy *policy)
+{
+    uint64_t sum = 0;
+    for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
+        if (policy->nodes >> i & 1) {
+            uint64_t bytes = twill_numa_free_bytes(i);
+            uint64_t margin = bytes / 32 + (UINT64_C(4) << 20);
+            sum += bytes > margin ? bytes - margin : 0;
+        }
+    return sum;
+}
+
+twill_status twill_memory_open(struct twill_memory **memory,
+                               const struct twill_memory_policy *policy, uint64_t budget,
+                               struct twill_log *log, struct twill_error *error)
+{
+    if (memory == NULL || policy == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "no memory policy to open a pool with");
+    *memory = calloc(1, sizeof(**memory));
+    if (*memory == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a pool");
+    (*memory)->policy = *policy;
+    (*memory)->budget = budget;
+    (*memory)->log = log;
+    (*memory)->free_at_open = free_bytes(policy);
+    (*memory)->ops = twill_memory_kind_memkind(policy);
+    if ((*memory)->ops == NULL)
+        (*memory)->ops = &twill_memory_kind_mmap;
+    twill_say(log, TWILL_LOG_DEBUG, "memory: %s, by %s", policy->why, (*memory)->ops->name);
+    return TWILL_OK;
+}
+
+void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling)
+{
+    memory->sibling = sibling;
+    sibling->sibling = memory;
+}
+
+void twill_memory_close(struct twill_memory *memory)
+{
+    if (memory == NULL)
+        return;
+    if (memory->sibling != NULL)
+        memory->sibling->sibling = NULL;
+    while (memory->records != NULL)
+        twill_memory_free(memory, memory->records->pointer, memory->records->bytes);
+    free(memory);
+}
+
+/* Why these bytes cannot go to MCDRAM; NULL: they can. What was given out but not touched yet is
+ * still counted as free by the kernel, hence the second look at what was free at the start. */
+static const char *refusal(const struct twill_memory *memory, size_t bytes)
+{
+    const struct twill_memory_policy *policy = &memory->policy;
+    uint64_t held = memory->stats.bytes_hbw;
+    if (memory->sibling != NULL)
+        held += memory->sibling->stats.bytes_hbw;
+    if (policy->nominal)
+        return "TWILL_TOPOLOGY describes another machine than this one";
+    if (policy->nodes == 0)
+        return "the policy names no NUMA node";
+    if (memory->budget > 0 && (held > memory->budget || bytes > memory->budget - held))
+        return "the budget is spent";
+    if (policy->mode != TWILL_MODE_BIND)
+        return NULL; /* the kernel spills over to DDR by itself */
+    if (bytes > free_bytes(policy))
+        return "not enough of it is free";
+    if (held > memory->free_at_open || bytes > memory->free_at_open - held)
+        return "not enough of it was free when this pool was opened";
+    return NULL;
+}
+
+static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause)
+{
+    memory->stats.fallbacks++;
+    if (!memory->said)
+        twill_say(memory->log, TWILL_LOG_WARN,
+                  "memory: %zu bytes meant for MCDRAM are in DDR: %s (said once, then counted)",
+                  bytes, cause);
+    memory->said = true;
+}
+
+static bool wants_hbw(const struct twill_memory *memory)
+{
+    return memory->policy.kind == TWILL_KIND_MCDRAM;
+}
+
+static int try_kind(const struct twill_memory_kind_ops *ops,
+                    const struct twill_memory_policy *policy, struct record *record, size_t bytes)
+{
+    size_t alignment = bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
+    record->ops = ops;
+    record->bytes = twill_round_up(twill_max(bytes, 1), ops->grain);
+    return ops->alloc(policy, &record->pointer, record->bytes, alignment);
+}
+
+/* Under the policy if that may be, else from the default; an errno if there is nothing at all. */
+static int obtain(struct twill_memory *memory, struct record *record, size_t bytes)
+{
+    const struct twill_memory_policy *policy = &memory->policy;
+    const char *cause = wants_hbw(memory) ? refusal(memory, bytes) : NULL;
+    if (wants_hbw(memory) && cause == NULL) {
+        int failed = try_kind(memory->ops, policy, record, bytes);
+        if (failed && memory->ops != &twill_memory_kind_mmap)
+            failed = try_kind(&twill_memory_kind_mmap, policy, record, bytes);
+        record->hbw = failed == 0;
+        cause = failed ? strerror(failed) : NULL;
+    }
+    if (record->hbw)
+        return 0;
+    int failed = try_kind(memory->ops, NULL, record, bytes);
+    if (failed == 0 && cause != NULL)
+        fall_back(memory, bytes, cause);
+    return failed;
+}
+
+twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, size_t bytes,
+                                struct twill_error *error)
+{
+    *pointer = NULL;
+    if (bytes > PTRDIFF_MAX - 2 * (size_t)TWILL_HUGE_PAGE)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%zu bytes are more than can be addressed",
+                          bytes);
+    struct record *record = calloc(1, sizeof(*record));
+    if (record == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a record");
+    int failed = obtain(memory, record, bytes);
+    if (failed) {
+        free(record);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%zu bytes by %s: %s", bytes, memory->ops->name,
+                          strerror(failed));
+    }
+    if (bytes >= TWILL_HUGE_PAGE) /* advice: a kernel without huge pages says no */
+        (void)madvise(record->pointer, record->bytes & ~((size_t)TWILL_HUGE_PAGE - 1),
+                      MADV_HUGEPAGE);
+    record->next = memory->records;
+    memory->records = record;
+    memory->stats.bytes += record->bytes;
+    memory->stats.bytes_hbw += record->hbw ? record->bytes : 0;
+    *pointer = record->pointer;
+    return TWILL_OK;
+}
+
+void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes)
+{
+    (void)bytes;
+    struct record **link = &memory->records;
+    while (*link != NULL && (*link)->pointer != pointer)
+        link = &(*link)->next;
+    struct record *record = *link;
+    if (record == NULL)
+        return;
+    *link = record->next;
+    memory->stats.bytes -= record->bytes;
+    memory->stats.bytes_hbw -= record->hbw ? record->bytes : 0;
+    record->ops->free(record->pointer, record->bytes);
+    free(record);
+}
+
+twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size_t bytes,
+                                struct twill_error *error)
+{
+    if ((uintptr_t)pointer % 4096 != 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "memory to be placed must be page-aligned");
+    if (wants_hbw(memory) && bytes > 0) {
+        const char *cause = refusal(memory, bytes);
+        if (cause == NULL) {
+            int failed = twill_memory_mbind(&memory->policy, pointer, bytes);
+            cause = failed ? strerror(failed) : NULL;
+        }
+        if (cause != NULL) {
+            fall_back(memory, bytes, cause);
+        } else {
+            memory->placed_hbw += bytes;
+            memory->stats.bytes_hbw += bytes;
+        }
+    }
+    memory->placed += bytes;
+    memory->stats.bytes += bytes;
+    return TWILL_OK;
+}
+
+/* Which bytes these were is not known: those in DDR go first, so that the budget is never made
+ * larger than it is; when everything is given back, the account is even. */
+void twill_memory_unplace(struct twill_memory *memory, size_t bytes)
+{
+    uint64_t back = bytes < memory->placed ? bytes : memory->placed;
+    uint64_t ddr = memory->placed - memory->placed_hbw;
+    uint64_t hbw = back > ddr ? back - ddr : 0;
+    memory->placed -= back;
+    memory->placed_hbw -= hbw;
+    memory->stats.bytes -= back;
+    memory->stats.bytes_hbw -= hbw;
+}
+
+void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats)
+{
+    *stats = memory->stats;
+}

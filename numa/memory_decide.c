@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TWILL_MEMORY and a machine in, a policy with its reason out. Pure: nothing is allocated. */
+#include "numa/memory.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct form {
+    const char *text;
+    bool wants_mcdram;
+    bool insists; /* without MCDRAM it is an error */
+    enum twill_memory_mode mode;
+};
+
+static const struct form forms[] = {
+    {"auto", true, false, TWILL_MODE_PREFERRED},
+    {"ddr", false, false, TWILL_MODE_PREFERRED},
+    {"mcdram", true, false, TWILL_MODE_PREFERRED},
+    {"mcdram:bind", true, true, TWILL_MODE_BIND},
+    {"mcdram:preferred", true, false, TWILL_MODE_PREFERRED},
+    {"mcdram:interleave", true, false, TWILL_MODE_INTERLEAVE},
+};
+
+static const struct form *find_form(const char *text)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(forms); i++)
+        if (strcmp(text, forms[i].text) == 0)
+            return &forms[i];
+    return NULL;
+}
+
+static uint64_t bit_of(const struct twill_numa_node *node)
+{
+    return node->os_index < TWILL_MAX_NUMA ? UINT64_C(1) << node->os_index : 0;
+}
+
+/* The machine's nodes of a kind; only the local ones if there are any and it is asked. */
+static uint64_t nodes_of(const struct twill_machine *machine, enum twill_memory_kind kind,
+                         bool nearest)
+{
+    uint64_t all = 0, local = 0;
+    for (unsigned i = 0; i < machine->numa_nodes; i++) {
+        const struct twill_numa_node *node = &machine->numa[i];
+        if (node->kind != kind)
+            continue;
+        all |= bit_of(node);
+        local |= node->local ? bit_of(node) : 0;
+    }
+    return nearest && local != 0 ? local : all;
+}
+
+/* "0,2-3" to bits; false for anything else. */
+static bool parse_nodes(const char *text, uint64_t *nodes)
+{
+    *nodes = 0;
+    for (const char *c = text;;) {
+        char *end;
+        if (!isdigit((unsigned char)*c))
+            return false;
+        unsigned long from = strtoul(c, &end, 10), to = from;
+        if (*end == '-' && isdigit((unsigned char)end[1]))
+            to = strtoul(end + 1, &end, 10);
+        if (to < from || to >= TWILL_MAX_NUMA)
+            return false;
+        for (unsigned long i = from; i <= to; i++)
+            *nodes |= UINT64_C(1) << i;
+        if (*end == '\0')
+            return true;
+        if (*end != ',')
+            return false;
+        c = end + 1;
+    }
+}
+
+/* MEMKIND_HBW_NODES makes any node high-bandwidth. Returns why it cannot be used, or NULL. */
+static const char *named_nodes(const struct twill_machine *machine, const char *text,
+                               uint64_t *nodes)
+{
+    uint64_t known = 0, named = 0;
+    for (unsigned i = 0; i < machine->numa_nodes; i++)
+        known |= bit_of(&machine->numa[i]);
+    if (!parse_nodes(text, &named))
+        return "is no list of NUMA nodes";
+    if (named & ~known)
+        return "names a NUMA node the machine does not have";
+    *nodes = named;
+    return NULL;
+}
+
+/* Of the named nodes those that are local, if any is. */
+static uint64_t nearest_of(const struct twill_machine *machine, uint64_t nodes)
+{
+    uint64_t near = 0;
+    for (unsigned i = 0; i < machine->numa_nodes; i++)
+        near |= machine->numa[i].local ? bit_of(&machine->numa[i]) & nodes : 0;
+    return near != 0 ? near : nodes;
+}
+
+static void write_nodes(char *text, size_t bytes, uint64_t nodes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (unsigned i = 0; i < TWILL_MAX_NUMA && used < bytes; i++)
+        if (nodes >> i & 1)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 0 ? "," : "", i);
+}
+
+/* "16 GiB MCDRAM at NUMA 1" */
+static void tell(struct twill_memory_policy *policy, const char *form,
+                 const struct twill_machine *machine, bool by_name)
+{
+    static const char *const modes[] = {"preferred", "bound", "interleaved"};
+    char list[48];
+    uint64_t sum = 0;
+    write_nodes(list, sizeof(list), policy->nodes);
+    for (unsigned i = 0; i < machine->numa_nodes; i++)
+        if (bit_of(&machine->numa[i]) & policy->nodes)
+            sum += machine->numa[i].bytes;
+    bool gib = sum >= UINT64_C(10) << 30;
+    snprintf(policy->why, sizeof(policy->why), "%s: %llu %s MCDRAM at NUMA %s, %s%s%s", form,
+             (unsigned long long)(gib ? sum >> 30 : sum >> 20), gib ? "GiB" : "MiB", list,
+             modes[policy->mode], by_name ? ", so named by MEMKIND_HBW_NODES" : "",
+             policy->nominal ? " (not applied: not this machine)" : "");
+}
+
+/* Why there is none, in words. */
+static void tell_none(char *text, size_t bytes, const struct twill_machine *machine,
+                      const char *hbw_nodes, const char *unusable)
+{
+    if (unusable != NULL)
+        snprintf(text, bytes, "MEMKIND_HBW_NODES=%.32s %s", hbw_nodes, unusable);
+    else if (strcmp(machine->memory_mode, "Cache") == 0)
+        snprintf(text, bytes, "MCDRAM is a cache of DDR here (memory mode Cache)");
+    else
+        snprintf(text, bytes, "this machine has no MCDRAM or HBM node");
+}
+
+twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
+                                 const struct twill_machine *machine, const char *hbw_nodes,
+                                 struct twill_error *error)
+{
+    const struct form *form = find_form(text != NULL && text[0] != '\0' ? text : "auto");
+    if (form == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_MEMORY=%.60s: not a kind of memory; valid are auto, ddr, mcdram, "
+                          "mcdram:bind, mcdram:preferred, mcdram:interleave",
+                          text);
+    *policy = (struct twill_memory_policy){.kind = TWILL_KIND_DDR, .mode = TWILL_MODE_PREFERRED};
+    policy->nominal = !machine->is_this_machine;
+    if (!form->wants_mcdram) {
+        snprintf(policy->why, sizeof(policy->why), "%s: DDR, as the system places it", form->text);
+        return TWILL_OK;
+    }
+    bool by_name = hbw_nodes != NULL && hbw_nodes[0] != '\0';
+    bool nearest = form->mode != TWILL_MODE_INTERLEAVE;
+    uint64_t nodes = 0;
+    const char *unusable = by_name ? named_nodes(machine, hbw_nodes, &nodes) : NULL;
+    if (by_name)
+        nodes = nearest ? nearest_of(machine, nodes) : nodes;
+    else
+        nodes = nodes_of(machine, TWILL_KIND_MCDRAM, nearest);
+    if (nodes != 0) {
+        policy->kind = TWILL_KIND_MCDRAM;
+        policy->mode = form->mode;
+        policy->nodes = nodes;
+        tell(policy, form->text, machine, by_name);
+        return TWILL_OK;
+    }
+    char none[120];
+    tell_none(none, sizeof(none), machine, hbw_nodes, unusable);
+    if (form->insists)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MEMORY=%s: %s", form->text, none);
+    snprintf(policy->why, sizeof(policy->why), "%s: DDR: %s", form->text, none);
+    return TWILL_OK;
+}

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Placement by the kernel's own means: mmap() and mbind(); and move_pages() to see where pages are.
+ * System calls without libnuma, which would be one more library to say what four constants say. */
+#include "numa/memory_internal.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(unsigned long) * 8 >= TWILL_MAX_NUMA, "one word of nodes per system call");
+
+/* An enum in newer headers, unknown to older ones; the kernel has it from 5.15. */
+#define PREFERRED_MANY 5
+/* MADV_POPULATE_READ of newer headers; 5.14. */
+#define POPULATE_READ 22
+
+static int mbind_mode(void *pointer, size_t bytes, int mode, uint64_t nodes)
+{
+    unsigned long mask = nodes;
+    long failed = syscall(SYS_mbind, pointer, bytes, mode, &mask, TWILL_MAX_NUMA + 1ul, 0u);
+    return failed ? errno : 0;
+}
+
+int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
+{
+    if (policy->mode == TWILL_MODE_BIND)
+        return mbind_mode(pointer, bytes, MPOL_BIND, policy->nodes);
+    if (policy->mode == TWILL_MODE_INTERLEAVE)
+        return mbind_mode(pointer, bytes, MPOL_INTERLEAVE, policy->nodes);
+    bool many = (policy->nodes & (policy->nodes - 1)) != 0;
+    int failed = many ? mbind_mode(pointer, bytes, PREFERRED_MANY, policy->nodes) : EINVAL;
+    if (failed == EINVAL) /* one node, or an older kernel, which takes the first of the mask */
+        failed = mbind_mode(pointer, bytes, MPOL_PREFERRED, policy->nodes);
+    return failed;
+}
+
+static int mmap_alloc(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
+                      size_t alignment)
+{
+    size_t slack = alignment > TWILL_HUGE_PAGE / 2 ? alignment : 0; /* a page is aligned enough */
+    unsigned char *base =
+        mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED)
+        return errno;
+    size_t before = slack == 0 ? 0 : twill_round_up((uintptr_t)base, alignment) - (uintptr_t)base;
+    if (before > 0)
+        munmap(base, before);
+    if (slack > before)
+        munmap(base + before + bytes, slack - before);
+    int failed = policy != NULL ? twill_memory_mbind(policy, base + before, bytes) : 0;
+    if (failed) {
+        munmap(base + before, bytes);
+        return failed;
+    }
+    *pointer = base + before;
+    return 0;
+}
+
+static void mmap_free(void *pointer, size_t bytes)
+{
+    munmap(pointer, bytes);
+}
+
+const struct twill_memory_kind_ops twill_memory_kind_mmap = {
+    .name = "mmap and mbind",
+    .grain = 4096,
+    .alloc = mmap_alloc,
+    .free = mmap_free,
+};
+
+uint64_t twill_memory_bound_to(void *pointer)
+{
+    int mode;
+    unsigned long mask[16] = {0}; /* the kernel writes as many as it was built for */
+    if (syscall(SYS_get_mempolicy, &mode, mask, sizeof(mask) * 8, pointer, MPOL_F_ADDR) != 0)
+        return 0;
+    for (size_t i = 1; i < TWILL_ARRAY_LENGTH(mask); i++)
+        if (mask[i] != 0)
+            return 0;
+    return mask[0];
+}
+
+enum { BATCH = 512 };
+
+/* Linux 6.1 to 6.4 call pages absent that NUMA balancing has marked for a look. Those that are in
+ * memory after all are brought back without a write. Returns whether there were any. */
+static bool bring_back(void *const addresses[], const int nodes[], unsigned long n, size_t page)
+{
+    unsigned char resident[BATCH];
+    bool any = false;
+    if (mincore(addresses[0], n * page, resident) != 0)
+        return false;
+    for (unsigned long i = 0; i < n; i++)
+        if (nodes[i] < 0 && (resident[i] & 1)) /* -ENOENT or -EFAULT, by version */
+            any |= madvise(addresses[i], page, POPULATE_READ) == 0;
+    return any;
+}
+
+long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_MAX_NUMA])
+{
+    void *addresses[BATCH];
+    int nodes[BATCH];
+    long found = 0;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t at = (uintptr_t)pointer & ~(page - 1), end = (uintptr_t)pointer + bytes;
+    if (pages == NULL || (pointer == NULL && bytes > 0) || end < (uintptr_t)pointer)
+        return TWILL_ERR_ARGUMENT;
+    for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
+        pages[i] = 0;
+    while (at < end) {
+        unsigned long n = 0;
+        for (; n < BATCH && at < end; n++, at += page)
+            addresses[n] = (void *)at;
+        long failed = syscall(SYS_move_pages, 0, n, addresses, NULL, nodes, 0);
+        if (!failed && bring_back(addresses, nodes, n, page))
+            failed = syscall(SYS_move_pages, 0, n, addresses, NULL, nodes, 0);
+        if (failed)
+            return errno == ENOSYS ? TWILL_ERR_UNSUPPORTED : TWILL_ERR_SYSTEM;
+        for (unsigned long i = 0; i < n; i++) {
+            if (nodes[i] < 0) /* not there (yet) */
+                continue;
+            found++;
+            if (nodes[i] < TWILL_MAX_NUMA)
+                pages[nodes[i]]++;
+        }
+    }
+    return found;
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading a machine: this one, an XML file, or a synthetic description. What hwloc would only
+ * answer with EINVAL (or with minutes of silence) is looked at beforehand, so that the message can
+ * say what is wrong. hwloc itself is silent unless HWLOC_XML_VERBOSE or HWLOC_SYNTHETIC_VERBOSE ask
+ * for it. */
+#include "numa/topology_internal.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* hwloc needs time quadratic in this: 16k PUs take seconds, 64k minutes. */
+#define MOST_SYNTHETIC_PUS 16384
+
+static void leave_out(hwloc_topology_t hwloc)
+{
+#if HWLOC_API_VERSION >= 0x00020100
+    /* Those of GPUs start drivers and threads, which a guest must not; pci's libpciaccess leaks,
+     * and hwloc finds the same devices in sysfs without it. */
+    static const char *const names[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
+        hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
+#else
+    (void)hwloc;
+#endif
+}
+
+/* Does the start of the file hold a <topology> element of a version this hwloc reads? Returns the
+ * cause why not, or NULL. */
+static const char *check_xml(FILE *file)
+{
+    char head[8192];
+    size_t bytes = fread(head, 1, sizeof(head) - 1, file);
+    if (ferror(file))
+        return strerror(errno);
+    if (bytes == 0)
+        return "the file is empty";
+    head[bytes] = '\0';
+    const char *element = memmem(head, bytes, "<topology", strlen("<topology"));
+    if (element == NULL)
+        return "the file is not a topology XML (no <topology> element)";
+    const char *end = strchr(element, '>');
+    const char *version = strstr(element, " version=\"");
+    unsigned major = 1; /* before 2.0 the attribute was not written */
+    if (version != NULL && end != NULL && version < end)
+        major = (unsigned)strtoul(version + strlen(" version=\""), NULL, 10);
+    if (major > hwloc_get_api_version() >> 16)
+        return "the file is a topology XML of a newer hwloc than the one in use";
+    return NULL;
+}
+
+static twill_status set_file(hwloc_topology_t hwloc, const char *path, const struct stat *status,
+                             struct twill_error *error)
+{
+    const char *cause = NULL;
+    if (S_ISDIR(status->st_mode))
+        cause = "it is a directory, not a file";
+    else if (!S_ISREG(status->st_mode))
+        cause = "it is not a regular file";
+    FILE *file = cause == NULL ? fopen(path, "re") : NULL;
+    if (file != NULL) {
+        cause = check_xml(file);
+        fclose(file);
+    } else if (cause == NULL) {
+        cause = strerror(errno);
+    }
+    if (cause == NULL && hwloc_topology_set_xml(hwloc, path) != 0)
+        cause = "the file is not a topology XML that hwloc can read";
+    if (cause != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_TOPOLOGY=%.200s: %s", path, cause);
+    return TWILL_OK;
+}
+
+/* Leaves of a synthetic description: the product of its levels, outside of [memory] and
+ * (attributes). */
+static double count_leaves(const char *text)
+{
+    double leaves = 1;
+    int inside = 0;
+    for (const char *c = text; *c != '\0'; c++) {
+        inside += (*c == '[' || *c == '(') - (*c == ']' || *c == ')');
+        bool starts = isdigit((unsigned char)*c) && (c == text || c[-1] == ':' || c[-1] == ' ');
+        if (inside == 0 && starts) {
+            char *end;
+            leaves *= strtod(c, &end);
+            c = end - 1;
+        }
+    }
+    return leaves;
+}
+
+static twill_status set_synthetic(hwloc_topology_t hwloc, const char *text, int cause,
+                                  struct twill_error *error)
+{
+    size_t length = strlen(text);
+    bool path = strchr(text, '/') != NULL || (length > 4 && strcmp(text + length - 4, ".xml") == 0);
+    if (path)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_TOPOLOGY=%.200s: file not found: %s",
+                          text, strerror(cause));
+    if (count_leaves(text) > MOST_SYNTHETIC_PUS)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_TOPOLOGY=%.200s: describes more than %d PUs", text,
+                          MOST_SYNTHETIC_PUS);
+    if (hwloc_topology_set_synthetic(hwloc, text) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_TOPOLOGY=%.200s: neither a file nor a synthetic description "
+                          "such as \"pack:2 [numa] core:4 pu:2\"",
+                          text);
+    return TWILL_OK;
+}
+
+/* Tell hwloc where to load from, and write down what that is. */
+static twill_status set_source(struct twill_topology *topology, const char *text,
+                               struct twill_error *error)
+{
+    struct twill_machine *machine = &topology->machine;
+    struct stat status;
+    if (text == NULL || text[0] == '\0') {
+        snprintf(machine->source, sizeof(machine->source), "this machine");
+    } else if (stat(text, &status) == 0) {
+        snprintf(machine->source, sizeof(machine->source), "file %.150s", text);
+        TWILL_TRY(error, set_file(topology->hwloc, text, &status, error));
+    } else {
+        int cause = errno;
+        snprintf(machine->source, sizeof(machine->source), "synthetic %.145s", text);
+        TWILL_TRY(error, set_synthetic(topology->hwloc, text, cause, error));
+    }
+    return TWILL_OK;
+}
+
+static twill_status load(struct twill_topology *topology, const char *text,
+                         struct twill_error *error)
+{
+    bool replaced = text != NULL && text[0] != '\0';
+    if (hwloc_topology_init(&topology->hwloc) != 0) {
+        topology->hwloc = NULL;
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "hwloc_topology_init: %s", strerror(errno));
+    }
+    leave_out(topology->hwloc);
+    hwloc_topology_set_io_types_filter(topology->hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+#if HWLOC_API_VERSION >= 0x00020100
+    hwloc_topology_set_type_filter(topology->hwloc, HWLOC_OBJ_MEMCACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
+#endif
+    TWILL_TRY(error, set_source(topology, text, error));
+    errno = 0;
+    if (hwloc_topology_load(topology->hwloc) != 0) {
+        if (replaced)
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "TWILL_TOPOLOGY=%.200s: hwloc cannot load it: the topology is "
+                              "damaged or incomplete",
+                              text);
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "hwloc cannot read this machine: %s",
+                          errno != 0 ? strerror(errno) : "no reason given");
+    }
+    struct twill_machine *machine = &topology->machine;
+    machine->is_this_machine = !replaced && hwloc_topology_is_thissystem(topology->hwloc);
+    if (!replaced && !machine->is_this_machine)
+        snprintf(machine->source, sizeof(machine->source), "a machine from HWLOC_* variables");
+    return TWILL_OK;
+}
+
+twill_status twill_topology_open(struct twill_topology **topology, const char *text,
+                                 struct twill_error *error)
+{
+    twill_status status;
+    *topology = NULL;
+    struct twill_topology *opened = calloc(1, sizeof(*opened));
+    if (opened == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the topology");
+    TWILL_TRY_OR_FAIL(error, load(opened, text, error));
+    twill_machine_describe(opened);
+    TWILL_TRY_OR_FAIL(error, twill_topology_locate(opened, NULL, error));
+    *topology = opened;
+    return TWILL_OK;
+fail:
+    twill_topology_close(opened);
+    return status;
+}
+
+void twill_topology_close(struct twill_topology *topology)
+{
+    if (topology == NULL)
+        return;
+    hwloc_bitmap_free(topology->here);
+    if (topology->hwloc != NULL)
+        hwloc_topology_destroy(topology->hwloc);
+    free(topology);
+}
+
+const struct twill_machine *twill_topology_machine(const struct twill_topology *topology)
+{
+    return &topology->machine;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hwloc's tree flattened into struct twill_machine: counts, caches, and above all what kind of
+ * memory each NUMA node is. */
+#include "numa/topology_internal.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#if HWLOC_API_VERSION >= 0x00020100
+#define MEMCACHE HWLOC_OBJ_MEMCACHE
+#else
+#define MEMCACHE HWLOC_OBJ_TYPE_MAX /* no object has this one */
+#endif
+
+bool twill_is_side_cache(hwloc_obj_t object)
+{
+    return object->type == MEMCACHE ||
+           (object->subtype != NULL && strcmp(object->subtype, "MemorySideCache") == 0);
+}
+
+static hwloc_obj_t numa_at(hwloc_topology_t hwloc, unsigned i)
+{
+    return hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
+}
+
+/* An info of the machine, or of its first package where 2.x keeps those of the CPU. */
+static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t bytes)
+{
+    hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);
+    const char *value = hwloc_obj_get_info_by_name(hwloc_get_root_obj(hwloc), name);
+    if (value == NULL && package != NULL)
+        value = hwloc_obj_get_info_by_name(package, name);
+    snprintf(to, bytes, "%s", value != NULL ? value : "");
+    for (size_t n = strlen(to); n > 0 && isspace((unsigned char)to[n - 1]); n--)
+        to[n - 1] = '\0'; /* CPUID pads brand strings */
+}
+
+static bool is_knl(hwloc_topology_t hwloc)
+{
+    char vendor[32], family[8], model[8];
+    copy_info(hwloc, "CPUVendor", vendor, sizeof(vendor));
+    copy_info(hwloc, "CPUFamilyNumber", family, sizeof(family));
+    copy_info(hwloc, "CPUModelNumber", model, sizeof(model));
+    return strcmp(vendor, "GenuineIntel") == 0 && strcmp(family, "6") == 0 &&
+           (strcmp(model, "87") == 0 || strcmp(model, "133") == 0);
+}
+
+/* The best Bandwidth (MB/s) any initiator has to the node; 0: not told. */
+static unsigned bandwidth_of(hwloc_topology_t hwloc, hwloc_obj_t node)
+{
+    unsigned best = 0;
+#if HWLOC_API_VERSION >= 0x00020300
+    struct hwloc_location initiators[16];
+    hwloc_uint64_t values[16];
+    unsigned n = 16;
+    if (hwloc_memattr_get_initiators(hwloc, HWLOC_MEMATTR_ID_BANDWIDTH, node, 0, &n, initiators,
+                                     values) != 0)
+        return 0;
+    for (unsigned i = 0; i < n && i < 16; i++)
+        if (values[i] > best)
+            best = values[i] > UINT32_MAX ? UINT32_MAX : (unsigned)values[i];
+#else
+    (void)hwloc;
+    (void)node;
+#endif
+    return best;
+}
+
+static bool is_subtype(hwloc_obj_t node, const char *name)
+{
+    return node->subtype != NULL && strcasecmp(node->subtype, name) == 0;
+}
+
+static bool is_hbm(hwloc_obj_t node)
+{
+    return is_subtype(node, "MCDRAM") || is_subtype(node, "HBM");
+}
+
+/* hwloc hands a node without CPUs the CPUs next to it, so that two nodes share a set: the one that
+ * is called high-bandwidth, else the later one, is taken to have none of its own. */
+static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
+{
+    hwloc_obj_t node = numa_at(hwloc, i);
+    if (hwloc_bitmap_iszero(node->complete_cpuset))
+        return false;
+    for (unsigned j = 0; j < count; j++) {
+        hwloc_obj_t other = numa_at(hwloc, j);
+        if (j == i || !hwloc_bitmap_isequal(node->complete_cpuset, other->complete_cpuset))
+            continue;
+        if (is_hbm(node) != is_hbm(other) ? is_hbm(node) : j < i)
+            return false;
+    }
+    return true;
+}
+
+static enum twill_memory_kind kind_of(const struct twill_machine *machine,
+                                      const struct twill_numa_node *numa, hwloc_obj_t node,
+                                      bool legacy_knl)
+{
+    unsigned slowest = 0; /* of the nodes with CPUs */
+    for (unsigned i = 0; i < machine->numa_nodes; i++) {
+        const struct twill_numa_node *n = &machine->numa[i];
+        if (n->has_cpus && n->bandwidth_mbs > 0 && (slowest == 0 || n->bandwidth_mbs < slowest))
+            slowest = n->bandwidth_mbs;
+    }
+    if (is_hbm(node))
+        return TWILL_KIND_MCDRAM;
+    if (numa->has_cpus || is_subtype(node, "DRAM"))
+        return TWILL_KIND_DDR;
+    if (legacy_knl || (slowest > 0 && numa->bandwidth_mbs / 2 >= slowest))
+        return TWILL_KIND_MCDRAM;
+    return TWILL_KIND_OTHER; /* far, slow or unknown: NVM, CXL, a GPU's */
+}
+
+static void describe_numa(struct twill_topology *topology)
+{
+    hwloc_topology_t hwloc = topology->hwloc;
+    struct twill_machine *machine = &topology->machine;
+    int found = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_NUMANODE);
+    unsigned count = found > 0 ? (unsigned)found : 0, without = 0;
+    machine->numa_nodes = count < TWILL_MAX_NUMA ? count : TWILL_MAX_NUMA;
+    for (unsigned i = 0; i < machine->numa_nodes; i++) {
+        hwloc_obj_t node = numa_at(hwloc, i);
+        struct twill_numa_node *numa = &machine->numa[i];
+        numa->os_index = node->os_index;
+        numa->bytes = node->attr->numanode.local_memory;
+        numa->bandwidth_mbs = bandwidth_of(hwloc, node);
+        numa->has_cpus = has_cpus(hwloc, i, count);
+        if (machine->is_this_machine) {
+            numa->has_cpus = twill_numa_has_cpus(numa->os_index, numa->has_cpus);
+            numa->free_bytes = twill_numa_free_bytes(numa->os_index);
+        }
+        without += !numa->has_cpus;
+    }
+    /* What memkind holds for certain on a KNL, for an hwloc that no longer knows it: half of the
+     * nodes have no CPUs, and these are MCDRAM. */
+    bool legacy = is_knl(hwloc) && without * 2 == machine->numa_nodes;
+    for (unsigned i = 0; i < machine->numa_nodes; i++)
+        machine->numa[i].kind = kind_of(machine, &machine->numa[i], numa_at(hwloc, i), legacy);
+}
+
+static unsigned count_of(hwloc_topology_t hwloc, hwloc_obj_type_t type)
+{
+    int depth = hwloc_get_type_or_below_depth(hwloc, type);
+    return depth < 0 ? 0 : hwloc_get_nbobjs_by_depth(hwloc, depth);
+}
+
+static unsigned count_inside(hwloc_topology_t hwloc, hwloc_obj_t object, hwloc_obj_type_t type)
+{
+    int n =
+        object == NULL ? 0 : hwloc_get_nbobjs_inside_cpuset_by_type(hwloc, object->cpuset, type);
+    return n > 0 ? (unsigned)n : 0;
+}
+
+static uint64_t cache_bytes(hwloc_topology_t hwloc, hwloc_obj_type_t type, bool side)
+{
+    uint64_t sum = 0;
+    hwloc_obj_t cache = NULL;
+    while ((cache = hwloc_get_next_obj_by_type(hwloc, type, cache)) != NULL) {
+        if (twill_is_side_cache(cache) != side)
+            continue;
+        if (!side)
+            return cache->attr->cache.size;
+        sum += cache->attr->cache.size;
+    }
+    return sum;
+}
+
+void twill_machine_describe(struct twill_topology *topology)
+{
+    hwloc_topology_t hwloc = topology->hwloc;
+    struct twill_machine *machine = &topology->machine;
+    copy_info(hwloc, "CPUModel", machine->model, sizeof(machine->model));
+    copy_info(hwloc, "MemoryMode", machine->memory_mode, sizeof(machine->memory_mode));
+    copy_info(hwloc, "ClusterMode", machine->cluster_mode, sizeof(machine->cluster_mode));
+    int packages = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_PACKAGE);
+    machine->packages = packages > 0 ? (unsigned)packages : 0;
+    machine->cores = count_of(hwloc, HWLOC_OBJ_CORE);
+    machine->pus = count_of(hwloc, HWLOC_OBJ_PU);
+    hwloc_obj_t core = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_CORE, 0);
+    machine->pus_per_core = core != NULL ? count_inside(hwloc, core, HWLOC_OBJ_PU) : 1;
+    hwloc_obj_t l2 = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_L2CACHE, 0);
+    machine->cores_per_l2 = count_inside(hwloc, l2, HWLOC_OBJ_CORE);
+    machine->l1d_bytes = cache_bytes(hwloc, HWLOC_OBJ_L1CACHE, false);
+    machine->l2_bytes = cache_bytes(hwloc, HWLOC_OBJ_L2CACHE, false);
+    machine->l3_bytes = cache_bytes(hwloc, HWLOC_OBJ_L3CACHE, false);
+    machine->side_cache_bytes =
+        cache_bytes(hwloc, HWLOC_OBJ_L3CACHE, true) + cache_bytes(hwloc, HWLOC_OBJ_MEMCACHE, true);
+    describe_numa(topology);
+}
+
+/* 2: the node's CPUs include the place; 1: they share some; 0: elsewhere. */
+static int nearness(hwloc_const_bitmap_t node, hwloc_const_bitmap_t here)
+{
+    if (!hwloc_bitmap_intersects(node, here))
+        return 0;
+    return hwloc_bitmap_isincluded(here, node) ? 2 : 1;
+}
+
+static void locate_kind(struct twill_topology *topology, enum twill_memory_kind kind,
+                        hwloc_const_bitmap_t here)
+{
+    struct twill_machine *machine = &topology->machine;
+    int near[TWILL_MAX_NUMA], nearest = 1;
+    unsigned fastest = 0;
+    for (unsigned i = 0; i < machine->numa_nodes; i++) {
+        near[i] = nearness(numa_at(topology->hwloc, i)->cpuset, here);
+        if (machine->numa[i].kind == kind && near[i] > nearest)
+            nearest = near[i];
+    }
+    for (unsigned i = 0; i < machine->numa_nodes; i++) {
+        struct twill_numa_node *numa = &machine->numa[i];
+        if (numa->kind == kind && near[i] == nearest && numa->bandwidth_mbs > fastest)
+            fastest = numa->bandwidth_mbs;
+    }
+    for (unsigned i = 0; i < machine->numa_nodes; i++) {
+        struct twill_numa_node *numa = &machine->numa[i];
+        if (numa->kind == kind)
+            numa->local = near[i] == nearest && numa->bandwidth_mbs == fastest;
+    }
+}
+
+/* Local are the nodes whose CPUs include the place; for a process that spans several (unbound on
+ * SNC4) all that it spans; of these the fastest. This is hwloc_get_local_numanode_objs() with
+ * larger, then with smaller localities, kind by kind; that function only came with hwloc 2.3. */
+void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here)
+{
+    int weight = hwloc_bitmap_weight(here);
+    topology->machine.allowed_pus = weight > 0 ? (unsigned)weight : 0;
+    for (int kind = TWILL_KIND_DDR; kind <= TWILL_KIND_OTHER; kind++)
+        locate_kind(topology, (enum twill_memory_kind)kind, here);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The recorded machines of tests/data/topologies. */
+#ifndef TWILL_TEST_MACHINES_H
+#define TWILL_TEST_MACHINES_H
+
+#include "numa/topology.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+/* Open one by its file's name, or fail the test. */
+static inline struct twill_topology *open_recorded(const char *file)
+{
+    char path[512];
+    struct twill_error error = {0};
+    struct twill_topology *topology;
+    snprintf(path, sizeof(path), TWILL_TEST_DATA "/topologies/%s", file);
+    if (twill_topology_open(&topology, path, &error) != TWILL_OK)
+        fail_msg("%s: %s", path, error.message);
+    return topology;
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What comes of each word of TWILL_MEMORY on each kind of machine, and what is no such word. */
+#include "numa/memory.h"
+#include "tests/support/machines.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { DDR = TWILL_KIND_DDR, MCDRAM = TWILL_KIND_MCDRAM };
+enum { PREFERRED = TWILL_MODE_PREFERRED, BIND = TWILL_MODE_BIND, LEAVE = TWILL_MODE_INTERLEAVE };
+
+/* What must come of a word on a machine; error: the text its message must have. */
+static const struct decision {
+    const char *file, *cpus, *text, *hbw;
+    int kind, mode;
+    uint64_t nodes;
+    const char *why, *error;
+} decisions[] = {
+    {"vm-knl-quadrant-flat.xml", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x2,
+     "251 MiB MCDRAM at NUMA 1", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "", NULL, MCDRAM, PREFERRED, 0x2, "auto: ", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, NULL, NULL, MCDRAM, PREFERRED, 0x2, "auto: ", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "ddr", NULL, DDR, PREFERRED, 0, "ddr: DDR", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "ddr", "1", DDR, PREFERRED, 0, "ddr: DDR", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "mcdram", NULL, MCDRAM, PREFERRED, 0x2, "preferred", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x2, "bound", NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0x2, "interleaved",
+     NULL},
+    {"vm-knl-snc4-flat.xml", "4-5", "auto", NULL, MCDRAM, PREFERRED, 0x40, "at NUMA 6", NULL},
+    {"vm-knl-snc4-flat.xml", "0", "mcdram:bind", NULL, MCDRAM, BIND, 0x10, "at NUMA 4", NULL},
+    {"vm-knl-snc4-flat.xml", "2-3", "mcdram:interleave", NULL, MCDRAM, LEAVE, 0xf0,
+     "at NUMA 4,5,6,7", NULL},
+    {"vm-knl-snc4-flat.xml", NULL, "mcdram:preferred", NULL, MCDRAM, PREFERRED, 0xf0, "503 MiB",
+     NULL},
+    {"vm-knl-quadrant-cache.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "memory mode Cache", NULL},
+    {"vm-knl-quadrant-cache.xml", NULL, "mcdram", NULL, DDR, PREFERRED, 0, "memory mode Cache",
+     NULL},
+    {"vm-knl-quadrant-cache.xml", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "memory mode Cache"},
+    {"linux-64intel64-fakeKNL-A2A-cache.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "Cache", NULL},
+    {"linux-memorysidecaches.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "no MCDRAM", NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "no MCDRAM", NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:interleave", NULL, DDR, PREFERRED, 0,
+     "no MCDRAM", NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "no MCDRAM"},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "", 0, 0, 0, NULL, "no MCDRAM"},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "1,3", MCDRAM, BIND, 0xa,
+     "MEMKIND_HBW_NODES", NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", "1", "mcdram:bind", "0-2", MCDRAM, BIND, 0x2, "at NUMA 1,",
+     NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "auto", "2", MCDRAM, PREFERRED, 0x4, "at NUMA 2,",
+     NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram", "4", DDR, PREFERRED, 0,
+     "MEMKIND_HBW_NODES=4 names", NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "auto", "junk", DDR, PREFERRED, 0,
+     "MEMKIND_HBW_NODES=junk is no", NULL},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "4", 0, 0, 0, NULL,
+     "MEMKIND_HBW_NODES=4"},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "0,", 0, 0, 0, NULL,
+     "MEMKIND_HBW_NODES=0,"},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "3-1", 0, 0, 0, NULL,
+     "MEMKIND_HBW_NODES"},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "-1", 0, 0, 0, NULL,
+     "MEMKIND_HBW_NODES"},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "99999999999999999999", 0, 0, 0, NULL,
+     "MEMKIND_HBW_NODES"},
+    {"vm-knl-quadrant-flat.xml", NULL, "hbm", NULL, 0, 0, 0, NULL, "TWILL_MEMORY=hbm"},
+    {"vm-knl-quadrant-flat.xml", NULL, "MCDRAM", NULL, 0, 0, 0, NULL, "mcdram:interleave"},
+    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:", NULL, 0, 0, 0, NULL,
+     "valid are auto, ddr, mcdram"},
+    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:bind ", NULL, 0, 0, 0, NULL, "mcdram:preferred"},
+    {"vm-knl-quadrant-flat.xml", NULL, "auto,ddr", NULL, 0, 0, 0, NULL, "TWILL_MEMORY"},
+};
+
+static void check_decision(const struct decision *d, const struct twill_machine *machine)
+{
+    struct twill_error error = {0};
+    struct twill_memory_policy policy;
+    print_message("%s %s %s\n", d->file, d->text != NULL ? d->text : "(none)",
+                  d->hbw != NULL ? d->hbw : "");
+    twill_status status = twill_memory_decide(&policy, d->text, machine, d->hbw, &error);
+    if (d->error != NULL) {
+        assert_int_equal(status, TWILL_ERR_CONFIG);
+        assert_non_null(strstr(error.message, "TWILL_MEMORY"));
+        if (strstr(error.message, d->error) == NULL)
+            fail_msg("\"%s\" should say \"%s\"", error.message, d->error);
+        return;
+    }
+    assert_int_equal(status, TWILL_OK);
+    assert_int_equal(policy.kind, d->kind);
+    assert_int_equal(policy.mode, d->mode);
+    assert_int_equal(policy.nodes, d->nodes);
+    assert_int_equal(policy.nominal, !machine->is_this_machine);
+    if (strstr(policy.why, d->why) == NULL)
+        fail_msg("\"%s\" should say \"%s\"", policy.why, d->why);
+}
+
+static void test_decisions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(decisions); i++) {
+        struct twill_topology *topology = open_recorded(decisions[i].file);
+        struct twill_error error = {0};
+        assert_int_equal(twill_topology_locate(topology, decisions[i].cpus, &error), TWILL_OK);
+        check_decision(&decisions[i], twill_topology_machine(topology));
+        twill_topology_close(topology);
+    }
+}
+
+/* Two sockets of a Xeon Max in flat mode: DDR 0 and 1, HBM 2 and 3; the process on socket 1. */
+static void test_xeon_max(void **state)
+{
+    (void)state;
+    struct twill_machine machine = {.is_this_machine = true, .numa_nodes = 4};
+    for (unsigned i = 0; i < 4; i++)
+        machine.numa[i] = (struct twill_numa_node){
+            .os_index = i,
+            .kind = i < 2 ? TWILL_KIND_DDR : TWILL_KIND_MCDRAM,
+            .bytes = (uint64_t)(i < 2 ? 256 : 64) << 30,
+            .has_cpus = i < 2,
+            .local = i % 2 == 1,
+        };
+    static const struct decision rows[] = {
+        {"max", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x8, "64 GiB MCDRAM at NUMA 3", NULL},
+        {"max", NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x8, "64 GiB", NULL},
+        {"max", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0xc, "128 GiB", NULL},
+        {"max", NULL, "mcdram:bind", "0", MCDRAM, BIND, 0x1, "at NUMA 0", NULL},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++)
+        check_decision(&rows[i], &machine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decisions),
+        cmocka_unit_test(test_xeon_max),
+    };
+    return cmocka_run_group_tests_name("numa/decide", tests, NULL, NULL);
+}

@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Real memory: limits, fallbacks, alignment, and where pages are. Run
+ * again as a child with MEMKIND_HBW_NODES=0, which makes NUMA node 0 high-bandwidth for memkind. */
+#include "numa/memory.h"
+#include "tests/support/machines.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <setjmp.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#ifdef TWILL_WITH_MEMKIND
+#include <hbwmalloc.h>
+#endif
+
+#define MIB  ((size_t)1 << 20)
+#define PAGE 4096
+
+/* A pool with a log that counts what is said. */
+struct pool {
+    struct twill_memory *memory;
+    struct twill_log log;
+    unsigned said;
+    char last[512];
+};
+
+static void count_line(void *user, const char *line)
+{
+    struct pool *pool = user;
+    pool->said++;
+    snprintf(pool->last, sizeof(pool->last), "%s", line);
+}
+
+static void pool_open(struct pool *pool, enum twill_memory_kind kind, enum twill_memory_mode mode,
+                      uint64_t nodes, uint64_t budget)
+{
+    struct twill_error error = {0};
+    struct twill_memory_policy policy = {.kind = kind, .mode = mode, .nodes = nodes};
+    *pool = (struct pool){.log = {TWILL_LOG_WARN, -1, count_line, pool}};
+    assert_int_equal(twill_memory_open(&pool->memory, &policy, budget, &pool->log, &error),
+                     TWILL_OK);
+}
+
+static unsigned char *take(struct pool *pool, size_t bytes)
+{
+    struct twill_error error = {0};
+    void *pointer;
+    if (twill_memory_alloc(pool->memory, &pointer, bytes, &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+    assert_non_null(pointer);
+    assert_int_equal((uintptr_t)pointer % (bytes >= 2 * MIB ? 2 * MIB : 64), 0);
+    return pointer;
+}
+
+static void expect_stats(struct pool *pool, uint64_t hbw, uint64_t fallbacks)
+{
+    struct twill_memory_stats stats;
+    twill_memory_stats(pool->memory, &stats);
+    assert_int_equal(stats.bytes_hbw, hbw);
+    assert_int_equal(stats.fallbacks, fallbacks);
+    assert_true(stats.bytes >= hbw);
+    assert_int_equal(pool->said, fallbacks > 0);
+}
+
+static bool can_mbind(void)
+{
+    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned long mask = 1;
+    bool can = syscall(SYS_mbind, page, PAGE, MPOL_BIND, &mask, 65ul, 0u) == 0;
+    munmap(page, PAGE);
+    return can;
+}
+
+static int policy_at(void *pointer)
+{
+    int mode = -1;
+    unsigned long mask[16] = {0};
+    if (syscall(SYS_get_mempolicy, &mode, mask, sizeof(mask) * 8, pointer, MPOL_F_ADDR) != 0)
+        return -1;
+    return mode;
+}
+
+static void test_alignment_and_contents(void **state)
+{
+    (void)state;
+    struct pool pool;
+    pool_open(&pool, TWILL_KIND_DDR, TWILL_MODE_PREFERRED, 0, 0);
+    static const size_t sizes[] = {0,       1,           63,           64,  65,
+                                   4095,    4096,        100000,       MIB, 2 * MIB - 1,
+                                   2 * MIB, 2 * MIB + 1, 5 * MIB + 123};
+    unsigned char *pointers[TWILL_ARRAY_LENGTH(sizes)];
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        pointers[i] = take(&pool, sizes[i]);
+        for (size_t j = 0; j < i; j++)
+            assert_ptr_not_equal(pointers[i], pointers[j]);
+        memset(pointers[i], (int)i + 1, sizes[i]);
+    }
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        if (sizes[i] > 0)
+            assert_true(pointers[i][0] == i + 1 && pointers[i][sizes[i] - 1] == i + 1);
+        twill_memory_free(pool.memory, pointers[i], sizes[i]);
+    }
+    struct twill_memory_stats stats;
+    twill_memory_stats(pool.memory, &stats);
+    assert_int_equal(stats.bytes, 0);
+    expect_stats(&pool, 0, 0);
+    twill_memory_free(pool.memory, NULL, 0);
+    take(&pool, 3 * MIB); /* close gives back what is left */
+    twill_memory_close(pool.memory);
+    twill_memory_close(NULL);
+}
+
+static void test_absurd_sizes(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 2, (size_t)1 << 60};
+    for (int kind = TWILL_KIND_DDR; kind <= TWILL_KIND_MCDRAM; kind++) {
+        struct pool pool;
+        pool_open(&pool, (enum twill_memory_kind)kind, TWILL_MODE_BIND, kind == TWILL_KIND_MCDRAM,
+                  0);
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+            struct twill_error error = {0};
+            void *pointer = &pool;
+            assert_int_equal(twill_memory_alloc(pool.memory, &pointer, sizes[i], &error),
+                             TWILL_ERR_MEMORY);
+            assert_null(pointer);
+            assert_true(strlen(error.message) > 0);
+        }
+        expect_stats(&pool, 0, 0);
+        twill_memory_close(pool.memory);
+    }
+}
+
+static void test_where_counts_touched_pages(void **state)
+{
+    (void)state;
+    uint64_t pages[TWILL_MAX_NUMA], sum = 0;
+    size_t bytes = 64 * PAGE;
+    unsigned char *base =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(base, MAP_FAILED);
+    assert_int_equal(madvise(base, bytes, MADV_NOHUGEPAGE), 0);
+    assert_int_equal(twill_memory_where(base, bytes, pages), 0);
+    for (size_t i = 0; i < 5; i++)
+        base[7 * i * PAGE] = 1;
+    assert_int_equal(twill_memory_where(base, bytes, pages), 5);
+    for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
+        sum += pages[i];
+    assert_int_equal(sum, 5);
+    assert_int_equal(twill_memory_where(base + 100, 1, pages), 1);
+    assert_int_equal(twill_memory_where(base, 0, pages), 0);
+    assert_true(twill_memory_where(NULL, 1, pages) < 0);
+    assert_true(twill_memory_where(base, SIZE_MAX, pages) < 0);
+    munmap(base, bytes);
+}
+
+/* Fresh memory has no page yet: the first touch is the caller's. */
+static void check_untouched(struct pool *pool)
+{
+    uint64_t pages[TWILL_MAX_NUMA];
+    size_t bytes = 16 * MIB;
+    unsigned char *base = take(pool, bytes);
+    long found = twill_memory_where(base, bytes, pages);
+    assert_in_range(found, 0, 1); /* an allocator may keep a word beside */
+    memset(base, 1, bytes);
+    assert_int_equal(twill_memory_where(base, bytes, pages), bytes / PAGE);
+    twill_memory_free(pool->memory, base, bytes);
+}
+
+static void test_alloc_touches_nothing(void **state)
+{
+    (void)state;
+    struct pool pool;
+    pool_open(&pool, TWILL_KIND_DDR, TWILL_MODE_PREFERRED, 0, 0);
+    check_untouched(&pool);
+    twill_memory_close(pool.memory);
+}
+
+/* Beyond the budget memory is DDR, counted every time and said once. */
+static void check_budget(uint64_t nodes)
+{
+    struct pool pool;
+    pool_open(&pool, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, nodes, 8 * MIB);
+    unsigned char *first = take(&pool, 4 * MIB);
+    expect_stats(&pool, 4 * MIB, 0);
+    unsigned char *second = take(&pool, 6 * MIB);
+    expect_stats(&pool, 4 * MIB, 1);
+    assert_non_null(strstr(pool.last, "budget"));
+    unsigned char *third = take(&pool, 6 * MIB);
+    expect_stats(&pool, 4 * MIB, 2);
+    twill_memory_free(pool.memory, second, 6 * MIB);
+    expect_stats(&pool, 4 * MIB, 2);
+    twill_memory_free(pool.memory, first, 4 * MIB);
+    expect_stats(&pool, 0, 2);
+    first = take(&pool, 8 * MIB);
+    expect_stats(&pool, 8 * MIB, 2);
+    uint64_t pages[TWILL_MAX_NUMA];
+    memset(first, 1, 8 * MIB);
+    assert_int_equal(twill_memory_where(first, 8 * MIB, pages), 8 * MIB / PAGE);
+    assert_int_equal(pages[0], 8 * MIB / PAGE);
+    assert_int_equal(policy_at(first), MPOL_BIND);
+    memset(third, 1, 6 * MIB);
+    assert_int_not_equal(policy_at(third), MPOL_BIND);
+    twill_memory_close(pool.memory);
+}
+
+/* More than is free would be a kill by the kernel at first touch. */
+static void check_free_limit(uint64_t nodes)
+{
+    struct pool pool;
+    pool_open(&pool, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, nodes, 0);
+    size_t whole = twill_numa_free_bytes(0), part = whole / 3 * 2 / PAGE * PAGE;
+    unsigned char *big = take(&pool, whole);
+    expect_stats(&pool, 0, 1);
+    assert_non_null(strstr(pool.last, "free"));
+    twill_memory_free(pool.memory, big, whole);
+    /* Two large parts are too much as well, although neither was touched. */
+    take(&pool, part);
+    expect_stats(&pool, part, 1);
+    take(&pool, part);
+    struct twill_memory_stats stats;
+    twill_memory_stats(pool.memory, &stats);
+    assert_int_equal(stats.fallbacks, 2);
+    twill_memory_close(pool.memory);
+}
+
+/* Node 0 as MCDRAM by decree: by mbind, as memkind knows nothing of it here. */
+static void test_limits_by_mbind(void **state)
+{
+    (void)state;
+    if (!can_mbind())
+        skip();
+    check_budget(1);
+    check_free_limit(1);
+}
+
+static void test_joined_pools(void **state)
+{
+    (void)state;
+    if (!can_mbind())
+        skip();
+    struct pool one, two;
+    pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_PREFERRED, 1, 8 * MIB);
+    pool_open(&two, TWILL_KIND_MCDRAM, TWILL_MODE_PREFERRED, 1, 8 * MIB);
+    twill_memory_join(one.memory, two.memory);
+    take(&one, 6 * MIB);
+    expect_stats(&one, 6 * MIB, 0);
+    take(&two, 4 * MIB);
+    expect_stats(&two, 0, 1);
+    twill_memory_close(one.memory);
+    take(&two, 4 * MIB);
+    expect_stats(&two, 4 * MIB, 1);
+    twill_memory_close(two.memory);
+}
+
+static void test_place(void **state)
+{
+    (void)state;
+    static const struct {
+        enum twill_memory_mode mode;
+        int kernel;
+    } modes[] = {{TWILL_MODE_PREFERRED, MPOL_PREFERRED},
+                 {TWILL_MODE_BIND, MPOL_BIND},
+                 {TWILL_MODE_INTERLEAVE, MPOL_INTERLEAVE}};
+    if (!can_mbind())
+        skip();
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(modes); i++) {
+        struct pool pool;
+        struct twill_error error = {0};
+        uint64_t pages[TWILL_MAX_NUMA];
+        size_t bytes = 4 * MIB;
+        int fd = memfd_create("place", 0);
+        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+        unsigned char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        assert_ptr_not_equal(base, MAP_FAILED);
+        pool_open(&pool, TWILL_KIND_MCDRAM, modes[i].mode, 1, 5 * MIB);
+        assert_int_equal(twill_memory_place(pool.memory, base, bytes, &error), TWILL_OK);
+        expect_stats(&pool, bytes, 0);
+        assert_int_equal(policy_at(base), modes[i].kernel);
+        assert_int_equal(twill_memory_where(base, bytes, pages), 0);
+        base[0] = base[bytes - 1] = 1;
+        long found = twill_memory_where(base, bytes, pages);
+        assert_true(found >= 2 && pages[0] == (uint64_t)found);
+        /* Over the budget: still usable, in DDR. */
+        assert_int_equal(twill_memory_place(pool.memory, base, bytes, &error), TWILL_OK);
+        expect_stats(&pool, bytes, 1);
+        assert_int_equal(twill_memory_place(pool.memory, base + 1, 1, &error), TWILL_ERR_ARGUMENT);
+        twill_memory_unplace(pool.memory, bytes);
+        expect_stats(&pool, bytes, 1); /* that in DDR first */
+        twill_memory_unplace(pool.memory, bytes);
+        expect_stats(&pool, 0, 1);
+        twill_memory_unplace(pool.memory, bytes);
+        expect_stats(&pool, 0, 1);
+        twill_memory_close(pool.memory);
+        munmap(base, bytes);
+        close(fd);
+    }
+}
+
+/* A node that is not there: the kernel refuses, the caller gets DDR and is told. */
+static void test_missing_node(void **state)
+{
+    (void)state;
+    for (int mode = TWILL_MODE_PREFERRED; mode <= TWILL_MODE_INTERLEAVE; mode++) {
+        struct pool pool;
+        pool_open(&pool, TWILL_KIND_MCDRAM, (enum twill_memory_mode)mode, UINT64_C(1) << 63, 0);
+        memset(take(&pool, 3 * MIB), 1, 3 * MIB);
+        expect_stats(&pool, 0, 1);
+        twill_memory_close(pool.memory);
+    }
+}
+
+/* Decided for a recorded KNL, allocated here: nothing is bound, and that is said. */
+static void test_replaced_machine(void **state)
+{
+    (void)state;
+    struct twill_topology *topology = open_recorded("vm-knl-quadrant-flat.xml");
+    struct twill_error error = {0};
+    struct twill_memory_policy policy;
+    struct pool pool = {.log = {TWILL_LOG_WARN, -1, count_line, &pool}};
+    assert_int_equal(
+        twill_memory_decide(&policy, "mcdram:bind", twill_topology_machine(topology), NULL, &error),
+        TWILL_OK);
+    twill_topology_close(topology);
+    assert_int_equal(twill_memory_open(&pool.memory, &policy, 0, &pool.log, &error), TWILL_OK);
+    unsigned char *base = take(&pool, 4 * MIB);
+    memset(base, 1, 4 * MIB);
+    expect_stats(&pool, 0, 1);
+    assert_non_null(strstr(pool.last, "TWILL_TOPOLOGY"));
+    assert_int_not_equal(policy_at(base), MPOL_BIND);
+    twill_memory_close(pool.memory);
+}
+
+/* In the child with MEMKIND_HBW_NODES=0: decide, bind, and verify by memkind's own word. */
+static void test_hbw_by_decree(void **state)
+{
+    (void)state;
+    struct twill_topology *topology;
+    struct twill_error error = {0};
+    struct twill_memory_policy policy;
+    assert_int_equal(twill_topology_open(&topology, NULL, &error), TWILL_OK);
+    static const char *const words[] = {"mcdram:bind", "mcdram", "mcdram:interleave"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words); i++) {
+        struct pool pool = {.log = {TWILL_LOG_WARN, -1, count_line, &pool}};
+        assert_int_equal(twill_memory_decide(&policy, words[i], twill_topology_machine(topology),
+                                             getenv("MEMKIND_HBW_NODES"), &error),
+                         TWILL_OK);
+        assert_int_equal(policy.nodes, 1);
+        assert_int_equal(twill_memory_open(&pool.memory, &policy, 0, &pool.log, &error), TWILL_OK);
+        uint64_t sum = 0;
+        for (size_t bytes = 64; bytes <= 8 * MIB; bytes *= 8) {
+            uint64_t pages[TWILL_MAX_NUMA];
+            unsigned char *base = take(&pool, bytes);
+#ifdef TWILL_WITH_MEMKIND
+            sum += bytes;
+#else
+            sum += (bytes + PAGE - 1) / PAGE * PAGE;
+#endif
+            memset(base, 1, bytes);
+            long found = twill_memory_where(base, bytes, pages);
+            assert_true(found >= 1 && pages[0] == (uint64_t)found);
+#ifdef TWILL_WITH_MEMKIND
+            assert_int_equal(hbw_verify_memory_region(base, bytes, HBW_TOUCH_PAGES), 0);
+#endif
+        }
+        expect_stats(&pool, sum, 0);
+        check_untouched(&pool);
+        twill_memory_close(pool.memory);
+    }
+    twill_topology_close(topology);
+}
+
+static void test_hbw_limits(void **state)
+{
+    (void)state;
+    check_budget(1);
+    check_free_limit(1);
+}
+
+static int run_child(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hbw_by_decree),
+        cmocka_unit_test(test_hbw_limits),
+        cmocka_unit_test(test_absurd_sizes),
+    };
+    return cmocka_run_group_tests_name("numa/memory, MEMKIND_HBW_NODES=0", tests, NULL, NULL);
+}
+
+/* memkind reads its variable once per process, so each value needs one of its own. */
+static void test_with_hbw_nodes(void **state)
+{
+    (void)state;
+    if (!can_mbind())
+        skip();
+    /* Not fork(): jemalloc takes all its locks there, more than the thread sanitizer can count. */
+    pid_t child;
+    char *const arguments[] = {"test_numa_memory", "child", NULL};
+    setenv("MEMKIND_HBW_NODES", "0", 1);
+    assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+    unsetenv("MEMKIND_HBW_NODES");
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "child") == 0)
+        return run_child();
+    unsetenv("MEMKIND_HBW_NODES");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_alignment_and_contents),
+        cmocka_unit_test(test_absurd_sizes),
+        cmocka_unit_test(test_where_counts_touched_pages),
+        cmocka_unit_test(test_alloc_touches_nothing),
+        cmocka_unit_test(test_limits_by_mbind),
+        cmocka_unit_test(test_joined_pools),
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_missing_node),
+        cmocka_unit_test(test_replaced_machine),
+        cmocka_unit_test(test_with_hbw_nodes),
+    };
+    return cmocka_run_group_tests_name("numa/memory", tests, NULL, NULL);
+}

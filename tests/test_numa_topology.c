@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recorded and synthetic machines: what each must look like, and what is no machine at all. */
+#include "numa/topology.h"
+#include "tests/support/machines.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define GIB (UINT64_C(1) << 30)
+#define MIB (UINT64_C(1) << 20)
+
+/* Counts as hwloc-info prints them for the file. */
+static const struct expected {
+    const char *file;
+    unsigned packages, numa, cores, pus, pus_per_core, cores_per_l2;
+    const char *memory_mode, *cluster_mode;
+    unsigned mcdram;
+    uint64_t mcdram_bytes, l3_bytes, side_bytes;
+    const char *model; /* start of it */
+} machines[] = {
+    {"96em64t-4n4d3ca2co-pci.xml", 16, 4, 96, 96, 1, 2, "", "", 0, 0, 16 * MIB, 0, ""},
+    {"linux-32amd64-4s2n4c-cgroup2.xml", 3, 6, 6, 6, 1, 1, "", "", 0, 0, 5118 << 10, 0,
+     "AMD Opteron(tm) Processor 6134"},
+    {"linux-40intel64-2g2n4c+pci.xml", 4, 4, 40, 40, 1, 1, "", "", 0, 0, 30 * MIB, 0,
+     "Intel(R) Xeon(R) CPU E7- 4870"},
+    {"linux-64intel64-fakeKNL-A2A-cache.xml", 1, 1, 16, 64, 4, 2, "Cache", "All2All", 0, 0, 0,
+     16 * GIB, "06/57"},
+    {"linux-memorysidecaches.xml", 2, 4, 40, 80, 2, 1, "", "", 0, 0, 28160 << 10, 384 * GIB,
+     "Intel(R) Xeon(R) Gold 6230"},
+    {"vm-knl-quadrant-cache.xml", 1, 1, 4, 8, 2, 1, "Cache", "Quadrant", 0, 0, 0, 16 * MIB,
+     "Intel Xeon Phi Processor"},
+    {"vm-knl-quadrant-flat.xml", 1, 2, 4, 8, 2, 1, "Flat", "Quadrant", 1, 263876608, 16 * MIB, 0,
+     "Intel Xeon Phi Processor"},
+    {"vm-knl-snc4-flat.xml", 1, 8, 8, 8, 1, 1, "Flat", "SNC4", 4, 527577088, 16 * MIB, 0,
+     "Intel Xeon Phi Processor"},
+    {"x86-AMD-19h-Zen3-2xEpyc-7763.xml", 2, 1, 128, 128, 1, 1, "", "", 0, 0, 32 * MIB, 0,
+     "AMD EPYC 7763 64-Core Processor"},
+    {"x86-Intel-KnightsLanding-XeonPhi-7210.xml", 1, 1, 64, 256, 4, 2, "", "", 0, 0, 0, 0,
+     "Intel(R) Xeon Phi(TM) CPU 7210"},
+    {"x86-Intel-Skylake-2xXeon6140.xml", 2, 1, 36, 72, 2, 1, "", "", 0, 0, 25344 << 10, 0,
+     "Intel(R) Xeon(R) Gold 6140"},
+};
+
+static const char theta[] =
+    "pack:1 [numa(memory=192GB)] [numa(memory=16GB)] l2:32 core:2 pu:4(indexes=4*64:1*4)";
+
+static struct twill_topology *open_machine(const char *text)
+{
+    struct twill_error error = {0};
+    struct twill_topology *topology;
+    if (twill_topology_open(&topology, text, &error) != TWILL_OK)
+        fail_msg("%s: %s", text != NULL ? text : "this machine", error.message);
+    return topology;
+}
+
+/* Holds for every machine. */
+static void check_invariants(const struct twill_machine *m)
+{
+    unsigned local = 0;
+    assert_true(m->packages >= 1 && m->cores >= 1 && m->pus >= m->cores);
+    assert_in_range(m->numa_nodes, 1, TWILL_MAX_NUMA);
+    assert_in_range(m->allowed_pus, 1, m->pus);
+    assert_in_range(m->pus_per_core, 1, m->pus);
+    for (unsigned i = 0; i < m->numa_nodes; i++) {
+        local += m->numa[i].local;
+        if (m->numa[i].kind == TWILL_KIND_MCDRAM)
+            assert_false(m->numa[i].has_cpus);
+        if (!m->is_this_machine)
+            assert_int_equal(m->numa[i].free_bytes, 0);
+        for (unsigned j = 0; j < i; j++)
+            assert_int_not_equal(m->numa[i].os_index, m->numa[j].os_index);
+    }
+    assert_true(local >= 1);
+}
+
+static void test_recorded_machines(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
+        const struct expected *e = &machines[i];
+        struct twill_topology *topology = open_recorded(e->file);
+        const struct twill_machine *m = twill_topology_machine(topology);
+        unsigned mcdram = 0;
+        uint64_t bytes = 0;
+        print_message("%s\n", e->file);
+        check_invariants(m);
+        assert_false(m->is_this_machine);
+        assert_int_equal(strncmp(m->source, "file ", 5), 0);
+        assert_int_equal(m->packages, e->packages);
+        assert_int_equal(m->numa_nodes, e->numa);
+        assert_int_equal(m->cores, e->cores);
+        assert_int_equal(m->pus, e->pus);
+        assert_int_equal(m->pus_per_core, e->pus_per_core);
+        assert_int_equal(m->cores_per_l2, e->cores_per_l2);
+        assert_string_equal(m->memory_mode, e->memory_mode);
+        assert_string_equal(m->cluster_mode, e->cluster_mode);
+        assert_int_equal(m->l3_bytes, e->l3_bytes);
+        assert_int_equal(m->side_cache_bytes, e->side_bytes);
+        assert_int_equal(strncmp(m->model, e->model, strlen(e->model)), 0);
+        for (unsigned n = 0; n < m->numa_nodes; n++) {
+            assert_int_not_equal(m->numa[n].kind, TWILL_KIND_OTHER);
+            if (m->numa[n].kind == TWILL_KIND_MCDRAM) {
+                mcdram++;
+                bytes += m->numa[n].bytes;
+            }
+        }
+        assert_int_equal(mcdram, e->mcdram);
+        assert_int_equal(bytes, e->mcdram_bytes);
+        twill_topology_close(topology);
+    }
+}
+
+static void test_theta_synthetic(void **state)
+{
+    (void)state;
+    struct twill_topology *topology = open_machine(theta);
+    const struct twill_machine *m = twill_topology_machine(topology);
+    check_invariants(m);
+    assert_int_equal(strncmp(m->source, "synthetic pack:1", 16), 0);
+    assert_int_equal(m->packages, 1);
+    assert_int_equal(m->cores, 64);
+    assert_int_equal(m->cores_per_l2, 2);
+    assert_int_equal(m->pus_per_core, 4);
+    assert_int_equal(m->pus, 256);
+    assert_int_equal(m->numa_nodes, 2);
+    assert_int_equal(m->numa[0].bytes, UINT64_C(192000000000));
+    assert_int_equal(m->numa[1].bytes, UINT64_C(16000000000));
+    assert_true(m->numa[0].has_cpus);
+    assert_false(m->numa[1].has_cpus);
+    /* The description names no kind of memory, so none is claimed. */
+    assert_int_equal(m->numa[1].kind, TWILL_KIND_OTHER);
+    char text[64];
+    struct twill_error error = {0};
+    assert_int_equal(twill_topology_advise(topology, 1, 16, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "4-7,68-71,132-135,196-199");
+    twill_topology_close(topology);
+}
+
+static void test_this_machine(void **state)
+{
+    (void)state;
+    struct twill_topology *topology = open_machine(NULL);
+    const struct twill_machine *m = twill_topology_machine(topology);
+    check_invariants(m);
+    if (getenv("HWLOC_XMLFILE") == NULL && getenv("HWLOC_SYNTHETIC") == NULL) {
+        assert_true(m->is_this_machine);
+        assert_string_equal(m->source, "this machine");
+        assert_true(m->numa[0].free_bytes > 0);
+    }
+    struct twill_place place, again;
+    twill_topology_place(topology, &place);
+    twill_topology_place(topology, &again);
+    assert_int_equal(place.cpus, m->allowed_pus);
+    assert_true(place.cpuset_hash != 0 && place.cpuset_hash == again.cpuset_hash);
+    struct twill_nic nic;
+    for (size_t i = 0; twill_topology_nic(topology, i, &nic); i++)
+        print_message("NIC %s (%s) near NUMA %d\n", nic.name, nic.kind, nic.numa);
+    struct twill_error error = {0};
+    assert_int_equal(twill_topology_locate(topology, "0", &error), TWILL_ERR_ARGUMENT);
+    twill_topology_close(topology);
+}
+
+/* Copy a recorded machine with every `from` replaced by a shorter or equal `to`. */
+static char *altered(const char *file, const char *const (*changes)[2])
+{
+    char path[512];
+    snprintf(path, sizeof(path), TWILL_TEST_DATA "/topologies/%s", file);
+    FILE *in = fopen(path, "r");
+    assert_non_null(in);
+    static char text[1 << 20];
+    size_t bytes = fread(text, 1, sizeof(text) - 1, in);
+    fclose(in);
+    text[bytes] = '\0';
+    for (; (*changes)[0] != NULL; changes++) {
+        size_t from = strlen((*changes)[0]), to = strlen((*changes)[1]);
+        unsigned done = 0;
+        for (char *at = text; (at = strstr(at, (*changes)[0])) != NULL; at += to, done++) {
+            memcpy(at, (*changes)[1], to);
+            memmove(at + to, at + from, strlen(at + from) + 1);
+        }
+        assert_true(done > 0);
+    }
+    char *name = strdup("/tmp/twill-topology-XXXXXX");
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+    return name;
+}
+
+static unsigned count_kind(const struct twill_machine *m, enum twill_memory_kind kind)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < m->numa_nodes; i++)
+        n += m->numa[i].kind == kind;
+    return n;
+}
+
+/* Without the subtype it is the bandwidth that tells, without that the KNL's CPUID. */
+static void test_kinds_without_names(void **state)
+{
+    (void)state;
+    static const char *const changes[][4][2] = {
+        {{" subtype=\"MCDRAM\"", ""},
+         {"Number\" value=\"87\"", "Number\" value=\"99\""},
+         {NULL, NULL}},
+        {{" subtype=\"MCDRAM\"", ""}, {"name=\"Bandwidth\"", "name=\"Somewidth\""}, {NULL, NULL}},
+        {{" subtype=\"MCDRAM\"", ""},
+         {"Number\" value=\"87\"", "Number\" value=\"99\""},
+         {"name=\"Bandwidth\"", "name=\"Somewidth\""},
+         {NULL, NULL}},
+        {{" subtype=\"MCDRAM\"", " subtype=\"HBM\""}, {NULL, NULL}},
+    };
+    static const unsigned mcdram[] = {4, 4, 0, 4};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(changes); i++) {
+        char *name = altered("vm-knl-snc4-flat.xml", changes[i]);
+        struct twill_topology *topology = open_machine(name);
+        const struct twill_machine *m = twill_topology_machine(topology);
+        check_invariants(m);
+        assert_int_equal(count_kind(m, TWILL_KIND_MCDRAM), mcdram[i]);
+        assert_int_equal(count_kind(m, TWILL_KIND_DDR), 4);
+        twill_topology_close(topology);
+        unlink(name);
+        free(name);
+    }
+}
+
+/* On SNC4 each cluster has its DDR (0..3) and its MCDRAM (4..7) by os_index. */
+static void test_local_nodes(void **state)
+{
+    (void)state;
+    struct twill_error error = {0};
+    struct twill_topology *topology = open_recorded("vm-knl-snc4-flat.xml");
+    const struct twill_machine *m = twill_topology_machine(topology);
+    for (unsigned i = 0; i < m->numa_nodes; i++)
+        assert_true(m->numa[i].local); /* it may run anywhere */
+    static const struct {
+        const char *cpus;
+        unsigned nodes; /* os indices that are local, as bits */
+        int numa, core;
+    } places[] = {{"0-1", 0x11, 0, -1},
+                  {"3", 0x22, 2, 3},
+                  {"4-5", 0x44, 4, -1},
+                  {"7", 0x88, 6, 7},
+                  {"1-2", 0x33, -1, -1}};
+    for (size_t p = 0; p < TWILL_ARRAY_LENGTH(places); p++) {
+        struct twill_place place;
+        assert_int_equal(twill_topology_locate(topology, places[p].cpus, &error), TWILL_OK);
+        unsigned local = 0;
+        for (unsigned i = 0; i < m->numa_nodes; i++)
+            local |= m->numa[i].local ? 1u << m->numa[i].os_index : 0;
+        assert_int_equal(local, places[p].nodes);
+        twill_topology_place(topology, &place);
+        assert_int_equal(place.numa, places[p].numa);
+        assert_int_equal(place.core, places[p].core);
+        assert_int_equal(place.package, 0);
+        assert_int_equal(place.cpus, m->allowed_pus);
+    }
+    assert_int_equal(twill_topology_locate(topology, "100-200", &error), TWILL_ERR_ARGUMENT);
+    twill_error_clear(&error);
+    assert_int_equal(twill_topology_locate(topology, "junk", &error), TWILL_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "junk"));
+    twill_topology_close(topology);
+}
+
+/* Mark the PUs of a list; returns how many, and asserts that none is marked before if `once`. */
+static unsigned mark(const char *list, unsigned char *seen, size_t size, bool once)
+{
+    unsigned count = 0;
+    for (const char *c = list; *c != '\0';) {
+        char *end;
+        unsigned long from = strtoul(c, &end, 10), to = from;
+        assert_ptr_not_equal(end, c);
+        if (*end == '-')
+            to = strtoul(end + 1, &end, 10);
+        for (; from <= to; from++, count++) {
+            assert_true(from < size);
+            assert_false(once && seen[from]);
+            seen[from] = 1;
+        }
+        c = *end == ',' ? end + 1 : end;
+    }
+    return count;
+}
+
+static void check_advice(struct twill_topology *topology, unsigned n)
+{
+    const struct twill_machine *m = twill_topology_machine(topology);
+    unsigned char seen[1024] = {0};
+    unsigned total = 0, marked = 0, least = ~0u, most = 0;
+    for (unsigned l = 0; l < n; l++) {
+        char text[512];
+        struct twill_error error = {0};
+        assert_int_equal(twill_topology_advise(topology, l, n, text, sizeof(text), &error),
+                         TWILL_OK);
+        unsigned pus = mark(text, seen, sizeof(seen), n <= m->cores);
+        assert_int_equal(pus % m->pus_per_core, 0); /* whole cores */
+        least = pus < least ? pus : least;
+        most = pus > most ? pus : most;
+        total += pus;
+    }
+    assert_true(least >= m->pus_per_core && most - least <= m->pus_per_core);
+    if (n <= m->cores)
+        assert_int_equal(total, m->allowed_pus);
+    for (size_t i = 0; i < sizeof(seen); i++)
+        marked += seen[i];
+    assert_int_equal(marked, m->allowed_pus);
+}
+
+static void test_advice(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
+        struct twill_topology *topology = open_recorded(machines[i].file);
+        unsigned cores = machines[i].cores;
+        const unsigned counts[] = {1, 2, 3, 4, 7, cores / 2, cores, cores + 1, 2 * cores + 3};
+        for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++)
+            check_advice(topology, counts[c]);
+        twill_topology_close(topology);
+    }
+    struct twill_topology *topology = open_recorded("x86-Intel-KnightsLanding-XeonPhi-7210.xml");
+    char text[128];
+    struct twill_error error = {0};
+    assert_int_equal(twill_topology_advise(topology, 3, 64, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "3,67,131,195");
+    assert_int_equal(twill_topology_advise(topology, 4, 4, text, sizeof(text), &error),
+                     TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_topology_advise(topology, 0, 0, text, sizeof(text), &error),
+                     TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_topology_advise(topology, 3, 64, text, 4, &error), TWILL_ERR_ARGUMENT);
+    /* Only inside of what the process may use. */
+    assert_int_equal(twill_topology_locate(topology, "8-9,72", &error), TWILL_OK);
+    assert_int_equal(twill_topology_advise(topology, 0, 2, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "8,72");
+    assert_int_equal(twill_topology_advise(topology, 1, 2, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "9");
+    twill_topology_close(topology);
+}
+
+static void test_nics(void **state)
+{
+    (void)state;
+    struct twill_topology *topology = open_recorded("linux-40intel64-2g2n4c+pci.xml");
+    struct twill_nic nic;
+    size_t n = 0;
+    bool eth0 = false;
+    for (; twill_topology_nic(topology, n, &nic); n++) {
+        assert_true(strcmp(nic.kind, "network") == 0 || strcmp(nic.kind, "openfabrics") == 0);
+        assert_in_range(nic.numa + 1, 0, 4);
+        eth0 |= strcmp(nic.name, "eth0") == 0 && strcmp(nic.kind, "network") == 0;
+    }
+    assert_true(eth0 && n >= 4);
+    assert_false(twill_topology_nic(topology, 1000, &nic));
+    twill_topology_close(topology);
+}
+
+/* Must be refused in words that name the variable, the text and the cause. */
+static void refuse(const char *text, const char *cause)
+{
+    struct twill_error error = {0};
+    struct twill_topology *topology = (struct twill_topology *)&error;
+    assert_int_equal(twill_topology_open(&topology, text, &error), TWILL_ERR_CONFIG);
+    assert_null(topology);
+    if (strstr(error.message, "TWILL_TOPOLOGY") == NULL || strstr(error.message, text) == NULL ||
+        strstr(error.message, cause) == NULL)
+        fail_msg("\"%s\" should name %s and \"%s\"", error.message, text, cause);
+}
+
+static void refuse_bytes(const void *bytes, size_t count, const char *cause)
+{
+    char name[] = "/tmp/twill-topology-XXXXXX";
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, count), count);
+    close(fd);
+    refuse(name, cause);
+    unlink(name);
+}
+
+static void test_bad_input(void **state)
+{
+    (void)state;
+    refuse("/nowhere/knl.xml", "file not found: No such file");
+    refuse("missing.xml", "file not found: No such file");
+    refuse("/tmp", "directory");
+    refuse("/dev/zero", "not a regular file");
+    refuse("junk", "neither a file nor a synthetic");
+    refuse("pack:2 junk:4", "neither a file nor a synthetic");
+    refuse("pack:2 core:0 pu:1", "neither a file nor a synthetic");
+    refuse("pack:2 [numa core:2 pu:1", "neither a file nor a synthetic");
+    refuse("numa:99999999 pu:1", "more than");
+    refuse("pack:1000 core:1000 pu:1000", "more than");
+    refuse_bytes("", 0, "empty");
+    unsigned char random[3000];
+    srand(7);
+    for (int round = 0; round < 20; round++) {
+        for (size_t i = 0; i < sizeof(random); i++)
+            random[i] = (unsigned char)rand();
+        refuse_bytes(random, sizeof(random), "not a topology XML");
+    }
+    static const char html[] = "<?xml version=\"1.0\"?><html><body/></html>";
+    refuse_bytes(html, strlen(html), "not a topology XML");
+    static const char newer[] = "<topology version=\"9.0\"></topology>";
+    refuse_bytes(newer, strlen(newer), "newer hwloc");
+    static const char hollow[] = "<topology version=\"2.0\"></topology>";
+    refuse_bytes(hollow, strlen(hollow), "damaged");
+    static const char cut[] = "<topology version=\"2.0\"><object type=\"Machine\" os_in";
+    refuse_bytes(cut, strlen(cut), "XML");
+}
+
+/* A real file cut off anywhere is refused, never half believed. */
+static void test_truncated(void **state)
+{
+    (void)state;
+    static char text[1 << 16];
+    FILE *in = fopen(TWILL_TEST_DATA "/topologies/vm-knl-snc4-flat.xml", "r");
+    assert_non_null(in);
+    size_t bytes = fread(text, 1, sizeof(text), in);
+    fclose(in);
+    assert_in_range(bytes, 5000, sizeof(text) - 1);
+    for (size_t to = 200; to < bytes - 20; to += 997)
+        refuse_bytes(text, to, "XML");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recorded_machines),
+        cmocka_unit_test(test_theta_synthetic),
+        cmocka_unit_test(test_this_machine),
+        cmocka_unit_test(test_kinds_without_names),
+        cmocka_unit_test(test_local_nodes),
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_nics),
+        cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_truncated),
+    };
+    return cmocka_run_group_tests_name("numa/topology", tests, NULL, NULL);
+}
