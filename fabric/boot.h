@@ -9,7 +9,9 @@
 #define TWILL_NONCE_BYTES  16
 
 struct twill_boot;
+struct twill_boot_params;
 
+/* One way to find the other ranks. A new one is its file and a line in the registry of boot.c. */
 struct twill_boot_ops {
     size_t size_of;
     const char *name; /* "single", "caller", "tcp" */
@@ -17,6 +19,10 @@ struct twill_boot_ops {
     twill_status (*allgather)(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
                               struct twill_error *error);
     void (*close)(struct twill_boot *boot);
+    /* Does what was given point to this one? The registry is asked in order. */
+    bool (*applies)(const struct twill_boot_params *params);
+    twill_status (*open)(struct twill_boot **boot, const struct twill_boot_params *params,
+                         struct twill_error *error);
 };
 
 struct twill_boot {
@@ -28,6 +34,7 @@ struct twill_boot {
     char address[TWILL_ADDRESS_TEXT]; /* where other ranks reach this host; loopback when the job is
                                          on one host */
     char how[160];                    /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
+    unsigned strays; /* rank 0: connections that were not of this job and were turned away */
 };
 
 /* What bootstraps are made from. Strings may be NULL or empty: not given. */
@@ -35,6 +42,8 @@ struct twill_boot_params {
     const twill_bootstrap *caller;                             /* wins over everything */
     const char *rank, *world_size, *master_addr, *master_port; /* RANK, ... as text */
     const char *job;       /* TWILL_JOB: nonce of the job in hex, given by twillrun */
+    const char *listen_fd; /* TWILL_LISTEN_FD, internal: twillrun hands rank 0 the listening socket
+                              of MASTER_PORT, so that nobody can take the port in between */
     const char *interface; /* TWILL_INTERFACE: name or address, or NULL */
     uint64_t timeout_ns;
 };
@@ -51,9 +60,20 @@ static inline twill_status twill_boot_allgather(struct twill_boot *boot, const v
     return boot->ops->allgather(boot, mine, all, bytes, error);
 }
 
-/* --- the wire of the TCP rendezvous, served by rank 0 ------------------------------------------
- * twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR
- * MASTER_PORT TWILL_JOB; the same works under torchrun, where there is no TWILL_JOB. */
+/* The TCP rendezvous is served by rank 0. twillrun picks a free port and sets RANK WORLD_SIZE
+ * LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD;
+ * the same works under other launchers that set the first ones, where there is no TWILL_JOB. Rank 0
+ * decides about failures and tells the others, who therefore wait a little longer than it does
+ * (TWILL_BOOT_SLACK_NS) to hear who is missing. */
+#define TWILL_BOOT_SLACK_NS UINT64_C(2000000000)
+
+/* Random bytes for a job's nonce. */
+twill_status twill_boot_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error);
+/* Take memory for a bootstrap, with ops and timeout filled in. */
+twill_status twill_boot_new(struct twill_boot **boot, const struct twill_boot_ops *ops,
+                            const struct twill_boot_params *params, struct twill_error *error);
+
+extern const struct twill_boot_ops twill_boot_caller, twill_boot_tcp, twill_boot_single;
 
 /* --- hosts --------------------------------------------------------------------------------- */
 

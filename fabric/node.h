@@ -35,11 +35,13 @@ struct twill_flag {
 
 /* The call a rank is in: read by others only to explain a failure, and by votes. */
 struct twill_call_line {
-    _Atomic uint64_t sequence; /* number of the call, written last */
+    _Atomic uint64_t sequence; /* number of the call, from 1; 0 while it is being written */
     _Atomic uint64_t count;
-    _Atomic uint32_t what; /* collective | type << 8 | op << 16 | in place << 24 */
+    _Atomic uint32_t what; /* collective | type << 8 | op << 16 */
     _Atomic uint32_t root;
-    _Atomic uint64_t entered_ns; /* twill_now() at entry; 0: outside */
+    _Atomic uint64_t entered;   /* twill_ticks() at entry */
+    _Atomic uint64_t left;      /* sequence of the last call that ended here */
+    _Atomic uint32_t waits_for; /* 1 + the rank it has been waiting for so long, or 0 */
 } TWILL_ALIGNED(64);
 
 /* Where the caller's buffers are in the owner's heap segment; for zero-copy. */
@@ -61,7 +63,15 @@ struct twill_abort_line {
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
 
+/* How the segment is laid out, so that different builds of twill cannot misread each other. */
+struct twill_layout_line {
+    uint64_t magic; /* TWILL_NODE_MAGIC; together with the sizes the version of the layout */
+    uint64_t area_bytes, shared_bytes, channel_bytes;
+} TWILL_ALIGNED(64);
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000001)
+
 struct twill_node_area {
+    struct twill_layout_line layout;
     struct twill_call_line call;
     struct twill_vote_line vote[2]; /* by parity of the sequence */
     struct twill_bell_line bell;

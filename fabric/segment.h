@@ -12,7 +12,10 @@ struct twill_segment; /* this rank's memory and its view of the others' */
 /* Collective over boot. Shares `bytes` (sparse: pages cost nothing until touched; zeroed) among the
  * ranks whose label equals this one's. label[boot->size] in; out: if sharing proves impossible
  * (containers, odd namespaces), the ranks of that label agree to be alone and label[r] becomes
- * a number of its own, the same on every rank; *why says so (static text), else NULL. */
+ * a number of its own, the same on every rank (then every label becomes the lowest rank that has
+ * it); *why says so on all ranks (static text), else NULL. Threads of one process keep a mapping
+ * alive until the last of them closes. If the first exchange itself fails, the address range of
+ * this rank's memory is left reserved: threads that heard more might be using it. */
 twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
                                  uint32_t *label, size_t bytes, const char **why,
                                  struct twill_error *error);
@@ -22,7 +25,8 @@ size_t twill_segment_bytes(const struct twill_segment *segment);
 /* Where rank r's memory is mapped here; NULL if r is not of this node. Own rank included. */
 void *twill_segment_at(const struct twill_segment *segment, uint32_t rank);
 /* Has the owner's process ended? By a POSIX lock on the memfd that the kernel drops at exit,
- * whatever the pid namespace; always false for threads of this process. Costs a system call. */
+ * whatever the pid namespace; always false for threads of this process. An owner that has closed
+ * its segment counts as dead too. Costs a system call. */
 bool twill_segment_owner_dead(const struct twill_segment *segment, uint32_t rank);
 
 #endif

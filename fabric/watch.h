@@ -12,12 +12,13 @@
 
 struct twill_watch;
 
-/* Bad news from a peer. */
+/* News from a peer. */
 struct twill_news {
     uint32_t from;       /* rank that failed */
     uint32_t comm;       /* communicator number */
-    twill_status status; /* what it returned */
+    twill_status status; /* what it returned; TWILL_OK: nothing failed, it only says where it is */
     char message[320];   /* its sentence */
+    uint64_t state[4];   /* where it is; the meaning is the sender's and the hearer's business */
 };
 
 /* Collective over boot. A size of 1 gives a watch that knows no news. */
@@ -30,6 +31,8 @@ bool twill_watch_is_dead(struct twill_watch *watch, uint32_t peer);
 /* Tell all ranks but this one; blocks at most `patience_ns` in all. */
 void twill_watch_tell(struct twill_watch *watch, const struct twill_news *news,
                       uint64_t patience_ns);
+/* Tell one rank, if it can be done at once; else it is left. */
+void twill_watch_send(struct twill_watch *watch, uint32_t peer, const struct twill_news *news);
 /* Take the next piece of news, if any. Never blocks. Garbage and strangers are dropped. */
 bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news);
 

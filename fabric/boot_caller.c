@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstrap by the all-gather that the caller lends. */
+#include "fabric/boot.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct twill_boot_lent {
+    struct twill_boot boot;
+    twill_bootstrap lent;
+};
+
+/* What ranks tell each other first. */
+struct twill_boot_card {
+    uint8_t nonce[TWILL_NONCE_BYTES]; /* rank 0's counts */
+    struct twill_host host;
+};
+
+static bool caller_applies(const struct twill_boot_params *params)
+{
+    return params->caller != NULL;
+}
+
+static twill_status caller_allgather(struct twill_boot *boot, const void *mine, void *all,
+                                     size_t bytes, struct twill_error *error)
+{
+    const twill_bootstrap *lent = &((struct twill_boot_lent *)boot)->lent;
+    if (bytes == 0)
+        return TWILL_OK;
+    if (boot->size == 1) {
+        memmove(all, mine, bytes);
+        return TWILL_OK;
+    }
+    int code = lent->exchange(lent->user, mine, all, bytes);
+    if (code != 0)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank %d: the caller's exchange of %zu bytes returned %d", boot->rank,
+                          bytes, code);
+    return TWILL_OK;
+}
+
+static void caller_close(struct twill_boot *boot)
+{
+    free(boot);
+}
+
+/* Agree on the nonce, and on whether all ranks share one host. */
+static twill_status caller_meet(struct twill_boot *boot, const struct twill_boot_params *params,
+                                struct twill_error *error)
+{
+    struct twill_boot_card mine;
+    char interface[32], why[128];
+    bool together = true;
+    memset(&mine, 0, sizeof(mine));
+    TWILL_TRY(error, twill_boot_random(mine.nonce, error));
+    twill_host_describe(&mine.host);
+    struct twill_boot_card *all = calloc((size_t)boot->size, sizeof(*all));
+    if (!all)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for %d ranks", boot->rank,
+                          boot->size);
+    twill_status status = caller_allgather(boot, &mine, all, sizeof(mine), error);
+    memcpy(boot->nonce, all[0].nonce, sizeof(boot->nonce));
+    for (int r = 0; r < boot->size; r++)
+        together = together && twill_host_same_node(&all[r].host, &mine.host);
+    free(all);
+    TWILL_TRY(error, status);
+    snprintf(boot->address, sizeof(boot->address), "127.0.0.1");
+    if (!together || (params->interface && *params->interface))
+        TWILL_TRY(error, twill_interface_choose(boot->address, interface, params->interface, NULL,
+                                                why, sizeof(why), error));
+    return TWILL_OK;
+}
+
+static twill_status caller_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                                struct twill_error *error)
+{
+    const twill_bootstrap *lent = params->caller;
+    twill_status status;
+    if (lent->size < 1 || lent->rank < 0 || lent->rank >= lent->size)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "bootstrap: rank %d of size %d (rank must be 0 .. size-1)", lent->rank,
+                          lent->size);
+    if (lent->size > 1 && !lent->exchange)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "bootstrap: rank %d of %d has no exchange callback", lent->rank,
+                          lent->size);
+    TWILL_TRY(error, twill_boot_new(boot, &twill_boot_caller, params, error));
+    ((struct twill_boot_lent *)*boot)->lent = *lent;
+    (*boot)->rank = lent->rank;
+    (*boot)->size = lent->size;
+    TWILL_TRY_OR_FAIL(error, caller_meet(*boot, params, error));
+    snprintf((*boot)->how, sizeof((*boot)->how), "caller: rank %d of %d by the caller's exchange",
+             lent->rank, lent->size);
+    return TWILL_OK;
+fail:
+    caller_close(*boot);
+    *boot = NULL;
+    return status;
+}
+
+const struct twill_boot_ops twill_boot_caller = {
+    .size_of = sizeof(struct twill_boot_lent),
+    .name = "caller",
+    .allgather = caller_allgather,
+    .close = caller_close,
+    .applies = caller_applies,
+    .open = caller_open,
+};

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames and sockets of set-up: shared by the TCP bootstrap and the watch. All sockets are
+ * non-blocking and close-on-exec; every wait has a deadline. */
+#ifndef TWILL_BOOT_WIRE_H
+#define TWILL_BOOT_WIRE_H
+
+#include "fabric/boot.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#define TWILL_WIRE_MAGIC   UINT32_C(0x4c575457) /* "WTWL"; a job of mixed byte order is refused */
+#define TWILL_WIRE_VERSION 1
+#define TWILL_WIRE_TEXT    448 /* bytes of the sentence in a REFUSE or FAIL frame */
+
+enum twill_wire_kind {
+    TWILL_WIRE_HELLO = 1, /* to rank 0: argument = milliseconds the sender will wait */
+    TWILL_WIRE_WELCOME,   /* from rank 0: all are here; the address of rank 0's host */
+    TWILL_WIRE_REFUSE,    /* from rank 0: a sentence */
+    TWILL_WIRE_FAIL,      /* from rank 0: set-up failed; argument = status, a sentence */
+    TWILL_WIRE_GATHER,    /* a rank's part; argument = sequence number */
+    TWILL_WIRE_RESULT,    /* all parts; argument = sequence number */
+    TWILL_WIRE_WATCH,     /* first frame of a connection to a watch */
+    TWILL_WIRE_NEWS,      /* bad news */
+};
+
+/* Before every frame. Host byte order. */
+struct twill_wire_header {
+    uint32_t magic;
+    uint16_t version;
+    uint16_t kind;
+    uint32_t rank; /* of the sender */
+    uint32_t size; /* of the job */
+    int64_t argument;
+    uint64_t length; /* of what follows */
+    uint8_t nonce[TWILL_NONCE_BYTES];
+};
+_Static_assert(sizeof(struct twill_wire_header) == 48, "the same layout everywhere");
+
+/* A numeric socket address, as text. */
+struct twill_endpoint {
+    char address[TWILL_ADDRESS_TEXT];
+    uint16_t port;
+    bool loopback;
+};
+
+/* Outcome of moving bytes. */
+enum twill_wire_moved { TWILL_WIRE_DONE, TWILL_WIRE_LATER, TWILL_WIRE_GONE };
+
+void twill_wire_fill(struct twill_wire_header *header, enum twill_wire_kind kind,
+                     const struct twill_boot *boot, int64_t argument, uint64_t length);
+/* Is this a frame of ours at all? */
+bool twill_wire_known(const struct twill_wire_header *header);
+/* Is it one of this job: known, and with its nonce, size and a rank in range? */
+bool twill_wire_of_job(const struct twill_wire_header *header, const struct twill_boot *boot);
+
+/* Read up to bytes; *done says how many are there. GONE: closed or failed (errno 0: closed). */
+enum twill_wire_moved twill_wire_read(int fd, void *buffer, size_t bytes, size_t *done);
+/* Write header and body; *done counts both. */
+enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *header,
+                                       const void *body, size_t bytes, size_t *done);
+/* The same, waiting until the deadline. LATER: it passed. */
+enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uint64_t deadline);
+enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
+                                          const void *body, size_t bytes, uint64_t deadline);
+/* A point in time plus a while, without wrapping around. */
+static inline uint64_t twill_wire_later(uint64_t point, uint64_t while_ns)
+{
+    return while_ns > UINT64_MAX - point ? UINT64_MAX : point + while_ns;
+}
+static inline uint64_t twill_wire_deadline(uint64_t after_ns)
+{
+    return twill_wire_later(twill_now(), after_ns);
+}
+/* poll() until a point of twill_now(); restarts after signals. */
+int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
+
+/* -1 with errno set, or a descriptor. */
+int twill_socket_new(int family);
+int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog);
+int twill_socket_accept(int listener);
+/* Begin to connect: 0 done, 1 under way, -1 failed with errno. */
+int twill_socket_connect(int fd, const struct sockaddr *address, socklen_t length);
+/* Outcome of a connect that was under way and has become writable: 0 or an errno. A socket that
+ * TCP connected to itself (nobody listens, and the same port was drawn) counts as refused. */
+int twill_socket_connected(int fd);
+/* Address of this end, or of the other one. IPv4 in IPv6 is told as IPv4. */
+bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
+bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,
+                       struct twill_endpoint *endpoint);
+/* The other way round: numeric text and port into an address. false if it is not numeric. */
+bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
+                            socklen_t *length);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Starting one rank. */
+#include "fabric/launcher/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* What a child tells through a pipe that exec closes. */
+struct trouble {
+    int cause; /* errno */
+    int where; /* enum step */
+};
+
+enum step { STEP_SETUP, STEP_BIND, STEP_EXEC };
+
+static bool set_number(const char *name, int value)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", value);
+    return setenv(name, text, 1) == 0;
+}
+
+static bool set_environment(const struct twill_launch *launch, int rank)
+{
+    const struct twill_options *options = launch->options;
+    for (int i = 0; i < options->assigned; i++)
+        if (putenv(options->assignments[i]) != 0)
+            return false;
+    if (rank == 0 ? !set_number("TWILL_LISTEN_FD", launch->listener)
+                  : unsetenv("TWILL_LISTEN_FD") != 0)
+        return false;
+    return set_number("RANK", rank) && set_number("WORLD_SIZE", options->ranks) &&
+           set_number("LOCAL_RANK", rank) && set_number("LOCAL_WORLD_SIZE", options->ranks) &&
+           setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 &&
+           setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
+}
+
+/* Only rank 0 reads, and only it holds the listening socket. */
+static bool set_files(const struct twill_launch *launch, int rank, const int out[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (out[i] >= 0 && dup2(out[i], STDOUT_FILENO + i) < 0)
+            return false;
+    if (rank == 0)
+        return fcntl(launch->listener, F_SETFD, 0) == 0;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
+}
+
+static _Noreturn void be_child(const struct twill_launch *launch, int rank, pid_t parent,
+                               const int out[2], int report)
+{
+    const struct twill_options *options = launch->options;
+    struct trouble trouble = {.where = STEP_SETUP};
+    cpu_set_t cpus;
+    /* Ends with the launcher, however that ends; a group of its own, so that its children do too.
+     */
+    bool ok = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setpgid(0, 0) == 0 &&
+              set_files(launch, rank, out) && set_environment(launch, rank);
+    if (ok && options->bind == TWILL_BIND_CORE) {
+        trouble.where = STEP_BIND;
+        ok = twill_bind_cpus(rank, options->ranks, &cpus) &&
+             sched_setaffinity(0, sizeof(cpus), &cpus) == 0;
+    }
+    if (ok && sigprocmask(SIG_SETMASK, &launch->mask, NULL) == 0) {
+        trouble.where = STEP_EXEC;
+        execvp(options->command[0], options->command);
+    }
+    trouble.cause = errno;
+    (void)!write(report, &trouble, sizeof(trouble));
+    _exit(127);
+}
+
+/* Did exec succeed? Else complain and return the exit code. */
+static int hear_of(const struct twill_launch *launch, int rank, int report)
+{
+    static const char *const steps[] = {"prepare", "bind"};
+    struct trouble trouble;
+    ssize_t n;
+    do
+        n = read(report, &trouble, sizeof(trouble));
+    while (n < 0 && errno == EINTR);
+    if (n != sizeof(trouble))
+        return 0;
+    if (trouble.where == STEP_EXEC)
+        twill_complain("cannot run %s: %s", launch->options->command[0], strerror(trouble.cause));
+    else
+        twill_complain("cannot %s rank %d: %s", steps[trouble.where], rank,
+                       strerror(trouble.cause));
+    return trouble.where == STEP_EXEC && trouble.cause == ENOENT ? 127 : 126;
+}
+
+/* Pipes for labelled output; ends[i] = -1 without. */
+static bool open_streams(struct twill_launch *launch, int rank, int ends[2])
+{
+    struct twill_child *child = &launch->child[rank];
+    for (int i = 0; i < 2; i++) {
+        int pair[2] = {-1, -1};
+        ends[i] = -1;
+        child->out[i] = (struct twill_stream){.from = -1, .to = STDOUT_FILENO + i};
+        if (!launch->options->label)
+            continue;
+        if (pipe2(pair, O_CLOEXEC) != 0 || fcntl(pair[0], F_SETFL, O_NONBLOCK) != 0) {
+            twill_complain("pipe for rank %d: %s", rank, strerror(errno));
+            return false;
+        }
+        child->out[i].from = pair[0];
+        ends[i] = pair[1];
+    }
+    return true;
+}
+
+int twill_child_start(struct twill_launch *launch, int rank)
+{
+    struct twill_child *child = &launch->child[rank];
+    int report[2], ends[2] = {-1, -1};
+    pid_t parent = getpid();
+    if (!open_streams(launch, rank, ends))
+        return 1;
+    if (pipe2(report, O_CLOEXEC) != 0) {
+        twill_complain("pipe for rank %d: %s", rank, strerror(errno));
+        return 1;
+    }
+    fflush(NULL);
+    child->pid = fork();
+    if (child->pid == 0)
+        be_child(launch, rank, parent, ends, report[1]);
+    int why = errno;
+    close(report[1]);
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0)
+            close(ends[i]);
+    if (child->pid < 0) {
+        twill_complain("fork for rank %d: %s", rank, strerror(why));
+        child->pid = 0;
+    }
+    int code = child->pid == 0 ? 1 : hear_of(launch, rank, report[0]);
+    close(report[0]);
+    if (code != 0 && child->pid > 0) {
+        (void)waitpid(child->pid, NULL, 0);
+        child->pid = 0;
+    }
+    return code;
+}

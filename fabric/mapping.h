@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mappings of shared memory: the file behind them, their alignment, and who still uses them. */
+#ifndef TWILL_MAPPING_H
+#define TWILL_MAPPING_H
+
+#include "fabric/passing.h"
+
+#include <stdatomic.h>
+
+/* A rank's memory as its own process maps it. Threads of that process use it too, and the last of
+ * them to close gives it back: a communicator that failed is not closed by all at once. */
+struct twill_mapping {
+    _Atomic int64_t users;
+    void *at;
+    size_t bytes;
+};
+#define TWILL_MAPPING_USERS_UNKNOWN                                                                \
+    ((int64_t)1 << 40) /* until the owner knows how many it shares a process with */
+
+/* Map fd (-1: anonymous memory), on a huge page boundary where a huge page could fit. MAP_FAILED
+ * and errno on failure. */
+void *twill_mapping_map(int fd, size_t bytes);
+/* A new memfd with the lock that tells others that this process lives; *fd is -1 on failure. */
+enum twill_share_cause twill_mapping_file(int *fd, size_t bytes);
+/* Map the owner's memory; NULL and errno on failure. Drop USERS_UNKNOWN less the users once known.
+ */
+struct twill_mapping *twill_mapping_create(int fd, size_t bytes);
+/* Take users away; the last one unmaps. */
+void twill_mapping_drop(struct twill_mapping *mapping, int64_t users);
+
+#endif

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A transport that misbehaves on purpose, between ranks that are threads of one process. For tests.
+ *
+ * Its script (TWILL_MOCK) is a list of name=number, separated by commas:
+ *   seed=S     what all chance derives from (0)
+ *   delay=N    a message can be taken after up to N calls of its receiver's progress (0)
+ *   reorder=1  messages of different (from, to, lane) overtake each other; never within one
+ *   again=P    P per cent of the messages find the network busy for up to 16 calls of progress (0)
+ *   chunk=B    messages arrive in pieces of up to B bytes, a multiple of 8 (whole)
+ *   fail=N:M   after N messages sent by a rank: 1 progress returns TWILL_ERR_FABRIC, 2 the next
+ *              message is lost, 3 the next one carries another signature, 4 nothing is sent any
+ * more rank=R     only rank R fails (all) Chance is a function of seed and message, so it does not
+ * depend on how threads are scheduled; only the order of overtaking does. It allocates per message:
+ * it is no model for a transport. */
+#include "fabric/registry.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum failure { FAIL_NEVER, FAIL_ERROR, FAIL_DROP, FAIL_SIGNATURE, FAIL_SILENT };
+
+struct script {
+    uint64_t seed, delay, reorder, again, chunk, fail_after, fail_how, rank;
+};
+
+struct message {
+    struct message *next;
+    size_t bytes;
+    uint32_t signature;
+    uint32_t delay;
+    unsigned char data[];
+};
+
+/* What is under way to a rank, by (from, lane). Every rank holds a reference. */
+struct inbox {
+    pthread_mutex_t mutex;
+    _Atomic uint32_t users;
+    uint32_t streams;
+    struct message_queue {
+        struct message *head, *tail;
+    } queue[];
+};
+
+/* One (peer, lane) as this rank sees it. */
+struct stream {
+    struct twill_request_queue send, recv;
+    struct message *current; /* being delivered */
+    uint64_t sent;           /* messages, which number them */
+    uint32_t busy;           /* calls of progress until the network takes the next one */
+    bool drawn;              /* busy has been drawn for the message at the head */
+};
+
+struct mock {
+    struct twill_transport base;
+    struct script script;
+    uint32_t rank, size;
+    uint64_t chance; /* state of overtaking */
+    uint64_t sent;
+    struct inbox **inbox;  /* [size] */
+    struct stream *stream; /* [size * TWILL_NODE_LANES] */
+};
+
+struct mock_record {
+    struct twill_host host;
+    uint64_t inbox; /* address */
+};
+
+/* --- script and chance ----------------------------------------------------------------------- */
+
+static twill_status read_script(struct script *script, const char *text, struct twill_error *error)
+{
+    struct {
+        const char *name;
+        uint64_t *value, *second;
+    } const words[] = {
+        {"seed", &script->seed, NULL},       {"delay", &script->delay, NULL},
+        {"reorder", &script->reorder, NULL}, {"again", &script->again, NULL},
+        {"chunk", &script->chunk, NULL},     {"fail", &script->fail_after, &script->fail_how},
+        {"rank", &script->rank, NULL},
+    };
+    *script = (struct script){.rank = UINT64_MAX};
+    for (const char *at = text; *at != '\0';) {
+        size_t length = strcspn(at, "="), w = 0;
+        while (w < TWILL_ARRAY_LENGTH(words) &&
+               (strlen(words[w].name) != length || strncmp(words[w].name, at, length) != 0))
+            w++;
+        char *end = NULL;
+        bool fine = w < TWILL_ARRAY_LENGTH(words) && at[length] == '=';
+        if (fine)
+            *words[w].value = strtoull(at + length + 1, &end, 10);
+        fine = fine && end != at + length + 1;
+        if (fine && words[w].second != NULL && *end == ':')
+            *words[w].second = strtoull(end + 1, &end, 10);
+        if (!fine || (*end != ',' && *end != '\0'))
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "TWILL_MOCK: cannot read \"%s\": see the head of fabric/mock.c", at);
+        at = *end == ',' ? end + 1 : end;
+    }
+    if (script->chunk % 8 != 0 || script->fail_how > FAIL_SILENT || script->again > 100)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MOCK: a number is out of range in \"%s\"",
+                          text);
+    return TWILL_OK;
+}
+
+static uint64_t scramble(uint64_t x)
+{
+    x += UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return x ^ (x >> 31);
+}
+
+/* Chance of a message: what tells apart the uses of it. */
+static uint64_t draw(const struct mock *mock, uint32_t peer, uint32_t lane, uint64_t number,
+                     uint32_t what)
+{
+    uint64_t place = ((uint64_t)mock->rank << 40) | ((uint64_t)peer << 16) | (lane << 8) | what;
+    return scramble(mock->script.seed ^ scramble(place ^ scramble(number)));
+}
+
+/* --- inboxes --------------------------------------------------------------------------------- */
+
+static struct inbox *inbox_create(uint32_t ranks)
+{
+    uint32_t streams = ranks * TWILL_NODE_LANES;
+    struct inbox *inbox = calloc(1, sizeof(*inbox) + streams * sizeof(inbox->queue[0]));
+    if (inbox == NULL)
+        return NULL;
+    pthread_mutex_init(&inbox->mutex, NULL);
+    atomic_init(&inbox->users, ranks);
+    inbox->streams = streams;
+    return inbox;
+}
+
+static void inbox_drop(struct inbox *inbox, uint32_t users)
+{
+    if (inbox == NULL || atomic_fetch_sub(&inbox->users, users) != users)
+        return;
+    for (uint32_t s = 0; s < inbox->streams; s++) {
+        while (inbox->queue[s].head != NULL) {
+            struct message *message = inbox->queue[s].head;
+            inbox->queue[s].head = message->next;
+            free(message);
+        }
+    }
+    pthread_mutex_destroy(&inbox->mutex);
+    free(inbox);
+}
+
+static void inbox_put(struct inbox *inbox, size_t stream, struct message *message)
+{
+    pthread_mutex_lock(&inbox->mutex);
+    struct message_queue *queue = &inbox->queue[stream];
+    if (queue->head == NULL)
+        queue->head = message;
+    else
+        queue->tail->next = message;
+    queue->tail = message;
+    pthread_mutex_unlock(&inbox->mutex);
+}
+
+/* The next message of a stream, if there is one and it has been delayed enough. */
+static struct message *inbox_take(struct inbox *inbox, size_t stream)
+{
+    pthread_mutex_lock(&inbox->mutex);
+    struct message *message = inbox->queue[stream].head;
+    if (message != NULL && message->delay > 0) {
+        message->delay--;
+        message = NULL;
+    } else if (message != NULL) {
+        inbox->queue[stream].head = message->next;
+    }
+    pthread_mutex_unlock(&inbox->mutex);
+    return message;
+}
+
+/* --- sending --------------------------------------------------------------------------------- */
+
+static twill_status transmit(struct mock *mock, uint32_t peer, uint32_t lane,
+                             struct twill_error *error)
+{
+    const struct script *script = &mock->script;
+    struct stream *stream = &mock->stream[peer * (size_t)TWILL_NODE_LANES + lane];
+    const struct twill_request *request = stream->send.head;
+    bool fails = script->fail_how != FAIL_NEVER && mock->sent == script->fail_after &&
+                 (script->rank == UINT64_MAX || script->rank == mock->rank);
+    mock->sent++;
+    if (fails && script->fail_how == FAIL_DROP)
+        return TWILL_OK;
+    struct message *message = calloc(1, sizeof(*message) + request->bytes);
+    if (message == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for %zu bytes", request->bytes);
+    message->bytes = request->bytes;
+    message->signature =
+        request->signature ^ (fails && script->fail_how == FAIL_SIGNATURE ? 1u : 0u);
+    message->delay = (uint32_t)(draw(mock, peer, lane, stream->sent, 'd') % (script->delay + 1));
+    if (request->bytes > 0)
+        memcpy(message->data, request->buffer, request->bytes);
+    inbox_put(mock->inbox[peer], mock->rank * (size_t)TWILL_NODE_LANES + lane, message);
+    return TWILL_OK;
+}
+
+/* Does the network take the message at the head now? */
+static bool is_taken(struct mock *mock, struct stream *stream, uint32_t peer, uint32_t lane)
+{
+    if (!stream->drawn) {
+        uint64_t chance = draw(mock, peer, lane, stream->sent, 'a');
+        stream->busy = chance % 100 < mock->script.again ? 1 + (uint32_t)(chance >> 32) % 16 : 0;
+        stream->drawn = true;
+    }
+    if (stream->busy == 0)
+        return true;
+    stream->busy--;
+    mock->base.counters.again++;
+    return false;
+}
+
+/* Has this rank come to the point where it fails in this way for good? */
+static bool has_failed(const struct mock *mock, enum failure how)
+{
+    const struct script *script = &mock->script;
+    return script->fail_how == how && mock->sent >= script->fail_after &&
+           (script->rank == UINT64_MAX || script->rank == mock->rank);
+}
+
+static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_error *error)
+{
+    struct stream *stream = &mock->stream[peer * (size_t)TWILL_NODE_LANES + lane];
+    if (stream->send.head == NULL || has_failed(mock, FAIL_SILENT) ||
+        !is_taken(mock, stream, peer, lane))
+        return 0;
+    TWILL_TRY(error, transmit(mock, peer, lane, error));
+    mock->base.counters.messages++;
+    mock->base.counters.bytes += stream->send.head->bytes;
+    mock->base.counters.copied += stream->send.head->bytes;
+    stream->sent++;
+    stream->drawn = false;
+    twill_request_pop(&stream->send, TWILL_OK);
+    return 1;
+}
+
+/* --- receiving ------------------------------------------------------------------------------- */
+
+/* Hand over a piece of the current message. */
+static twill_status deliver(const struct mock *mock, struct stream *stream)
+{
+    struct twill_request *request = stream->recv.head;
+    const struct message *message = stream->current;
+    if (!twill_request_matches(request, message->signature, message->bytes))
+        return TWILL_ERR_MISMATCH;
+    size_t left = message->bytes - request->moved;
+    size_t piece = mock->script.chunk > 0 ? twill_min(left, mock->script.chunk) : left;
+    unsigned char *to = request->fold != NULL ? request->bounce : request->buffer;
+    if (piece == 0)
+        return TWILL_OK;
+    if (to == NULL)
+        return TWILL_ERR_INTERNAL;
+    to += request->moved;
+    memcpy(to, message->data + request->moved, piece);
+    if (request->fold != NULL)
+        request->fold(request, request->moved, to, piece);
+    request->moved += piece;
+    return request->moved < request->bytes ? TWILL_PENDING : TWILL_OK;
+}
+
+static int pull(struct mock *mock, uint32_t peer, uint32_t lane)
+{
+    size_t at = peer * (size_t)TWILL_NODE_LANES + lane;
+    struct stream *stream = &mock->stream[at];
+    if (stream->recv.head == NULL)
+        return 0;
+    if (stream->current == NULL)
+        stream->current = inbox_take(mock->inbox[mock->rank], at);
+    if (stream->current == NULL)
+        return 0;
+    int status = deliver(mock, stream);
+    if (status != TWILL_PENDING) {
+        free(stream->current);
+        stream->current = NULL;
+        twill_request_pop(&stream->recv, status);
+    }
+    return 1;
+}
+
+/* --- the transport --------------------------------------------------------------------------- */
+
+static int mock_progress(struct twill_transport *transport, struct twill_error *error)
+{
+    struct mock *mock = (struct mock *)transport;
+    uint32_t streams = mock->size * TWILL_NODE_LANES, first = 0;
+    if (has_failed(mock, FAIL_ERROR))
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "mock: rank %u fails after %llu messages",
+                          mock->rank, (unsigned long long)mock->script.fail_after);
+    if (mock->script.reorder != 0)
+        first = (uint32_t)((mock->chance = scramble(mock->chance)) % streams);
+    int moved = 0;
+    for (uint32_t i = 0; i < streams; i++) {
+        uint32_t s = (first + i) % streams;
+        if (mock->script.reorder != 0 && ((mock->chance = scramble(mock->chance)) & 1) != 0)
+            continue;
+        int rc = push(mock, s / TWILL_NODE_LANES, s % TWILL_NODE_LANES, error);
+        if (rc < 0)
+            return rc;
+        moved += rc + pull(mock, s / TWILL_NODE_LANES, s % TWILL_NODE_LANES);
+    }
+    return moved;
+}
+
+static twill_status mock_post(struct twill_transport *transport, struct twill_request *request,
+                              struct twill_error *error)
+{
+    struct mock *mock = (struct mock *)transport;
+    if (request->peer >= mock->size || request->lane >= TWILL_NODE_LANES)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "mock: no stream to rank %u on lane %u",
+                          request->peer, request->lane);
+    struct stream *stream = &mock->stream[request->peer * (size_t)TWILL_NODE_LANES + request->lane];
+    twill_request_push(request->kind == TWILL_REQUEST_SEND ? &stream->send : &stream->recv,
+                       request);
+    return TWILL_OK;
+}
+
+static void mock_cancel(struct twill_transport *transport)
+{
+    struct mock *mock = (struct mock *)transport;
+    for (uint32_t s = 0; s < mock->size * TWILL_NODE_LANES; s++)
+        mock->stream[s].send.head = mock->stream[s].recv.head = NULL;
+}
+
+static void mock_close(struct twill_transport *transport)
+{
+    struct mock *mock = (struct mock *)transport;
+    for (uint32_t s = 0; mock->stream != NULL && s < mock->size * TWILL_NODE_LANES; s++)
+        free(mock->stream[s].current);
+    for (uint32_t r = 0; mock->inbox != NULL && r < mock->size; r++)
+        inbox_drop(mock->inbox[r], 1);
+    free(mock->inbox);
+    free(mock->stream);
+    free(mock);
+}
+
+/* Tell the others where this rank's inbox is; learn theirs. */
+static twill_status find_inboxes(struct mock *mock, struct twill_boot *boot,
+                                 struct twill_error *error)
+{
+    struct mock_record mine, *all = calloc(mock->size, sizeof(*all));
+    struct inbox *own = inbox_create(mock->size);
+    twill_status status = TWILL_OK;
+    memset(&mine, 0, sizeof(mine));
+    twill_host_describe(&mine.host);
+    mine.inbox = (uintptr_t)own;
+    if (all == NULL || own == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for %u ranks", mock->size);
+    else
+        status = twill_boot_allgather(boot, &mine, all, sizeof(mine), error);
+    for (uint32_t r = 0; status == TWILL_OK && r < mock->size; r++)
+        if (!twill_host_same_process(&all[r].host, &mine.host))
+            status = TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
+                                "TWILL_MOCK: rank %u is another process than rank %u; the mock "
+                                "joins threads only",
+                                r, mock->rank);
+    for (uint32_t r = 0; status == TWILL_OK && r < mock->size; r++)
+        mock->inbox[r] = (struct inbox *)(uintptr_t)all[r].inbox;
+    if (status != TWILL_OK)
+        inbox_drop(own, mock->size);
+    free(all);
+    return status;
+}
+
+static twill_status mock_open(struct twill_transport **transport,
+                              const struct twill_transport_params *params,
+                              struct twill_error *error)
+{
+    twill_status status;
+    struct mock *mock = calloc(1, sizeof(*mock));
+    *transport = NULL;
+    if (mock == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for a transport");
+    mock->base.ops = &twill_mock_transport;
+    mock->rank = (uint32_t)params->boot->rank;
+    mock->size = (uint32_t)params->boot->size;
+    mock->inbox = calloc(mock->size, sizeof(struct inbox *));
+    mock->stream = calloc(mock->size * (size_t)TWILL_NODE_LANES, sizeof(*mock->stream));
+    if (mock->inbox == NULL || mock->stream == NULL) {
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for %u ranks", mock->size);
+        goto fail;
+    }
+    TWILL_TRY_OR_FAIL(error, read_script(&mock->script, params->mock, error));
+    mock->chance = scramble(mock->script.seed + mock->rank);
+    TWILL_TRY_OR_FAIL(error, find_inboxes(mock, params->boot, error));
+    *transport = &mock->base;
+    return TWILL_OK;
+fail:
+    mock_close(&mock->base);
+    return status;
+}
+
+static bool mock_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
+{
+    return params->mock != NULL && params->mock[0] != '\0' && from != to;
+}
+
+static const char *mock_describe(const struct twill_transport *transport)
+{
+    (void)transport;
+    return "mock: threads only, misbehaves by TWILL_MOCK";
+}
+
+const struct twill_transport_ops twill_mock_transport = {
+    .size_of = sizeof(struct twill_transport_ops),
+    .name = "mock",
+    .needs_bounce = true,
+    .sleeps_on_bell = false,
+    .reaches = mock_reaches,
+    .open = mock_open,
+    .close = mock_close,
+    .post = mock_post,
+    .progress = mock_progress,
+    .cancel = mock_cancel,
+    .describe = mock_describe,
+};

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks tell each other when the transport is opened, and the state of a peer. */
+#include "fabric/ofi/ofi.h"
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* First exchange: how this rank fared, and its limits. */
+struct record {
+    uint32_t wire; /* version and byte order */
+    int32_t status;
+    uint32_t comm;
+    uint32_t protocol;
+    uint32_t address_format;
+    uint32_t address_bytes;
+    uint64_t max_message;
+    char provider[32];
+    char message[192]; /* when status is not OK */
+};
+
+/* The endpoint's name, of whatever length it is. */
+static twill_status own_address(struct twill_ofi *t, unsigned char **address, size_t *bytes,
+                                struct twill_error *error)
+{
+    *bytes = 256;
+    for (int attempt = 0; attempt < 4; attempt++) {
+        size_t room = *bytes;
+        unsigned char *grown = realloc(*address, room);
+        if (grown == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for an address");
+        *address = grown;
+        int rc = fi_getname(&t->ep->fid, *address, bytes);
+        if (rc == 0 && *bytes > 0 && *bytes <= room)
+            return TWILL_OK;
+        if (rc != -FI_ETOOSMALL || *bytes <= room)
+            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname: %s",
+                              t->info->fabric_attr->prov_name, fi_strerror(abs(rc)));
+    }
+    return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname keeps growing",
+                      t->info->fabric_attr->prov_name);
+}
+
+static void describe(struct twill_ofi *t, const unsigned char *address, size_t bytes)
+{
+    char text[TWILL_ADDRESS_TEXT];
+    twill_ofi_address_text(t->info, address, bytes, text, sizeof(text));
+    snprintf(t->description, sizeof(t->description), "%s, domain %s, at %s%s: %s",
+             t->info->fabric_attr->prov_name, t->info->domain_attr->name, text,
+             t->registers ? ", registering" : "", t->why);
+}
+
+static twill_status check_record(struct twill_ofi *t, const struct record *mine,
+                                 const struct record *theirs, uint32_t rank,
+                                 struct twill_error *error)
+{
+    if (theirs->wire != mine->wire)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "ofi: rank %u speaks another wire format (%08x, here %08x)", rank,
+                          theirs->wire, mine->wire);
+    if (theirs->status != TWILL_OK)
+        return TWILL_FAIL(error, theirs->status, "rank %u: %.*s", rank,
+                          (int)sizeof(theirs->message), theirs->message);
+    if (theirs->protocol != mine->protocol || theirs->address_format != mine->address_format ||
+        strncmp(theirs->provider, mine->provider, sizeof(mine->provider)) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "ofi: rank %u uses provider %.32s, rank %u %.32s (protocols %u and %u, "
+                          "address formats %u and %u): set TWILL_PROVIDER and TWILL_INTERFACE",
+                          rank, theirs->provider, t->rank, mine->provider, theirs->protocol,
+                          mine->protocol, theirs->address_format, mine->address_format);
+    if (theirs->comm != mine->comm)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                          "ofi: rank %u opens communicator %u, rank %u %u", rank, theirs->comm,
+                          t->rank, mine->comm);
+    t->max_message = twill_min(t->max_message, (size_t)theirs->max_message);
+    t->address_bytes = twill_max(t->address_bytes, theirs->address_bytes);
+    return TWILL_OK;
+}
+
+static void fill_record(const struct twill_ofi *t, struct record *mine, size_t address_bytes,
+                        twill_status local, const struct twill_error *error)
+{
+    memset(mine, 0, sizeof(*mine));
+    mine->wire = TWILL_OFI_WIRE;
+    mine->status = local;
+    mine->comm = t->params->comm;
+    if (local != TWILL_OK) {
+        snprintf(mine->message, sizeof(mine->message), "%.191s",
+                 error != NULL && error->message[0] != '\0' ? error->message
+                                                            : "ofi cannot be opened");
+        return;
+    }
+    mine->protocol = t->info->ep_attr->protocol;
+    mine->address_format = t->info->addr_format;
+    mine->address_bytes = (uint32_t)address_bytes;
+    mine->max_message = t->max_message;
+    snprintf(mine->provider, sizeof(mine->provider), "%s", t->info->fabric_attr->prov_name);
+}
+
+/* Second exchange: the addresses, padded to the longest. */
+static twill_status gather_addresses(struct twill_ofi *t, const unsigned char *address,
+                                     size_t bytes, struct twill_error *error)
+{
+    t->addresses = calloc(t->size, t->address_bytes);
+    unsigned char *mine = calloc(1, t->address_bytes);
+    if (t->addresses == NULL || mine == NULL) {
+        free(mine);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses", t->size);
+    }
+    memcpy(mine, address, bytes);
+    twill_status status =
+        twill_boot_allgather(t->params->boot, mine, t->addresses, t->address_bytes, error);
+    free(mine);
+    return status;
+}
+
+static twill_status agree(struct twill_ofi *t, const struct record *mine, struct record *all,
+                          const unsigned char *address, struct twill_error *error)
+{
+    TWILL_TRY(error, twill_boot_allgather(t->params->boot, mine, all, sizeof(*mine), error));
+    if (mine->status != TWILL_OK)
+        return mine->status;
+    t->address_bytes = 1;
+    for (uint32_t r = 0; r < t->size; r++)
+        TWILL_TRY(error, check_record(t, mine, &all[r], r, error));
+    for (uint32_t r = 0; r < t->size; r++)
+        t->address_length[r] = all[r].address_bytes;
+    t->eager = twill_min(TWILL_OFI_EAGER, t->max_message - sizeof(struct twill_ofi_header));
+    return gather_addresses(t, address, mine->address_bytes, error);
+}
+
+twill_status twill_ofi_agree(struct twill_ofi *t, twill_status local, struct twill_error *error)
+{
+    unsigned char *address = NULL;
+    size_t bytes = 0;
+    struct record mine;
+    if (local == TWILL_OK)
+        local = own_address(t, &address, &bytes, error);
+    fill_record(t, &mine, bytes, local, error);
+    if (local == TWILL_OK)
+        describe(t, address, bytes);
+    struct record *all = calloc(t->size, sizeof(*all));
+    t->address_length = calloc(t->size, sizeof(*t->address_length));
+    twill_status status;
+    if (all == NULL || t->address_length == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", t->size);
+    else
+        status = agree(t, &mine, all, address, error);
+    free(all);
+    free(address);
+    return status;
+}
+
+/* Operations of a lane and the buffers of its header receives. */
+static void lane_init(struct twill_ofi_peer *peer, uint32_t number, unsigned char *memory,
+                      size_t stride)
+{
+    struct twill_ofi_lane *lane = &peer->lanes[number];
+    lane->peer = peer;
+    lane->lane = (uint8_t)number;
+    for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
+        lane->header_in[i] = (struct twill_ofi_op){
+            .kind = TWILL_OFI_OP_RECV_HEADER, .lane = lane, .buffer = memory + i * stride};
+    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
+        lane->segment_in[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_SEGMENT, .lane = lane};
+        lane->segment_out[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_SEGMENT, .lane = lane};
+    }
+}
+
+static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **created,
+                                struct twill_error *error)
+{
+    size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
+    size_t bytes = (size_t)TWILL_OFI_LANES * TWILL_OFI_HEADERS * stride;
+    struct twill_ofi_peer *peer = calloc(1, sizeof(*peer));
+    if (peer != NULL)
+        peer->memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
+    if (peer == NULL || peer->memory == NULL) {
+        twill_ofi_peer_free(peer);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for the link to rank %u", rank);
+    }
+    peer->rank = rank;
+    for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
+        lane_init(peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
+    twill_status status = twill_ofi_register(t, peer->memory, bytes, &peer->mr, error);
+    if (status != TWILL_OK)
+        twill_ofi_peer_free(peer);
+    else
+        *created = peer;
+    return status;
+}
+
+/* One address at a time: strings have no fixed stride. */
+static twill_status insert_address(struct twill_ofi *t, struct twill_ofi_peer *peer,
+                                   struct twill_error *error)
+{
+    const unsigned char *address = t->addresses + peer->rank * t->address_bytes;
+    int rc = fi_av_insert(t->av, address, 1, &peer->address, 0, NULL);
+    if (rc != 1) {
+        char text[TWILL_ADDRESS_TEXT];
+        twill_ofi_address_text(t->info, address, t->address_length[peer->rank], text, sizeof(text));
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "libfabric %s: fi_av_insert of rank %u at %s: %s",
+                          t->info->fabric_attr->prov_name, peer->rank, text,
+                          rc < 0 ? fi_strerror(-rc) : "not taken");
+    }
+    peer->connected = true;
+    for (uint32_t l = 0; t->standing && l < TWILL_OFI_LANES; l++)
+        twill_ofi_stuck(t, &peer->lanes[l]); /* progress posts the header receives */
+    return TWILL_OK;
+}
+
+twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
+                            struct twill_error *error)
+{
+    if (rank >= t->size || rank == t->rank)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: rank %u is no peer of rank %u of %u",
+                          rank, t->rank, t->size);
+    if (t->peers[rank] == NULL)
+        TWILL_TRY(error, peer_create(t, rank, &t->peers[rank], error));
+    if (!t->peers[rank]->connected)
+        TWILL_TRY(error, insert_address(t, t->peers[rank], error));
+    *peer = t->peers[rank];
+    return TWILL_OK;
+}
+
+void twill_ofi_peer_free(struct twill_ofi_peer *peer)
+{
+    if (peer == NULL)
+        return;
+    free(peer->memory);
+    free(peer);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiving: one header per message, in order; segments of large messages in order behind it. */
+#include "fabric/ofi/ofi.h"
+
+#include <string.h>
+
+static bool is_large(const struct twill_ofi *t, const struct twill_request *request)
+{
+    return request->bytes > t->eager;
+}
+
+void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                        struct twill_request *request)
+{
+    twill_ofi_private(request)->sequence = lane->received++;
+    twill_request_push(&lane->in, request);
+    if (is_large(t, request) && lane->next_large == NULL)
+        lane->next_large = request;
+}
+
+/* Receive a header for every RECV, a few at a time; or always some. */
+static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+{
+    while (t->standing ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
+                       : lane->awaited != lane->received) {
+        struct twill_ofi_op *op = &lane->header_in[lane->awaited % TWILL_OFI_HEADERS];
+        if (op->posted || op->done)
+            return 1;
+        int done = twill_ofi_recv(t, op, op->buffer, sizeof(struct twill_ofi_header) + t->eager,
+                                  lane->peer->mr, TWILL_OFI_HEADER, error);
+        if (done != 1)
+            return done;
+        lane->awaited++;
+    }
+    return 1;
+}
+
+static unsigned char *landing(const struct twill_request *request)
+{
+    return request->fold != NULL ? request->bounce : request->buffer;
+}
+
+/* Post receives for the segments of a large RECV, as far as there are operations. */
+static int post_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                         struct twill_request *request, struct twill_error *error)
+{
+    struct twill_ofi_private *private = twill_ofi_private(request);
+    if (private->segment == 0) {
+        private->segment =
+            request->fold != NULL ? twill_min(t->max_message, TWILL_OFI_FOLDED) : t->max_message;
+        TWILL_TRY(error,
+                  twill_ofi_register(t, landing(request), request->bytes, &private->mr, error));
+    }
+    while (private->posted < request->bytes &&
+           lane->segments_posted - lane->segments_taken < TWILL_OFI_SEGMENTS) {
+        struct twill_ofi_op *op = &lane->segment_in[lane->segments_posted % TWILL_OFI_SEGMENTS];
+        size_t bytes = twill_min(private->segment, request->bytes - private->posted);
+        int done = twill_ofi_recv(t, op, landing(request) + private->posted, bytes, private->mr,
+                                  TWILL_OFI_PAYLOAD, error);
+        if (done != 1)
+            return done;
+        op->request = request;
+        private->posted += bytes;
+        lane->segments_posted++;
+    }
+    return 1;
+}
+
+static int send_control(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                        struct twill_ofi_header *header, struct twill_error *error)
+{
+    bool finished;
+    header->consumed = lane->consumed;
+    int done = twill_ofi_send_small(t, lane, header, NULL, TWILL_OFI_CONTROL, &finished, error);
+    if (done == 1)
+        lane->told = header->consumed;
+    return done;
+}
+
+static int send_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                      struct twill_request *request, struct twill_error *error)
+{
+    struct twill_ofi_private *private = twill_ofi_private(request);
+    struct twill_ofi_header header = {.signature = request->signature,
+                                      .sequence = private->sequence,
+                                      .bytes = request->bytes,
+                                      .segment = private->segment,
+                                      .kind = TWILL_OFI_CLEAR_TO_SEND};
+    int done = send_control(t, lane, &header, error);
+    if (done == 1) {
+        private->cleared = true;
+        lane->cleared++;
+    }
+    return done;
+}
+
+/* Clear large messages to be sent, in order, each once its first segment is awaited. */
+static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+{
+    struct twill_request *request;
+    while ((request = lane->next_large) != NULL) {
+        struct twill_ofi_private *private = twill_ofi_private(request);
+        if (!private->cleared && lane->cleared == TWILL_OFI_CLEAR)
+            return 1;
+        int done = post_segments(t, lane, request, error);
+        if (done < 0)
+            return done;
+        if (!private->cleared && private->posted > 0) {
+            int sent = send_clear(t, lane, request, error);
+            if (sent != 1)
+                return sent;
+        }
+        if (private->posted < request->bytes)
+            return done;
+        do
+            request = request->next;
+        while (request != NULL && !is_large(t, request));
+        lane->next_large = request;
+    }
+    return 1;
+}
+
+/* The header that has come against the RECV it is for. 1: they agree, 0: they do not. */
+static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_request *request,
+                   const struct twill_ofi_header *header, size_t bytes, struct twill_error *error)
+{
+    bool large = header->kind == TWILL_OFI_LARGE;
+    size_t follows = large ? 0 : (size_t)header->bytes;
+    if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
+        bytes - sizeof(*header) != follows || large != (header->bytes > t->eager))
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "ofi: message %u of rank %u, lane %u: a header of %zu bytes, kind %u, "
+                          "number %u came: the provider broke order or content",
+                          twill_ofi_private(request)->sequence, lane->peer->rank, lane->lane, bytes,
+                          header->kind, header->sequence);
+    return twill_request_matches(request, header->signature, header->bytes);
+}
+
+static void deliver(struct twill_ofi *t, struct twill_request *request, const unsigned char *data,
+                    size_t bytes)
+{
+    if (request->fold != NULL)
+        request->fold(request, request->moved, data, bytes);
+    else
+        memcpy((unsigned char *)request->buffer + request->moved, data, bytes);
+    request->moved += bytes;
+    t->base.counters.copied += bytes;
+}
+
+static void finish(struct twill_ofi_lane *lane, struct twill_request *request, twill_status status)
+{
+    twill_ofi_unregister(&twill_ofi_private(request)->mr);
+    twill_request_pop(&lane->in, status);
+}
+
+/* The first RECV does not match: no payload will come, as the sender compares too, but its receives
+ * are with the provider. The lane ends here. */
+static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_request *request)
+{
+    lane->broken = true;
+    lane->next_large = NULL;
+    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
+        struct twill_ofi_op *op = &lane->segment_in[i];
+        if (op->request != request)
+            continue;
+        if (op->posted)
+            fi_cancel(&t->ep->fid, &op->context);
+        op->request = NULL;
+    }
+    finish(lane, request, TWILL_ERR_MISMATCH);
+}
+
+/* Take the header of the first RECV: 1 if that finished it. */
+static int take_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                       struct twill_request *request, bool *moved, struct twill_error *error)
+{
+    struct twill_ofi_op *op = &lane->header_in[lane->consumed % TWILL_OFI_HEADERS];
+    struct twill_ofi_header header = {0};
+    if (!op->done || lane->consumed == lane->awaited)
+        return 0;
+    memcpy(&header, op->buffer, twill_min(op->bytes, sizeof(header)));
+    int same = compare(t, lane, request, &header, op->bytes, error);
+    if (same < 0)
+        return same;
+    *moved = true;
+    bool eager = same == 1 && !is_large(t, request);
+    if (eager && request->bytes > 0)
+        deliver(t, request, op->buffer + sizeof(header), request->bytes);
+    op->done = false;
+    lane->consumed++;
+    twill_ofi_private(request)->verified = true;
+    if (same == 1 && !eager)
+        return 0;
+    if (same == 1)
+        finish(lane, request, TWILL_OK);
+    else
+        abandon(t, lane, request);
+    return 1;
+}
+
+/* Take what has arrived for the first RECV, in order: 1 if that finished it. */
+static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
+                struct twill_error *error)
+{
+    struct twill_request *request = lane->in.head;
+    if (request == NULL)
+        return 0;
+    if (!twill_ofi_private(request)->verified) {
+        int finished = take_header(t, lane, request, moved, error);
+        if (finished != 0 || !twill_ofi_private(request)->verified)
+            return finished;
+    }
+    while (lane->segments_taken != lane->segments_posted) {
+        struct twill_ofi_op *op = &lane->segment_in[lane->segments_taken % TWILL_OFI_SEGMENTS];
+        if (!op->done || op->request != request)
+            break;
+        if (request->fold != NULL)
+            deliver(t, request, landing(request) + request->moved, op->bytes);
+        else
+            request->moved += op->bytes;
+        op->done = false;
+        op->request = NULL;
+        lane->segments_taken++;
+        *moved = true;
+    }
+    if (request->moved < request->bytes)
+        return 0;
+    lane->cleared--;
+    finish(lane, request, TWILL_OK);
+    return 1;
+}
+
+/* Return credit when half of it is used. */
+static int send_credit(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+{
+    struct twill_ofi_header header = {.kind = TWILL_OFI_CREDIT};
+    if (lane->consumed - lane->told < t->credits / 2)
+        return 1;
+    return send_control(t, lane, &header, error);
+}
+
+int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                           struct twill_error *error)
+{
+    int total = 0;
+    bool moved = true;
+    while (moved && !lane->broken) {
+        moved = false;
+        int headers = post_headers(t, lane, error);
+        int clears = headers < 0 ? headers : clear_large(t, lane, error);
+        if (clears < 0)
+            return clears;
+        if (headers == 0 || clears == 0)
+            twill_ofi_stuck(t, lane);
+        int finished = take(t, lane, &moved, error);
+        if (finished < 0)
+            return finished;
+        total += finished;
+    }
+    int credit = lane->broken ? 1 : send_credit(t, lane, error);
+    if (credit < 0)
+        return credit;
+    if (credit == 0)
+        twill_ofi_stuck(t, lane);
+    return total;
+}

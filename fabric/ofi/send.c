@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending: headers as credit allows, payload as the receiver clears it. */
+#include "fabric/ofi/ofi.h"
+
+#include <string.h>
+
+/* 1: the header of the first SEND has gone (and its payload, if eager), 0: not now. */
+static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *finished,
+                       struct twill_error *error)
+{
+    struct twill_request *request = lane->headers_out.head;
+    bool eager = request->bytes <= t->eager;
+    bool gone = false;
+    struct twill_ofi_header header = {.signature = request->signature,
+                                      .sequence = lane->sent,
+                                      .bytes = request->bytes,
+                                      .kind = eager ? TWILL_OFI_EAGER_DATA : TWILL_OFI_LARGE};
+    int done = twill_ofi_send_small(t, lane, &header, eager ? request : NULL, TWILL_OFI_HEADER,
+                                    &gone, error);
+    if (done != 1)
+        return done;
+    twill_ofi_pop(&lane->headers_out);
+    twill_ofi_private(request)->sequence = lane->sent++;
+    t->base.counters.messages++;
+    t->base.counters.bytes += request->bytes;
+    if (!eager) {
+        twill_request_push(&lane->payload_out, request);
+    } else if (gone) {
+        twill_request_finish(request, TWILL_OK);
+        ++*finished;
+    }
+    return 1;
+}
+
+/* The clear to send for this message, if it has come. Clears of earlier messages answer SENDs that
+ * were small: the receiver finds that mismatch in the header. */
+static struct twill_ofi_clear *find_clear(struct twill_ofi_lane *lane, uint32_t sequence)
+{
+    struct twill_ofi_clear *found = NULL;
+    for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
+        struct twill_ofi_clear *clear = &lane->clear[i];
+        if (clear->used && (int32_t)(clear->header.sequence - sequence) < 0)
+            clear->used = false;
+        if (clear->used && clear->header.sequence == sequence)
+            found = clear;
+    }
+    return found;
+}
+
+static struct twill_ofi_op *idle_segment(struct twill_ofi_lane *lane)
+{
+    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++)
+        if (!lane->segment_out[i].posted)
+            return &lane->segment_out[i];
+    return NULL;
+}
+
+/* 1: all segments of the request are with the provider; 0: not now (the lane is in the list to try
+ * again, or a completion will bring it back). */
+static int send_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                         struct twill_request *request, size_t segment, struct twill_error *error)
+{
+    struct twill_ofi_private *private = twill_ofi_private(request);
+    if (private->posted == 0 && private->mr == NULL)
+        TWILL_TRY(error,
+                  twill_ofi_register(t, request->buffer, request->bytes, &private->mr, error));
+    while (private->posted < request->bytes) {
+        struct twill_ofi_op *op = idle_segment(lane);
+        if (op == NULL)
+            return 0;
+        const unsigned char *from = (const unsigned char *)request->buffer + private->posted;
+        size_t bytes = twill_min(segment, request->bytes - private->posted);
+        int done = twill_ofi_send(t, op, from, bytes, private->mr, TWILL_OFI_PAYLOAD, error);
+        if (done == 0)
+            twill_ofi_stuck(t, lane);
+        if (done != 1)
+            return done;
+        op->request = request;
+        private->posted += bytes;
+    }
+    return 1;
+}
+
+static int send_payload(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+{
+    int finished = 0;
+    struct twill_request *request;
+    while ((request = lane->payload_out.head) != NULL) {
+        struct twill_ofi_clear *clear = find_clear(lane, twill_ofi_private(request)->sequence);
+        if (clear == NULL)
+            break;
+        const struct twill_ofi_header *theirs = &clear->header;
+        if (!twill_request_matches(request, theirs->signature, theirs->bytes)) {
+            clear->used = false;
+            twill_request_pop(&lane->payload_out, TWILL_ERR_MISMATCH);
+            finished++;
+            continue;
+        }
+        int done = send_segments(t, lane, request, (size_t)theirs->segment, error);
+        if (done < 0)
+            return done;
+        if (done == 0)
+            break;
+        clear->used = false;
+        twill_ofi_pop(&lane->payload_out);
+    }
+    return finished;
+}
+
+int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                           struct twill_error *error)
+{
+    int finished = 0;
+    while (lane->headers_out.head != NULL && lane->sent - lane->acked < t->credits) {
+        int done = send_header(t, lane, &finished, error);
+        if (done < 0)
+            return done;
+        if (done == 0) {
+            twill_ofi_stuck(t, lane);
+            break;
+        }
+    }
+    int more = send_payload(t, lane, error);
+    return more < 0 ? more : finished + more;
+}
+
+int twill_ofi_segment_sent(struct twill_ofi *t, struct twill_ofi_op *op, struct twill_error *error)
+{
+    struct twill_request *request = op->request;
+    int finished = 0;
+    op->request = NULL;
+    request->moved += op->bytes;
+    if (request->moved == request->bytes) {
+        twill_ofi_unregister(&twill_ofi_private(request)->mr);
+        twill_request_finish(request, TWILL_OK);
+        finished = 1;
+    }
+    int more = twill_ofi_send_advance(t, op->lane, error);
+    return more < 0 ? more : finished + more;
+}
+
+/* Keep it until its message is at the head of the lane. */
+static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                               const struct twill_ofi_header *header, struct twill_error *error)
+{
+    struct twill_request *first = lane->payload_out.head;
+    if (header->segment == 0 || header->segment > t->max_message)
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "ofi: rank %u clears segments of %llu bytes, of at most %zu",
+                          lane->peer->rank, (unsigned long long)header->segment, t->max_message);
+    find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
+    for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
+        if (lane->clear[i].used)
+            continue;
+        lane->clear[i] = (struct twill_ofi_clear){.header = *header, .used = true};
+        return TWILL_OK;
+    }
+    return TWILL_FAIL(
+        error, TWILL_ERR_MISMATCH,
+        "ofi: rank %u waits for large messages on lane %u that this rank does not send",
+        lane->peer->rank, lane->lane);
+}
+
+twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
+                               size_t bytes, struct twill_ofi_lane **lane,
+                               struct twill_error *error)
+{
+    struct twill_ofi_header header;
+    struct twill_ofi_peer *peer;
+    memcpy(&header, op->buffer, sizeof(header));
+    if (bytes != sizeof(header) || header.lane >= TWILL_OFI_LANES ||
+        (header.kind != TWILL_OFI_CLEAR_TO_SEND && header.kind != TWILL_OFI_CREDIT))
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "ofi: rank %u sent a control message of %zu bytes, kind %u, lane %u: not "
+                          "one of ours",
+                          from, bytes, header.kind, header.lane);
+    TWILL_TRY(error, twill_ofi_peer(t, from, &peer, error));
+    *lane = &peer->lanes[header.lane];
+    if ((int32_t)(header.consumed - (*lane)->acked) > 0)
+        (*lane)->acked = header.consumed;
+    return header.kind == TWILL_OFI_CREDIT ? TWILL_OK : keep_clear(t, *lane, &header, error);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Passing descriptors: processes of one host hand each other an open file, over abstract unix
+ * sockets, which need no directory and vanish with their process. */
+#ifndef TWILL_PASSING_H
+#define TWILL_PASSING_H
+
+#include "fabric/boot.h"
+
+/* Why memory cannot be shared: an answer, not an error. Travels between ranks. */
+enum twill_share_cause {
+    TWILL_SHARE_FINE,
+    TWILL_SHARE_MEMFD,
+    TWILL_SHARE_FILE_LIMIT,
+    TWILL_SHARE_SOCKET,
+    TWILL_SHARE_REFUSED,
+    TWILL_SHARE_LOST,
+    TWILL_SHARE_DESCRIPTORS,
+    TWILL_SHARE_STRANGER,
+    TWILL_SHARE_MAP,
+    TWILL_SHARE_TOKEN,
+    TWILL_SHARE_CAUSES
+};
+
+/* The other end, as the bootstrap told. */
+struct twill_passing_peer {
+    uint32_t rank;
+    uint64_t name; /* end of its socket's name */
+    uint64_t key;  /* it must show this to be believed; never visible in a name */
+    int socket;    /* connected; -1: not, or no longer */
+    int fd;        /* out: its file, owned by the caller; -1 */
+    bool sent;
+};
+
+struct twill_passing {
+    const struct twill_boot *boot;
+    uint64_t name, key;
+    int listener;
+    int file; /* to hand out */
+    struct twill_passing_peer *peers;
+    size_t peer_count;
+    uint32_t lost; /* the peer that hung up or never came, or UINT32_MAX */
+    bool late;     /* it never came: the deadline has passed */
+};
+
+/* Start to listen; draws name and key. */
+enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
+                                            const struct twill_boot *boot);
+/* Connect to the peers of lower rank. Once this is agreed to have worked for all, nobody needs to
+ * wait for somebody who never connects. */
+enum twill_share_cause twill_passing_connect(struct twill_passing *passing);
+/* Accept the others, hand out and take in. passing->lost names who is missing at the deadline. */
+enum twill_share_cause twill_passing_exchange(struct twill_passing *passing);
+/* Close the sockets; files that were received stay open. */
+void twill_passing_close(struct twill_passing *passing);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transports there are. A new one is its file and a line here and in registry.c. */
+#ifndef TWILL_FABRIC_REGISTRY_H
+#define TWILL_FABRIC_REGISTRY_H
+
+#include "fabric/transport.h"
+
+extern const struct twill_transport_ops twill_self_transport; /* a rank to itself */
+extern const struct twill_transport_ops twill_mock_transport; /* only by TWILL_MOCK */
+extern const struct twill_transport_ops twill_shm_transport;  /* on a node */
+extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
+
+/* What twill_node_open() must set aside for the channels of shm among node_size ranks. */
+size_t twill_shm_channel_bytes(uint32_t node_size);
+
+/* --- shared by transports: requests in the order they were posted ---------------------------- */
+
+struct twill_request_queue {
+    struct twill_request *head, *tail;
+};
+
+static inline void twill_request_push(struct twill_request_queue *queue,
+                                      struct twill_request *request)
+{
+    request->next = NULL;
+    request->moved = 0;
+    request->status = TWILL_PENDING;
+    if (queue->head == NULL)
+        queue->head = request;
+    else
+        queue->tail->next = request;
+    queue->tail = request;
+}
+
+/* Take the first one off and finish it; it may be gone once its status says so. */
+static inline void twill_request_pop(struct twill_request_queue *queue, twill_status status)
+{
+    struct twill_request *request = queue->head;
+    queue->head = request->next;
+    twill_request_finish(request, status);
+}
+
+/* Does a message that carries this fit what was posted? Else say so in the request. */
+static inline bool twill_request_matches(struct twill_request *request, uint32_t signature,
+                                         uint64_t bytes)
+{
+    if (TWILL_LIKELY(request->signature == signature && request->bytes == bytes))
+        return true;
+    request->peer_signature = signature;
+    request->peer_bytes = bytes;
+    return false;
+}
+
+#endif

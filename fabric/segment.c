@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared memory of a node: memory, who can share it with whom, and the proof that it works. */
+#include "fabric/segment.h"
+
+#include "fabric/mapping.h"
+#include "fabric/passing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* This rank's view of one rank. */
+struct view {
+    void *at;
+    struct twill_mapping *mapping; /* of a thread of this process */
+    int fd;                        /* of another process: kept for its lock */
+    bool locked;                   /* the lock could be seen */
+};
+
+struct twill_segment {
+    size_t bytes;
+    int rank, size;
+    int fd; /* the own memfd, or -1. Closing it, or any duplicate in this process, drops the lock */
+    struct twill_mapping *mine;
+    struct view *view; /* [size] */
+};
+
+/* What a rank tells all others first. */
+struct record {
+    struct twill_host host;
+    uint64_t mapping; /* address of its struct twill_mapping, for threads of its process */
+    uint64_t bytes;
+    uint64_t name, key; /* of its socket */
+    int32_t cause;      /* enum twill_share_cause */
+    int32_t error;      /* errno when it got no memory at all, or 0 */
+};
+
+/* And last. */
+struct verdict {
+    int32_t cause;
+    int32_t late;
+    uint32_t lost;
+};
+
+/* The state of one share. */
+struct share {
+    struct twill_segment *segment;
+    struct twill_boot *boot;
+    struct record *record;   /* [size] */
+    struct verdict *verdict; /* [size] */
+    uint32_t *first;         /* [size] the lowest rank with the same label */
+    int32_t *cause;          /* [size] why the label of that lowest rank cannot share */
+    bool *crosses;           /* [size] whether it spans processes, likewise */
+    struct twill_passing passing;
+    struct twill_error *error;
+};
+
+static const char *cause_text(int32_t cause)
+{
+    static const char *const texts[TWILL_SHARE_CAUSES] = {
+        [TWILL_SHARE_FINE] = "memory is shared",
+        [TWILL_SHARE_MEMFD] = "memfd_create() is refused or out of memory",
+        [TWILL_SHARE_FILE_LIMIT] =
+            "the file size limit (ulimit -f) is below the size of the memory",
+        [TWILL_SHARE_SOCKET] = "abstract unix sockets are refused",
+        [TWILL_SHARE_REFUSED] = "unix sockets do not connect the ranks (network namespaces differ)",
+        [TWILL_SHARE_LOST] = "a rank gave up exchanging descriptors",
+        [TWILL_SHARE_DESCRIPTORS] = "too many open descriptors (ulimit -n)",
+        [TWILL_SHARE_STRANGER] = "ranks of one host run as different users",
+        [TWILL_SHARE_MAP] = "another rank's memory could not be mapped",
+        [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
+    };
+    return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* This rank's memory. What went wrong is recorded, to be told to all, not returned. */
+static void make_memory(struct twill_segment *segment, bool shared, struct record *record)
+{
+    if (shared)
+        record->cause = (int32_t)twill_mapping_file(&segment->fd, segment->bytes);
+    segment->mine = twill_mapping_create(segment->fd, segment->bytes);
+    if (segment->mine == NULL)
+        record->error = errno;
+    record->mapping = (uintptr_t)segment->mine;
+}
+
+static void view_close(struct view *view, size_t bytes)
+{
+    if (view->mapping != NULL)
+        twill_mapping_drop(view->mapping, 1);
+    else if (view->at != NULL)
+        munmap(view->at, bytes);
+    if (view->fd >= 0)
+        close(view->fd);
+    *view = (struct view){.fd = -1};
+}
+
+/* Without /proc two containers look alike in this; then threads share as processes do. */
+static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
+{
+    return a->pid_namespace != 0 && twill_host_same_process(a, b);
+}
+
+/* --- who with whom --------------------------------------------------------------------------- */
+
+static bool is_ours(const struct share *share, uint32_t rank)
+{
+    return share->first[rank] == share->first[share->segment->rank];
+}
+
+static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
+{
+    for (uint32_t r = 0; r < size; r++) {
+        uint32_t f = 0;
+        if (r > 0 && label[r] == label[r - 1])
+            f = first[r - 1];
+        while (f < r && (first[f] != f || label[f] != label[r]))
+            f++;
+        first[r] = f;
+    }
+}
+
+/* From the first records: the same conclusions on every rank, errors included. */
+static twill_status judge_records(struct share *share)
+{
+    const struct record *record = share->record;
+    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
+        uint32_t f = share->first[r];
+        if (record[r].error != 0)
+            return TWILL_FAIL(
+                share->error, TWILL_ERR_MEMORY,
+                "rank %u (%s) could not map %llu bytes of address space (ulimit -v?): %s", r,
+                record[r].host.name, (unsigned long long)record[r].bytes,
+                strerror(record[r].error));
+        if (record[r].bytes != record[f].bytes)
+            return TWILL_FAIL(share->error, TWILL_ERR_MISMATCH,
+                              "rank %u asks for %llu bytes of shared memory, rank %u of the same "
+                              "node for %llu",
+                              r, (unsigned long long)record[r].bytes, f,
+                              (unsigned long long)record[f].bytes);
+        if (!in_one_process(&record[r].host, &record[f].host))
+            share->crosses[f] = true;
+        if (share->cause[f] == TWILL_SHARE_FINE)
+            share->cause[f] = record[r].cause;
+    }
+    /* Threads of one process need no file. */
+    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++)
+        if (!share->crosses[r])
+            share->cause[r] = TWILL_SHARE_FINE;
+    return TWILL_OK;
+}
+
+/* Take part in the memory of this process's other threads, and count them in ours. */
+static void adopt_threads(struct share *share)
+{
+    struct twill_segment *segment = share->segment;
+    const struct twill_host *host = &share->record[segment->rank].host;
+    int64_t users = 1;
+    for (int r = 0; r < segment->size; r++) {
+        if (r == segment->rank || !is_ours(share, (uint32_t)r) ||
+            !in_one_process(&share->record[r].host, host))
+            continue;
+        users++;
+        struct view *view = &segment->view[r];
+        view->mapping = (struct twill_mapping *)(uintptr_t)share->record[r].mapping;
+        view->at = view->mapping->at;
+    }
+    twill_mapping_drop(segment->mine, TWILL_MAPPING_USERS_UNKNOWN - users);
+}
+
+/* --- between processes ----------------------------------------------------------------------- */
+
+static twill_status list_peers(struct share *share)
+{
+    struct twill_segment *segment = share->segment;
+    struct twill_passing *passing = &share->passing;
+    passing->file = segment->fd;
+    passing->peers = calloc((size_t)segment->size, sizeof(*passing->peers));
+    if (passing->peers == NULL)
+        return TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "no memory to list %d ranks",
+                          segment->size);
+    for (int r = 0; r < segment->size; r++)
+        if (r != segment->rank && is_ours(share, (uint32_t)r) && segment->view[r].mapping == NULL)
+            passing->peers[passing->peer_count++] =
+                (struct twill_passing_peer){.rank = (uint32_t)r,
+                                            .name = share->record[r].name,
+                                            .key = share->record[r].key,
+                                            .socket = -1,
+                                            .fd = -1};
+    return TWILL_OK;
+}
+
+/* Tell how it went here; learn why labels cannot share. */
+static twill_status agree(struct share *share, enum twill_share_cause cause)
+{
+    const struct twill_passing *passing = &share->passing;
+    struct verdict mine = {.cause = (int32_t)cause, .late = passing->late, .lost = passing->lost};
+    struct twill_error why;
+    twill_error_clear(&why);
+    int rank = share->segment->rank;
+    twill_status status =
+        twill_boot_allgather(share->boot, &mine, share->verdict, sizeof(mine), &why);
+    if (status < 0 && passing->lost != UINT32_MAX)
+        return TWILL_FAIL(share->error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
+                          "rank %d lost rank %u while memory was being shared (%s); then: %s", rank,
+                          passing->lost,
+                          passing->late ? "it did not answer" : "it died, or lost a rank itself",
+                          why.message);
+    if (status < 0)
+        return TWILL_FAIL(share->error, status, "rank %d, sharing memory: %s", rank, why.message);
+    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
+        const struct verdict *v = &share->verdict[r];
+        if (v->late)
+            return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
+                              "rank %u waited %llu s for the memory of rank %u", r,
+                              (unsigned long long)(share->boot->timeout_ns / 1000000000u), v->lost);
+        if (share->cause[share->first[r]] == TWILL_SHARE_FINE)
+            share->cause[share->first[r]] = v->cause;
+    }
+    return TWILL_OK;
+}
+
+static uint64_t token_of(const struct record *record)
+{
+    return record->key | 1; /* memory is zero at first */
+}
+
+/* Map what the peers handed over, and see that it is what they write to. */
+static enum twill_share_cause map_peers(struct share *share)
+{
+    struct twill_segment *segment = share->segment;
+    for (size_t i = 0; i < share->passing.peer_count; i++) {
+        struct twill_passing_peer *peer = &share->passing.peers[i];
+        struct view *view = &segment->view[peer->rank];
+        view->fd = peer->fd;
+        peer->fd = -1;
+        struct stat about;
+        /* Mapped beyond its end, the first touch would be a SIGBUS. */
+        if (fstat(view->fd, &about) != 0 || (uint64_t)about.st_size < segment->bytes)
+            return TWILL_SHARE_MAP;
+        void *at = twill_mapping_map(view->fd, segment->bytes);
+        if (at == MAP_FAILED)
+            return TWILL_SHARE_MAP;
+        view->at = at;
+        if (atomic_load_explicit((_Atomic uint64_t *)at, memory_order_acquire) !=
+            token_of(&share->record[peer->rank]))
+            return TWILL_SHARE_TOKEN;
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        view->locked = fcntl(view->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    }
+    return TWILL_SHARE_FINE;
+}
+
+/* Both steps end in an agreement, also on ranks with nobody to share with, and nobody waits for a
+ * rank that has given up: it closes its sockets first. */
+static twill_status share_processes(struct share *share)
+{
+    struct twill_passing *passing = &share->passing;
+    int32_t *ours = &share->cause[share->first[share->segment->rank]];
+    bool crosses = share->crosses[share->first[share->segment->rank]];
+    enum twill_share_cause cause = TWILL_SHARE_FINE;
+    if (crosses && *ours == TWILL_SHARE_FINE) {
+        TWILL_TRY(share->error, list_peers(share));
+        cause = twill_passing_connect(passing);
+    }
+    TWILL_TRY(share->error, agree(share, cause));
+    if (crosses && *ours == TWILL_SHARE_FINE) {
+        cause = twill_passing_exchange(passing);
+        if (cause == TWILL_SHARE_FINE)
+            cause = map_peers(share);
+    }
+    twill_passing_close(passing);
+    return agree(share, cause);
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+static void go_alone(struct twill_segment *segment)
+{
+    for (int r = 0; r < segment->size; r++)
+        if (r != segment->rank)
+            view_close(&segment->view[r], segment->bytes);
+}
+
+/* Close what has no more use, forget the token, and give labels to those who are alone. */
+static void settle(struct share *share, uint32_t *label, const char **why)
+{
+    struct twill_segment *segment = share->segment;
+    uint32_t own = share->first[segment->rank];
+    *why = NULL;
+    for (uint32_t r = 0; r < (uint32_t)segment->size && *why == NULL; r++)
+        if (share->cause[r] != TWILL_SHARE_FINE)
+            *why = cause_text(share->cause[r]);
+    for (uint32_t r = 0; r < (uint32_t)segment->size && *why != NULL; r++)
+        label[r] = share->cause[share->first[r]] != TWILL_SHARE_FINE ? r : share->first[r];
+    if (share->cause[own] != TWILL_SHARE_FINE)
+        go_alone(segment);
+    if (segment->fd < 0)
+        return;
+    atomic_store_explicit((_Atomic uint64_t *)segment->mine->at, 0, memory_order_release);
+    if (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own]) {
+        close(segment->fd);
+        segment->fd = -1;
+    }
+}
+
+static twill_status share_memory(struct share *share, uint32_t *label, const char **why)
+{
+    struct twill_segment *segment = share->segment;
+    uint32_t size = (uint32_t)segment->size;
+    struct record mine;
+    memset(&mine, 0, sizeof(mine));
+    twill_host_describe(&mine.host);
+    mine.bytes = segment->bytes;
+    find_first(share->first, label, size);
+    bool shared = false;
+    for (uint32_t r = 0; r < size; r++)
+        shared = shared || (r != (uint32_t)segment->rank && is_ours(share, r));
+    make_memory(segment, shared, &mine);
+    if (segment->fd >= 0) {
+        mine.cause = (int32_t)twill_passing_listen(&share->passing, share->boot);
+        mine.name = share->passing.name;
+        mine.key = share->passing.key;
+        if (segment->mine != NULL)
+            atomic_store_explicit((_Atomic uint64_t *)segment->mine->at, token_of(&mine),
+                                  memory_order_release);
+    }
+    TWILL_TRY(share->error,
+              twill_boot_allgather(share->boot, &mine, share->record, sizeof(mine), share->error));
+    twill_status status = judge_records(share);
+    if (status < 0 && segment->mine != NULL) /* all came to that conclusion: nobody will adopt it */
+        twill_mapping_drop(segment->mine, TWILL_MAPPING_USERS_UNKNOWN - 1);
+    TWILL_TRY(share->error, status);
+    adopt_threads(share);
+    bool anybody = false;
+    for (uint32_t r = 0; r < size; r++)
+        anybody = anybody || share->crosses[r];
+    if (anybody)
+        TWILL_TRY(share->error, share_processes(share));
+    settle(share, label, why);
+    segment->view[segment->rank].at = segment->mine->at;
+    return TWILL_OK;
+}
+
+static void share_end(struct share *share)
+{
+    twill_passing_close(&share->passing);
+    for (size_t i = 0; i < share->passing.peer_count; i++)
+        if (share->passing.peers[i].fd >= 0)
+            close(share->passing.peers[i].fd);
+    free(share->passing.peers);
+    free(share->record);
+    free(share->verdict);
+    free(share->first);
+    free(share->cause);
+    free(share->crosses);
+}
+
+static struct twill_segment *segment_create(const struct twill_boot *boot, size_t bytes)
+{
+    struct twill_segment *segment = calloc(1, sizeof(*segment));
+    if (segment == NULL)
+        return NULL;
+    segment->bytes = twill_round_up(twill_max(bytes, 1), (size_t)sysconf(_SC_PAGESIZE));
+    segment->rank = boot->rank;
+    segment->size = boot->size;
+    segment->fd = -1;
+    segment->view = calloc((size_t)boot->size, sizeof(*segment->view));
+    for (int r = 0; segment->view != NULL && r < boot->size; r++)
+        segment->view[r].fd = -1;
+    return segment;
+}
+
+twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
+                                 uint32_t *label, size_t bytes, const char **why,
+                                 struct twill_error *error)
+{
+    size_t n = (size_t)boot->size;
+    struct share share = {.boot = boot,
+                          .segment = segment_create(boot, bytes),
+                          .record = calloc(n, sizeof(struct record)),
+                          .verdict = calloc(n, sizeof(struct verdict)),
+                          .first = calloc(n, sizeof(uint32_t)),
+                          .cause = calloc(n, sizeof(int32_t)),
+                          .crosses = calloc(n, sizeof(bool)),
+                          .passing = {.listener = -1, .file = -1, .lost = UINT32_MAX},
+                          .error = error};
+    twill_status status = TWILL_OK;
+    *segment = NULL;
+    if (share.segment == NULL || share.segment->view == NULL || share.record == NULL ||
+        share.verdict == NULL || share.first == NULL || share.cause == NULL ||
+        share.crosses == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory to share among %d ranks",
+                            boot->rank, boot->size);
+    else
+        status = share_memory(&share, label, why);
+    share_end(&share);
+    if (status < 0) {
+        twill_segment_close(share.segment);
+        return twill_error_pass(error, status, __FILE__, __LINE__);
+    }
+    *segment = share.segment;
+    return TWILL_OK;
+}
+
+void twill_segment_close(struct twill_segment *segment)
+{
+    if (segment == NULL)
+        return;
+    if (segment->view != NULL)
+        go_alone(segment);
+    if (segment->mine != NULL)
+        twill_mapping_drop(segment->mine, 1);
+    if (segment->fd >= 0)
+        close(segment->fd);
+    free(segment->view);
+    free(segment);
+}
+
+size_t twill_segment_bytes(const struct twill_segment *segment)
+{
+    return segment->bytes;
+}
+
+void *twill_segment_at(const struct twill_segment *segment, uint32_t rank)
+{
+    return rank < (uint32_t)segment->size ? segment->view[rank].at : NULL;
+}
+
+bool twill_segment_owner_dead(const struct twill_segment *segment, uint32_t rank)
+{
+    if (rank >= (uint32_t)segment->size || segment->view[rank].fd < 0 ||
+        !segment->view[rank].locked)
+        return false;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(segment->view[rank].fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}

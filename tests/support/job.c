@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs whose ranks are threads that meet over TCP. */
+#include "tests/support/job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int twill_test_listen(const char *host, char port[8])
+{
+    struct sockaddr_storage address;
+    struct twill_endpoint endpoint;
+    socklen_t length;
+    assert_true(twill_endpoint_address(host, 0, &address, &length));
+    int fd = twill_socket_listen((struct sockaddr *)&address, length, 64);
+    if (fd < 0)
+        return -1;
+    assert_true(twill_socket_name(fd, false, &endpoint));
+    snprintf(port, 8, "%u", endpoint.port);
+    return fd;
+}
+
+void twill_test_job_init(struct twill_test_job *job, const char *host, int size)
+{
+    memset(job, 0, sizeof(*job));
+    job->host = host;
+    job->size = size;
+    job->timeout_ns = 30 * TWILL_TEST_SECOND;
+    int fd = twill_test_listen("127.0.0.1", job->port);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+twill_status twill_test_job_open(const struct twill_test_job *job, int rank,
+                                 struct twill_boot **boot, struct twill_error *error)
+{
+    char rank_text[16], size_text[16];
+    struct twill_boot_params params = {.rank = rank_text,
+                                       .world_size = size_text,
+                                       .master_addr = job->host,
+                                       .master_port = job->port,
+                                       .job = job->nonce[rank],
+                                       .listen_fd = rank == 0 ? job->listen_fd : NULL,
+                                       .timeout_ns = job->timeout_ns};
+    snprintf(rank_text, sizeof(rank_text), "%d", rank);
+    snprintf(size_text, sizeof(size_text), "%d", job->size);
+    twill_error_clear(error);
+    return twill_boot_open(boot, &params, error);
+}
+
+static unsigned char pattern(int rank, size_t i, int round)
+{
+    return (unsigned char)((size_t)rank * 31 + i * 7 + (size_t)round);
+}
+
+bool twill_test_gather(struct twill_boot *boot, size_t bytes, int round)
+{
+    struct twill_error error = {0};
+    unsigned char *mine = malloc(bytes + 1), *all = malloc(bytes * (size_t)boot->size + 1);
+    size_t wrong = 0;
+    for (size_t i = 0; i < bytes; i++)
+        mine[i] = pattern(boot->rank, i, round);
+    twill_status status = twill_boot_allgather(boot, mine, all, bytes, &error);
+    for (int r = 0; status == TWILL_OK && r < boot->size; r++)
+        for (size_t i = 0; i < bytes; i++)
+            wrong += all[(size_t)r * bytes + i] != pattern(r, i, round);
+    free(mine);
+    free(all);
+    return twill_test_note(status == TWILL_OK && wrong == 0, __FILE__, __LINE__,
+                           "rank %d: %zu bytes, round %d: status %d, %zu wrong: %s", boot->rank,
+                           bytes, round, status, wrong, error.message);
+}
+
+void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    static const size_t sizes[] = {1, 0, 48, 4096, 100000, 3};
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    uint8_t nonces[16][TWILL_NONCE_BYTES];
+    (void)unused;
+    if (job->odd == rank)
+        usleep(300000);
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
+    TWILL_CHECK(boot->rank == rank && boot->size == size);
+    TWILL_CHECK(strcmp(boot->ops->name, "tcp") == 0);
+    TWILL_CHECK(strcmp(boot->address, strcmp(job->host, "::1") ? "127.0.0.1" : "::1") == 0);
+    TWILL_CHECK(strstr(boot->how, "RANK=") && strstr(boot->how, job->port));
+    TWILL_CHECK_OK(&error,
+                   twill_boot_allgather(boot, boot->nonce, nonces, sizeof(nonces[0]), &error));
+    for (int r = 0; r < size; r++)
+        TWILL_CHECK(memcmp(nonces[r], boot->nonce, sizeof(nonces[0])) == 0);
+    for (int round = 0; round < 6; round++)
+        if (!twill_test_gather(boot, sizes[round], round))
+            break;
+    twill_boot_close(boot);
+}
+
+int twill_test_dial(const struct twill_test_job *job)
+{
+    struct sockaddr_storage address;
+    socklen_t length;
+    (void)twill_endpoint_address(job->host, (uint16_t)atoi(job->port), &address, &length);
+    for (int tries = 0; tries < 400; tries++) {
+        int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (struct sockaddr *)&address, length) == 0 &&
+            twill_socket_connected(fd) == 0)
+            return fd;
+        close(fd);
+        usleep(20000);
+    }
+    return -1;
+}
+
+bool twill_test_verdict(int rank, twill_status status, const struct twill_error *error,
+                        twill_status wanted, const char *says)
+{
+    return twill_test_note(status == wanted && strstr(error->message, says), __FILE__, __LINE__,
+                           "rank %d: status %d, \"%s\"; wanted %d, \"%s\"", rank, status,
+                           error->message, wanted, says);
+}

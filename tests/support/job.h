@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs whose ranks are threads that meet over TCP, for the tests of the bootstrap and the watch. */
+#ifndef TWILL_TEST_JOB_H
+#define TWILL_TEST_JOB_H
+
+#include "fabric/boot_wire.h"
+#include "tests/support/ranks.h"
+
+#include <stdatomic.h>
+
+#define TWILL_TEST_SECOND UINT64_C(1000000000)
+
+/* What the ranks of one test share. */
+struct twill_test_job {
+    const char *host;
+    char port[8];
+    char listen_fd[16];
+    const char *nonce[16]; /* TWILL_JOB by rank */
+    uint64_t timeout_ns;
+    int size;           /* WORLD_SIZE; threads beyond it are strangers */
+    int odd;            /* the rank that misbehaves */
+    atomic_int arrived; /* for meeting points of a test's own */
+};
+
+/* A socket that listens on that address, and its port; -1: the address is not to be had. */
+int twill_test_listen(const char *host, char port[8]);
+/* A job of that size on that address, with a port that is free. */
+void twill_test_job_init(struct twill_test_job *job, const char *host, int size);
+/* Bootstrap as a rank of it. */
+twill_status twill_test_job_open(const struct twill_test_job *job, int rank,
+                                 struct twill_boot **boot, struct twill_error *error);
+/* One all-gather of that many bytes, each of them checked. */
+bool twill_test_gather(struct twill_boot *boot, size_t bytes, int round);
+/* A rank that bootstraps and gathers; user is the job. The odd one is late. */
+void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *user);
+/* Connect to the port of the job; tries until somebody listens. -1: nobody. */
+int twill_test_dial(const struct twill_test_job *job);
+/* Check that a rank failed with this status and a message that has these words. */
+bool twill_test_verdict(int rank, twill_status status, const struct twill_error *error,
+                        twill_status wanted, const char *says);
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bodies of transport tests. */
+#include "tests/support/messages.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define WINDOW    5 /* messages posted at a time on a stream of a flood */
+#define SIGNATURE 0x5157u
+#define PATIENCE  (30ull * 1000000000u)
+
+/* A message and its place, as both ends know it. */
+struct letter {
+    struct twill_request request;
+    uint32_t from, to, number;
+    size_t seen; /* bytes folded */
+    bool wrong;
+    unsigned char *buffer, *bounce;
+};
+
+bool twill_test_world(struct twill_world *world, uint32_t size, uint32_t per_node)
+{
+    uint32_t nodes = (size + per_node - 1) / per_node;
+    uint32_t *all = calloc(4 * (size_t)size + 2 * (size_t)nodes + 1, sizeof(*all));
+    if (all == NULL)
+        return false;
+    *world = (struct twill_world){.size = size,
+                                  .nodes = nodes,
+                                  .node = all,
+                                  .local = all + size,
+                                  .member = all + 2 * size,
+                                  .node_size = all + 3 * size,
+                                  .node_first = all + 3 * size + nodes};
+    for (uint32_t r = 0; r < size; r++) {
+        world->node[r] = r / per_node;
+        world->local[r] = r % per_node;
+        world->member[r] = r;
+        world->node_size[r / per_node]++;
+        world->node_first[r / per_node + 1] = r + 1;
+    }
+    return true;
+}
+
+void twill_test_world_free(struct twill_world *world)
+{
+    free(world->node);
+}
+
+static unsigned char expected(const struct letter *letter, size_t at)
+{
+    return (unsigned char)(at * 7 + at / 251 + letter->from * 31 + letter->to * 17 +
+                           letter->request.lane * 5 + letter->number * 13 + 1);
+}
+
+static void fold(struct twill_request *request, size_t offset, const void *data, size_t bytes)
+{
+    struct letter *letter = request->fold_with;
+    const unsigned char *from = data;
+    bool last = offset + bytes == request->bytes;
+    if (offset != letter->seen || offset + bytes > request->bytes || (!last && bytes % 8 != 0))
+        letter->wrong = true;
+    for (size_t i = 0; i < bytes && !letter->wrong; i++)
+        letter->wrong = from[i] != expected(letter, offset + i);
+    letter->seen += bytes;
+}
+
+/* Make a letter ready to be posted; its memory is kept from call to call. */
+static void write_letter(struct letter *letter, enum twill_request_kind kind, uint32_t lane,
+                         size_t bytes, bool folds)
+{
+    struct twill_request *request = &letter->request;
+    letter->seen = 0;
+    letter->wrong = false;
+    letter->buffer = realloc(letter->buffer, bytes + 16);
+    letter->bounce = realloc(letter->bounce, folds ? bytes + 16 : 16);
+    memset(request, 0, sizeof(*request));
+    request->kind = (uint8_t)kind;
+    request->lane = (uint8_t)lane;
+    request->peer = kind == TWILL_REQUEST_SEND ? letter->to : letter->from;
+    request->signature = SIGNATURE + letter->number;
+    request->buffer = letter->buffer;
+    request->bytes = bytes;
+    memset(letter->buffer, 0xee, bytes + 16);
+    if (kind == TWILL_REQUEST_SEND) {
+        for (size_t i = 0; i < bytes; i++)
+            letter->buffer[i] = expected(letter, i);
+    } else if (folds) {
+        request->fold = fold;
+        request->fold_with = letter;
+        request->bounce = letter->bounce;
+        request->buffer = NULL;
+    }
+}
+
+static void burn(struct letter *letters, size_t n)
+{
+    for (size_t i = 0; letters != NULL && i < n; i++) {
+        free(letters[i].buffer);
+        free(letters[i].bounce);
+    }
+    free(letters);
+}
+
+static bool post(struct twill_test_end *end, struct letter *letter)
+{
+    int status = end->transport->ops->post(end->transport, &letter->request, &end->error);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %u: post: %s", end->rank,
+                           end->error.message);
+}
+
+static bool progress(struct twill_test_end *end)
+{
+    int moved = end->transport->ops->progress(end->transport, &end->error);
+    if (moved == 0)
+        sched_yield();
+    return twill_test_note(moved >= 0, __FILE__, __LINE__, "rank %u: progress: %s", end->rank,
+                           end->error.message);
+}
+
+bool twill_test_await(struct twill_test_end *end, const struct twill_request *requests, size_t n)
+{
+    uint64_t limit = twill_now() + PATIENCE;
+    for (size_t i = 0; i < n; i++) {
+        while (requests[i].status == TWILL_PENDING) {
+            if (!progress(end))
+                return false;
+            TWILL_REQUIRE(twill_now() < limit);
+        }
+    }
+    return true;
+}
+
+static bool await_letters(struct twill_test_end *end, struct letter *letters, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!twill_test_await(end, &letters[i].request, 1))
+            return false;
+    }
+    return true;
+}
+
+/* A letter has arrived as it was written, and nothing beyond it. */
+static bool read_letter(const struct twill_test_end *end, struct letter *letter)
+{
+    const struct twill_request *request = &letter->request;
+    size_t bytes = request->bytes;
+    bool good = request->status == TWILL_OK && !letter->wrong;
+    if (request->kind == TWILL_REQUEST_RECV && request->fold != NULL)
+        good = good && letter->seen == bytes;
+    for (size_t i = 0; good && request->fold == NULL && i < bytes; i++)
+        good = letter->buffer[i] == expected(letter, i);
+    for (size_t i = 0; good && i < 16; i++)
+        good = letter->buffer[bytes + i] == 0xee;
+    return twill_test_note(good, __FILE__, __LINE__,
+                           "rank %u, message %u from %u to %u, lane %u, %zu bytes: status %d, "
+                           "%zu folded, contents %s",
+                           end->rank, letter->number, letter->from, letter->to, request->lane,
+                           bytes, request->status, letter->seen, good ? "right" : "wrong");
+}
+
+static bool is_peer(const struct twill_test_end *end, uint32_t rank)
+{
+    return (rank == end->rank) == end->to_self;
+}
+
+/* One message with every peer in both directions. */
+static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t bytes,
+                     uint32_t number, bool folds)
+{
+    size_t n = 0;
+    for (uint32_t half = 0; half < 2; half++) {
+        bool sends = (half + end->rank + number) % 2 == 0;
+        for (uint32_t peer = 0; peer < end->size; peer++) {
+            if (!is_peer(end, peer))
+                continue;
+            struct letter *letter = &letters[n++];
+            letter->from = sends ? end->rank : peer;
+            letter->to = sends ? peer : end->rank;
+            letter->number = number;
+            write_letter(letter, sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
+                         number % TWILL_NODE_LANES, bytes, folds);
+            if (!post(end, letter))
+                return false;
+        }
+    }
+    if (!await_letters(end, letters, n))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!read_letter(end, &letters[i]))
+            return false;
+    return true;
+}
+
+bool twill_test_sweep(struct twill_test_end *end, const size_t *sizes, size_t n)
+{
+    struct letter *letters = calloc(2 * (size_t)end->size, sizeof(*letters));
+    bool good = letters != NULL;
+    for (size_t i = 0; good && i < 2 * n; i++)
+        good = swap_all(end, letters, sizes[i / 2], (uint32_t)i, i % 2 == 1);
+    burn(letters, 2 * (size_t)end->size);
+    return good;
+}
+
+/* --- flood ----------------------------------------------------------------------------------- */
+
+static size_t size_of_letter(const struct letter *letter, uint32_t lane, size_t max_bytes)
+{
+    uint32_t x = letter->from * 2654435761u + letter->to * 40503u + lane * 977u +
+                 letter->number * 2246822519u + 1;
+    x ^= x >> 15;
+    x *= 2246822519u;
+    x ^= x >> 13;
+    /* Half of them small enough for a line. */
+    return x & 1 ? (x >> 1) % 49 : (x >> 1) % (max_bytes + 1);
+}
+
+/* One direction of one lane with one peer: up to WINDOW letters posted, in the order of their
+ * numbers. */
+struct stream {
+    struct letter letter[WINDOW];
+    uint32_t lane, posted, done;
+    bool sends;
+};
+
+static bool stream_step(struct twill_test_end *end, struct stream *stream, uint32_t messages,
+                        size_t max_bytes)
+{
+    while (stream->done < stream->posted) {
+        struct letter *oldest = &stream->letter[stream->done % WINDOW];
+        if (oldest->request.status == TWILL_PENDING)
+            break;
+        if (!read_letter(end, oldest))
+            return false;
+        stream->done++;
+    }
+    while (stream->posted < messages && stream->posted < stream->done + WINDOW) {
+        struct letter *letter = &stream->letter[stream->posted % WINDOW];
+        letter->number = stream->posted++;
+        write_letter(letter, stream->sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV, stream->lane,
+                     size_of_letter(letter, stream->lane, max_bytes), letter->number % 3 == 1);
+        if (!post(end, letter))
+            return false;
+    }
+    return true;
+}
+
+static void stream_start(struct twill_test_end *end, struct stream *stream, uint32_t peer,
+                         uint32_t lane, bool sends)
+{
+    stream->lane = lane;
+    stream->sends = sends;
+    for (uint32_t w = 0; w < WINDOW; w++) {
+        stream->letter[w].from = sends ? end->rank : peer;
+        stream->letter[w].to = sends ? peer : end->rank;
+    }
+}
+
+bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_bytes)
+{
+    size_t n = 0, finished = 0;
+    struct stream *streams = calloc((size_t)end->size * TWILL_NODE_LANES * 2, sizeof(*streams));
+    TWILL_REQUIRE(streams != NULL);
+    for (uint32_t s = 0; s < end->size * TWILL_NODE_LANES * 2; s++)
+        if (is_peer(end, s / (TWILL_NODE_LANES * 2)))
+            stream_start(end, &streams[n++], s / (TWILL_NODE_LANES * 2), s / 2 % TWILL_NODE_LANES,
+                         s % 2 == 0);
+    uint64_t limit = twill_now() + PATIENCE;
+    bool good = true;
+    while (good && finished < n) {
+        finished = 0;
+        for (size_t s = 0; good && s < n; s++) {
+            good = stream_step(end, &streams[s], messages, max_bytes);
+            finished += streams[s].done == messages;
+        }
+        good = good && progress(end) &&
+               twill_test_note(twill_now() < limit, __FILE__, __LINE__,
+                               "rank %u: the flood stands still", end->rank);
+    }
+    for (size_t s = 0; s < n; s++)
+        for (uint32_t w = 0; w < WINDOW; w++) {
+            free(streams[s].letter[w].buffer);
+            free(streams[s].letter[w].bounce);
+        }
+    free(streams);
+    return good;
+}
+
+/* --- mismatch -------------------------------------------------------------------------------- */
+
+bool twill_test_mismatch(struct twill_test_end *end)
+{
+    static const struct {
+        size_t sent, wanted;
+        uint32_t signature; /* added to the sender's */
+    } cases[] = {{100, 64, 0},        {64, 100, 0},      {40000, 30000, 0}, {30000, 70000, 0},
+                 {8, 8, 1},           {20000, 20000, 1}, {0, 8, 0},         {8, 0, 0},
+                 {100000, 100000, 0}, {8, 8, 0},         {48, 49, 0},       {0, 0, 0}};
+    struct letter *letter = calloc(1, sizeof(*letter));
+    bool good = letter != NULL;
+    for (uint32_t i = 0; good && end->rank < 2 && i < TWILL_ARRAY_LENGTH(cases); i++) {
+        bool sends = end->rank == 0;
+        bool fits = cases[i].sent == cases[i].wanted && cases[i].signature == 0;
+        letter->from = 0;
+        letter->to = 1;
+        letter->number = i;
+        write_letter(letter, sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV, 3,
+                     sends ? cases[i].sent : cases[i].wanted, i % 2 == 1);
+        letter->request.signature += sends ? cases[i].signature : 0;
+        struct twill_request *request = &letter->request;
+        good = post(end, letter) && twill_test_await(end, request, 1);
+        if (!good || sends || fits) {
+            good = good && read_letter(end, letter);
+            continue;
+        }
+        good = twill_test_note(
+            request->status == TWILL_ERR_MISMATCH && request->peer_bytes == cases[i].sent &&
+                request->peer_signature == request->signature + cases[i].signature &&
+                letter->seen == 0,
+            __FILE__, __LINE__, "case %u: status %d, peer sent %llu bytes, %#x", i, request->status,
+            (unsigned long long)request->peer_bytes, request->peer_signature);
+        for (size_t b = 0; good && b < request->bytes + 16; b++)
+            good = twill_test_note(letter->buffer[b] == 0xee, __FILE__, __LINE__,
+                                   "case %u: byte %zu was written", i, b);
+    }
+    burn(letter, 1);
+    return good;
+}

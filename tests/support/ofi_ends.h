@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ends of the ofi transport for its tests: one per rank, and messages with known contents. */
+#ifndef TWILL_TEST_OFI_ENDS_H
+#define TWILL_TEST_OFI_ENDS_H
+
+#include "fabric/ofi/ofi.h"
+#include "tests/support/ranks.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND   1000000000ull
+#define PATIENCE (20 * SECOND)
+
+#if defined(__SANITIZE_ADDRESS__)
+#define LEAKS_ARE_FOUND
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define LEAKS_ARE_FOUND
+#endif
+#endif
+
+/* How a run is set up: the provider, and what is switched on besides. */
+struct setup {
+    const char *name;
+    const char *provider;
+    struct twill_ofi_options options;
+};
+
+static const struct setup setups[] = {
+    {"tcp", "tcp", {0}},
+    {"registering", "tcp", {.force_registration = true}},
+    {"without inject", "tcp", {.no_inject = true}},
+    {"short messages", "tcp", {.max_message = 4160}},
+    {"busy", "tcp", {.again = 3, .max_message = 65536}},
+    {"everything", "tcp", {true, true, 100000, 2}},
+    {"sockets", "sockets", {0}},
+#ifndef LEAKS_ARE_FOUND /* net of libfabric 1.17 leaks at fi_close */
+    {"net", "net", {0}},
+#endif
+};
+#define TCP (&setups[0])
+
+/* A rank's transport and what belongs to it. */
+struct end {
+    struct twill_boot *boot;
+    struct twill_transport *transport;
+    struct twill_transport_params params;
+    struct twill_error error;
+    uint32_t rank, size;
+};
+
+static inline bool end_open(struct end *end, twill_bootstrap *caller, const struct setup *setup,
+                            uint32_t comm)
+{
+    memset(end, 0, sizeof(*end));
+    end->boot = twill_test_boot(caller);
+    TWILL_REQUIRE(end->boot != NULL);
+    end->rank = (uint32_t)caller->rank;
+    end->size = (uint32_t)caller->size;
+    end->params = (struct twill_transport_params){
+        .boot = end->boot, .comm = comm, .provider = setup->provider};
+    twill_status status =
+        twill_ofi_open(&end->transport, &end->params, &setup->options, &end->error);
+    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open %s: %d: %s", setup->name,
+                         status, end->error.message))
+        return false;
+    const char *text = twill_ofi_transport.describe(end->transport);
+    TWILL_REQUIRE((strstr(text, "registering") != NULL) == setup->options.force_registration);
+    for (uint32_t r = 0; r < end->size; r++)
+        if (r != end->rank)
+            TWILL_REQUIRE(twill_ofi_transport.connect(end->transport, r, &end->error) == TWILL_OK);
+    return true;
+}
+
+static inline void end_close(struct end *end)
+{
+    if (end->transport != NULL)
+        twill_ofi_transport.close(end->transport);
+    end->transport = NULL;
+    twill_test_boot_close(end->boot);
+}
+
+/* All ranks here, so that nobody closes while others still receive. */
+static inline bool meet(struct end *end)
+{
+    int all[16];
+    int mine = 1;
+    TWILL_REQUIRE(end->size <= 16);
+    return twill_boot_allgather(end->boot, &mine, all, sizeof(mine), &end->error) == TWILL_OK;
+}
+
+static inline bool progress(struct end *end)
+{
+    int moved = twill_ofi_transport.progress(end->transport, &end->error);
+    if (moved == 0)
+        sched_yield();
+    return twill_test_note(moved >= 0, __FILE__, __LINE__, "rank %u: progress: %s", end->rank,
+                           end->error.message);
+}
+
+static inline bool wait_done(struct end *end, const struct twill_request *requests, size_t n)
+{
+    uint64_t limit = twill_now() + PATIENCE;
+    for (size_t i = 0; i < n;) {
+        if (requests[i].status != TWILL_PENDING) {
+            i++;
+            continue;
+        }
+        TWILL_REQUIRE(!twill_test_failed());
+        if (!twill_test_note(twill_now() < limit, __FILE__, __LINE__,
+                             "rank %u: request %zu of %zu (%s, peer %u, lane %u, %zu bytes) hangs",
+                             end->rank, i, n,
+                             requests[i].kind == TWILL_REQUEST_SEND ? "SEND" : "RECV",
+                             requests[i].peer, requests[i].lane, requests[i].bytes))
+            return false;
+        if (!progress(end))
+            return false;
+    }
+    return true;
+}
+
+static inline bool all_ok(const struct twill_request *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!twill_test_note(requests[i].status == TWILL_OK, __FILE__, __LINE__,
+                             "request %zu: status %d, peer has %llu bytes, signature %u", i,
+                             requests[i].status, (unsigned long long)requests[i].peer_bytes,
+                             requests[i].peer_signature))
+            return false;
+    return true;
+}
+
+static inline bool post(struct end *end, struct twill_request *request)
+{
+    twill_status status = twill_ofi_transport.post(end->transport, request, &end->error);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "post: %s", end->error.message);
+}
+
+/* Different in every byte position, message and direction. */
+static inline unsigned char value(uint32_t from, uint32_t to, uint32_t number, size_t i)
+{
+    uint64_t x = ((uint64_t)from << 40 ^ (uint64_t)to << 32 ^ number) * 0x9e3779b97f4a7c15u + i;
+    return (unsigned char)((x * 0xff51afd7ed558ccdu) >> 56);
+}
+
+static inline void fill(unsigned char *data, size_t bytes, uint32_t from, uint32_t to,
+                        uint32_t number)
+{
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = value(from, to, number, i);
+}
+
+static inline bool filled(const unsigned char *data, size_t bytes, uint32_t from, uint32_t to,
+                          uint32_t number)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (data[i] != value(from, to, number, i))
+            return twill_test_note(false, __FILE__, __LINE__,
+                                   "message %u from %u to %u: byte %zu of %zu is wrong", number,
+                                   from, to, i, bytes);
+    return true;
+}
+
+/* --- a table of messages, each with a buffer of its own -------------------- */
+
+struct message {
+    struct twill_request request;
+    unsigned char *data, *bounce;
+    size_t folded; /* bytes folded so far: pieces must come in order */
+    uint32_t number;
+};
+
+/* Adds, so that a piece folded twice or not at all shows. */
+static inline void add(struct twill_request *request, size_t offset, const void *data, size_t bytes)
+{
+    struct message *m = request->fold_with;
+    twill_test_note(offset == m->folded && (bytes % 8 == 0 || offset + bytes == request->bytes),
+                    __FILE__, __LINE__, "folds %zu bytes at %zu after %zu", bytes, offset,
+                    m->folded);
+    for (size_t i = 0; i < bytes; i++)
+        m->data[offset + i] =
+            (unsigned char)(m->data[offset + i] + ((const unsigned char *)data)[i]);
+    m->folded = offset + bytes;
+}
+
+static inline bool message_make(struct message *m, struct end *end, enum twill_request_kind kind,
+                                uint32_t peer, uint32_t lane, uint32_t number, size_t bytes,
+                                bool folds)
+{
+    bool sends = kind == TWILL_REQUEST_SEND;
+    m->number = number;
+    m->folded = 0;
+    m->data = calloc(1, bytes + 1);
+    m->bounce = folds ? malloc(bytes + 1) : NULL;
+    TWILL_REQUIRE(m->data != NULL);
+    if (sends)
+        fill(m->data, bytes, end->rank, peer, number);
+    m->data[bytes] = 0xa5;
+    m->request = (struct twill_request){.kind = (uint8_t)kind,
+                                        .lane = (uint8_t)lane,
+                                        .peer = peer,
+                                        .signature = 1000 + number,
+                                        .buffer = m->data,
+                                        .bytes = bytes,
+                                        .fold = folds ? add : NULL,
+                                        .fold_with = m,
+                                        .bounce = m->bounce};
+    return true;
+}
+
+static inline bool message_check(const struct message *m, struct end *end)
+{
+    const struct twill_request *r = &m->request;
+    TWILL_REQUIRE(m->data[r->bytes] == 0xa5);
+    if (r->kind == TWILL_REQUEST_SEND)
+        return filled(m->data, r->bytes, end->rank, r->peer, m->number);
+    TWILL_REQUIRE(r->fold == NULL || r->bytes == 0 || m->folded == r->bytes);
+    return filled(m->data, r->bytes, r->peer, end->rank, m->number);
+}
+
+static inline void message_free(struct message *messages, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        free(messages[i].data);
+        free(messages[i].bounce);
+    }
+    free(messages);
+}
+
+static inline bool messages_run(struct end *end, struct message *messages, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!post(end, &messages[i].request))
+            return false;
+    for (size_t i = 0; i < n; i++)
+        if (!wait_done(end, &messages[i].request, 1) || !all_ok(&messages[i].request, 1) ||
+            !message_check(&messages[i], end))
+            return false;
+    return true;
+}
+
+#endif

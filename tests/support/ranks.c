@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks as threads or forked processes, and the all-gather among them. */
+#include "tests/support/ranks.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MAX_RANKS  256
+#define PATIENCE_S 60
+
+/* In shared memory, so that it serves threads and processes alike. */
+struct group {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int size;
+    int arrived;
+    int gone;            /* ranks that have left their function */
+    uint64_t generation; /* exchanges completed; its parity chooses the buffer */
+    size_t bytes;        /* of the exchange in progress */
+    uint8_t nonce[TWILL_NONCE_BYTES];
+    bool left[MAX_RANKS];
+    bool may_die[MAX_RANKS];
+    bool failed;
+    char failure[1024];
+};
+
+struct rank {
+    struct group *group;
+    twill_rank_fn fn;
+    void *user;
+    int rank;
+    pthread_t thread;
+    pid_t pid;
+    twill_bootstrap caller;
+};
+
+static struct group *current; /* of the run in progress */
+
+static size_t group_bytes(int size)
+{
+    return sizeof(struct group) + 2 * (size_t)size * TWILL_TEST_EXCHANGE_BYTES;
+}
+
+static unsigned char *buffer(struct group *group, uint64_t generation)
+{
+    size_t each = (size_t)group->size * TWILL_TEST_EXCHANGE_BYTES;
+    return (unsigned char *)(group + 1) + (generation % 2) * each;
+}
+
+static struct group *group_create(int size)
+{
+    assert_true(size >= 1 && size <= MAX_RANKS);
+    struct group *group = mmap(NULL, group_bytes(size), PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(group != MAP_FAILED);
+    group->size = size;
+    uint64_t now = twill_now();
+    pid_t pid = getpid();
+    memcpy(group->nonce, &now, sizeof(now));
+    memcpy(group->nonce + sizeof(now), &pid, sizeof(pid));
+    pthread_mutexattr_t mutex;
+    pthread_mutexattr_init(&mutex);
+    pthread_mutexattr_setpshared(&mutex, PTHREAD_PROCESS_SHARED);
+    pthread_mutex_init(&group->mutex, &mutex);
+    pthread_mutexattr_destroy(&mutex);
+    pthread_condattr_t changed;
+    pthread_condattr_init(&changed);
+    pthread_condattr_setpshared(&changed, PTHREAD_PROCESS_SHARED);
+    pthread_condattr_setclock(&changed, CLOCK_MONOTONIC);
+    pthread_cond_init(&group->changed, &changed);
+    pthread_condattr_destroy(&changed);
+    return group;
+}
+
+static int exchange(void *user, const void *mine, void *all, size_t bytes)
+{
+    struct rank *self = user;
+    struct group *group = self->group;
+    if (bytes > TWILL_TEST_EXCHANGE_BYTES)
+        return 1;
+    struct timespec limit;
+    clock_gettime(CLOCK_MONOTONIC, &limit);
+    limit.tv_sec += PATIENCE_S;
+    pthread_mutex_lock(&group->mutex);
+    uint64_t generation = group->generation;
+    unsigned char *data = buffer(group, generation);
+    bool wrong = group->arrived > 0 && group->bytes != bytes;
+    memcpy(data + (size_t)self->rank * bytes, mine, wrong ? 0 : bytes);
+    group->bytes = bytes;
+    if (!wrong && ++group->arrived == group->size) {
+        group->arrived = 0;
+        group->generation++;
+        pthread_cond_broadcast(&group->changed);
+    }
+    int rc = 0;
+    while (!wrong && rc == 0 && group->generation == generation && group->gone == 0)
+        rc = pthread_cond_timedwait(&group->changed, &group->mutex, &limit);
+    bool done = group->generation != generation;
+    pthread_mutex_unlock(&group->mutex);
+    /* The other parity is filled next, and this one not before everybody has come back here. */
+    if (done)
+        memcpy(all, data, (size_t)group->size * bytes);
+    return done ? 0 : 1;
+}
+
+static void leave(struct group *group, int rank)
+{
+    pthread_mutex_lock(&group->mutex);
+    if (!group->left[rank]) {
+        group->left[rank] = true;
+        group->gone++;
+    }
+    pthread_cond_broadcast(&group->changed);
+    pthread_mutex_unlock(&group->mutex);
+}
+
+static void *rank_main(void *argument)
+{
+    struct rank *self = argument;
+    self->fn(self->rank, self->group->size, &self->caller, self->user);
+    leave(self->group, self->rank);
+    return NULL;
+}
+
+static struct rank *ranks_create(int size, twill_rank_fn fn, void *user)
+{
+    struct rank *ranks = calloc((size_t)size, sizeof(*ranks));
+    assert_non_null(ranks);
+    current = group_create(size);
+    for (int r = 0; r < size; r++) {
+        ranks[r].group = current;
+        ranks[r].fn = fn;
+        ranks[r].user = user;
+        ranks[r].rank = r;
+        ranks[r].caller =
+            (twill_bootstrap){.rank = r, .size = size, .exchange = exchange, .user = &ranks[r]};
+    }
+    return ranks;
+}
+
+static void ranks_end(struct rank *ranks)
+{
+    struct group *group = current;
+    current = NULL;
+    char failure[sizeof(group->failure)];
+    memcpy(failure, group->failure, sizeof(failure));
+    bool failed = group->failed;
+    /* The mutex of a process that was killed may be held for ever: not destroyed, just unmapped. */
+    munmap(group, group_bytes(group->size));
+    free(ranks);
+    if (failed)
+        fail_msg("%s", failure);
+}
+
+void twill_test_run_ranks(int size, twill_rank_fn fn, void *user)
+{
+    struct rank *ranks = ranks_create(size, fn, user);
+    for (int r = 0; r < size; r++)
+        assert_int_equal(pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]), 0);
+    for (int r = 0; r < size; r++)
+        pthread_join(ranks[r].thread, NULL);
+    ranks_end(ranks);
+}
+
+/* The ranks of one process: `threads` of them from the first on. */
+static void process_main(struct rank *ranks, int threads)
+{
+    for (int t = 1; t < threads; t++)
+        if (pthread_create(&ranks[t].thread, NULL, rank_main, &ranks[t]) != 0)
+            _exit(1);
+    rank_main(&ranks[0]);
+    for (int t = 1; t < threads; t++)
+        pthread_join(ranks[t].thread, NULL);
+    _exit(0);
+}
+
+/* Reap in the order they end, so that the others learn of ranks that are gone. */
+static void reap(struct rank *ranks, int size, int threads)
+{
+    for (int left = size; left > 0;) {
+        for (int r = 0; r < size; r += threads) {
+            int status = 0;
+            if (ranks[r].pid <= 0 || waitpid(ranks[r].pid, &status, WNOHANG) != ranks[r].pid)
+                continue;
+            ranks[r].pid = 0;
+            bool fine = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+            for (int t = r; t < r + threads && t < size; t++) {
+                left--;
+                leave(current, t);
+                fine = fine || current->may_die[t];
+            }
+            twill_test_note(fine, __FILE__, __LINE__, "rank %d ended with wait status %#x", r,
+                            (unsigned)status);
+        }
+        usleep(1000);
+    }
+}
+
+void twill_test_run_mixed(int size, int threads, twill_rank_fn fn, void *user)
+{
+    struct rank *ranks = ranks_create(size, fn, user);
+    fflush(NULL);
+    for (int r = 0; r < size; r += threads) {
+        ranks[r].pid = fork();
+        assert_true(ranks[r].pid >= 0);
+        if (ranks[r].pid == 0)
+            process_main(&ranks[r], r + threads <= size ? threads : size - r);
+    }
+    reap(ranks, size, threads);
+    ranks_end(ranks);
+}
+
+void twill_test_run_processes(int size, twill_rank_fn fn, void *user)
+{
+    twill_test_run_mixed(size, 1, fn, user);
+}
+
+void twill_test_expect_death(int rank)
+{
+    current->may_die[rank] = true;
+}
+
+bool twill_test_note(bool ok, const char *file, int line, const char *format, ...)
+{
+    if (ok)
+        return true;
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&current->mutex);
+    if (!current->failed) {
+        int used = snprintf(current->failure, sizeof(current->failure), "%s:%d: ", file, line);
+        vsnprintf(current->failure + used, sizeof(current->failure) - (size_t)used, format,
+                  arguments);
+        current->failed = true;
+    }
+    pthread_mutex_unlock(&current->mutex);
+    va_end(arguments);
+    return false;
+}
+
+bool twill_test_failed(void)
+{
+    pthread_mutex_lock(&current->mutex);
+    bool failed = current->failed;
+    pthread_mutex_unlock(&current->mutex);
+    return failed;
+}
+
+struct test_boot {
+    struct twill_boot boot;
+    twill_bootstrap *caller;
+};
+
+static twill_status boot_allgather(struct twill_boot *boot, const void *mine, void *all,
+                                   size_t bytes, struct twill_error *error)
+{
+    twill_bootstrap *caller = ((struct test_boot *)boot)->caller;
+    if (caller->exchange(caller->user, mine, all, bytes) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank %d: the test's exchange of %zu bytes "
+                          "failed: a rank has left",
+                          boot->rank, bytes);
+    return TWILL_OK;
+}
+
+void twill_test_boot_close(struct twill_boot *boot)
+{
+    free(boot);
+}
+
+static const struct twill_boot_ops test_boot_ops = {
+    .size_of = sizeof(struct twill_boot_ops),
+    .name = "test",
+    .allgather = boot_allgather,
+    .close = twill_test_boot_close,
+};
+
+struct twill_boot *twill_test_boot(twill_bootstrap *caller)
+{
+    struct test_boot *boot = calloc(1, sizeof(*boot));
+    if (boot == NULL)
+        return NULL;
+    boot->caller = caller;
+    boot->boot = (struct twill_boot){.ops = &test_boot_ops,
+                                     .rank = caller->rank,
+                                     .size = caller->size,
+                                     .timeout_ns = 20ull * 1000000000u,
+                                     .address = "127.0.0.1",
+                                     .how = "test"};
+    memcpy(boot->boot.nonce, ((struct rank *)caller->user)->group->nonce, TWILL_NONCE_BYTES);
+    return &boot->boot;
+}

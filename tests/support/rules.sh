@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# For the check_*.sh that hold the tree to a rule. A rule is a function that prints a complaint a line
+# and is content when it prints nothing; every rule is also tried on an input made bad for it, where
+# it has to complain.
+
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+source=${TWILL_SOURCE:-$(dirname "$here")}
+build=${TWILL_BUILD:-$source/build}
+# shellcheck disable=SC2034 # read by who sources this
+sanitize=${TWILL_BUILD_SANITIZE:-}
+unset TWILL_SOURCE TWILL_BUILD TWILL_BUILD_SANITIZE # twill would wonder what they are
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' HUP INT TERM
+failures=0
+
+skip()
+{
+    echo "skipped: $*"
+    exit 77
+}
+
+fault()
+{
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# must_pass TITLE RULE ARGUMENT...
+must_pass()
+{
+    title=$1
+    shift
+    said=$("$@" 2>&1)
+    if [ -z "$said" ]; then
+        echo "ok: $title"
+    else
+        fault "$title"
+        printf '%s\n' "$said" | sed 's/^/    /'
+    fi
+}
+
+# must_complain PATTERN RULE ARGUMENT...: on a bad input the rule must say something that matches.
+must_complain()
+{
+    pattern=$1
+    shift
+    said=$("$@" 2>&1)
+    printf '%s\n' "$said" | grep -q -e "$pattern" ||
+        fault "$1 does not notice what it is for: no /$pattern/ in: ${said:-nothing}"
+}
+
+# must_end WANTED TITLE COMMAND...: by exit status, a number or "failure". Output is kept in
+# $scratch/output, and shown when the status is another.
+must_end()
+{
+    wanted=$1
+    title=$2
+    shift 2
+    "$@" >"$scratch/output" 2>&1
+    status=$?
+    if [ "$wanted" = "$status" ] || { [ "$wanted" = failure ] && [ "$status" -ne 0 ]; }; then
+        echo "ok: $title"
+        return 0
+    fi
+    fault "$title: exit status $status, wanted $wanted"
+    tail -n 40 "$scratch/output" | sed 's/^/    /'
+    return 1
+}
+
+# A variable of the build's cache.
+cached()
+{
+    sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"
+}
+
+finish()
+{
+    [ "$failures" -eq 0 ] || echo "$failures checks failed"
+    exit $((failures > 0))
+}

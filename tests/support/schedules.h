@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Worlds of many shapes, and the schedules of all their ranks, for tests. */
+#ifndef TWILL_TEST_SCHEDULES_H
+#define TWILL_TEST_SCHEDULES_H
+
+#include "algorithms/algorithms.h"
+
+/* Sanitizers make everything some ten times slower: sweep less. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define TEST_SLOW 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define TEST_SLOW 1
+#endif
+#endif
+#ifndef TEST_SLOW
+#define TEST_SLOW 0
+#endif
+
+/* One thing to emit. */
+struct test_case {
+    const struct twill_algorithm *algorithm;
+    struct twill_world *world;
+    struct twill_request_shape shape;
+    char name[128];
+};
+
+typedef void (*test_case_fn)(const struct test_case *test, void *user);
+
+/* How labels are dealt to ranks. */
+enum test_placement {
+    TEST_ONE_NODE,
+    TEST_ALL_NODES,     /* one rank each */
+    TEST_PAIRS,         /* two a node, the last one perhaps alone */
+    TEST_HALVES,        /* two nodes */
+    TEST_SQUARE,        /* about as many nodes as ranks a node */
+    TEST_RAGGED,        /* nodes of 1, 2, 3, ... ranks */
+    TEST_ROUND_ROBIN,   /* over three nodes */
+    TEST_LONE_AND_MANY, /* rank 0 alone, all others together */
+    TEST_RANDOM,        /* by seed */
+    TEST_PLACEMENT_COUNT
+};
+
+/* Fill *world; false if the shape is that of an earlier placement at this size. */
+bool test_world(struct twill_world *world, uint32_t size, unsigned placement, uint32_t seed);
+/* Every algorithm, collective and flavour that applies to this world, and `roots` roots of a
+ * broadcast (0: all). */
+void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, void *user);
+/* The schedules of all ranks; fails the test if they cannot be had. */
+struct twill_schedule *test_emit(const struct test_case *test);
+void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);
+
+#endif

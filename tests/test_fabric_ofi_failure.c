@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ofi transport where it cannot work: settings, peers that differ, cancelled, or dead. */
+#include "tests/support/ofi_ends.h"
+
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* --- settings that cannot be
+ * ---------------------------------------------------------------------------- */
+
+static const struct setting {
+    const char *provider, *interface, *domain;
+    twill_status status;
+    const char *says[3];
+} settings[] = {
+    {"tpc", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=tpc", "tcp", "sockets"}},
+    {"t", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=t:", "tcp", ""}},
+    {"gni", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=gni", "no such provider", "tcp"}},
+    {"tcp", "eth99", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=eth99", "lo (127.0.0.1)", ""}},
+    {NULL, "203.0.113.9", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=203.0.113.9", "lo", ""}},
+    {"tcp", NULL, "mlx5_0", TWILL_ERR_CONFIG, {"TWILL_DOMAIN=mlx5_0", "lo", ""}},
+    {NULL, NULL, NULL, TWILL_OK, {"tcp", "domain lo", "127.0.0.1"}},
+    {"tcp", "lo", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "127.0.0.1"}},
+    {"tcp", "::1", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "[::1]"}},
+    {"TCP", "", "lo", TWILL_OK, {"TWILL_PROVIDER", "TWILL_DOMAIN", "lo"}},
+    {"sockets", NULL, NULL, TWILL_OK, {"sockets", "TWILL_PROVIDER", "127.0.0.1"}},
+};
+
+/* Rank 0 has a setting, rank 1 has none: both must hear of what cannot be. */
+static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct setting *s = user;
+    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_error error = {0};
+    struct twill_transport *transport = NULL;
+    bool mine = rank == 0 || s->status == TWILL_OK;
+    struct twill_transport_params params = {.boot = boot,
+                                            .comm = 1,
+                                            .provider = mine ? s->provider : NULL,
+                                            .interface = mine ? s->interface : NULL,
+                                            .domain = mine ? s->domain : NULL};
+    twill_status status = twill_ofi_transport.open(&transport, &params, &error);
+    const char *text = status == TWILL_OK ? twill_ofi_transport.describe(transport) : error.message;
+    twill_test_note(status == s->status, __FILE__, __LINE__, "rank %d: status %d, not %d: %s", rank,
+                    status, s->status, text);
+    for (size_t i = 0; i < 3; i++)
+        twill_test_note(strstr(text, s->says[i]) != NULL, __FILE__, __LINE__,
+                        "rank %d: \"%s\" does not say \"%s\"", rank, text, s->says[i]);
+    twill_test_note(rank == 0 || status == TWILL_OK || strstr(text, "rank 0") != NULL, __FILE__,
+                    __LINE__, "\"%s\" does not name rank 0", text);
+    twill_test_note((transport != NULL) == (status == TWILL_OK), __FILE__, __LINE__, "transport");
+    int all[2];
+    if (size == 2 && transport != NULL)
+        twill_boot_allgather(boot, &rank, all, sizeof(rank), NULL);
+    if (transport != NULL)
+        twill_ofi_transport.close(transport);
+    twill_test_boot_close(boot);
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(settings); i++) {
+        twill_test_run_ranks(1, rank_setting, (void *)&settings[i]);
+        twill_test_run_ranks(2, rank_setting, (void *)&settings[i]);
+    }
+}
+
+static void rank_other_provider(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_error error = {0};
+    struct twill_transport *transport = NULL;
+    struct twill_transport_params params = {.boot = boot,
+                                            .provider = rank == 1 ? "sockets" : "tcp"};
+    TWILL_CHECK(twill_ofi_transport.open(&transport, &params, &error) == TWILL_ERR_CONFIG);
+    TWILL_CHECK(transport == NULL && strstr(error.message, "sockets") != NULL &&
+                strstr(error.message, "tcp") != NULL);
+    twill_test_boot_close(boot);
+}
+
+static void test_other_provider(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, rank_other_provider, NULL);
+}
+
+/* --- failure: whatever was posted, cancel and close are safe
+ * ----------------------------------------- */
+
+/* Memory that goes away for good when it is given up, so that a late write is a crash. */
+static unsigned char *page_map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Receives and sends that will never complete, of both sorts. */
+static void post_hopeless(struct end *end, struct twill_request *r, size_t n, unsigned char *data)
+{
+    for (size_t i = 0; i < n; i++) {
+        r[i] = (struct twill_request){.kind = i % 2 ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
+                                      .lane = (uint8_t)(1 + i / 2 % 3),
+                                      .peer = 1 - end->rank,
+                                      .signature = 1,
+                                      .buffer = data + (i << 20),
+                                      .bytes = i % 4 < 2 ? 64 : 1u << 20};
+        if (twill_ofi_transport.post(end->transport, &r[i], &end->error) != TWILL_OK)
+            return;
+    }
+}
+
+static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    enum { n = 12 };
+    struct end end;
+    if (end_open(&end, caller, user, 6)) {
+        unsigned char *data = page_map((size_t)n << 20);
+        struct twill_request *r = (struct twill_request *)(void *)page_map(1u << 20);
+        post_hopeless(&end, r, rank == 0 ? n : 6, data);
+        uint64_t until = twill_now() + SECOND / 20;
+        while (twill_now() < until && progress(&end))
+            ;
+        meet(&end);
+        /* Rank 0 gives up while rank 1 goes on sending. */
+        if (rank == 0) {
+            twill_ofi_transport.cancel(end.transport);
+            munmap(data, (size_t)n << 20);
+            munmap(r, 1u << 20);
+            struct twill_request late = {.kind = TWILL_REQUEST_SEND, .peer = 1};
+            twill_test_note(twill_ofi_transport.post(end.transport, &late, NULL) ==
+                                    TWILL_ERR_BROKEN &&
+                                twill_ofi_transport.progress(end.transport, NULL) < 0,
+                            __FILE__, __LINE__, "a cancelled transport still works");
+        } else {
+            until = twill_now() + SECOND / 5;
+            while (twill_now() < until &&
+                   twill_ofi_transport.progress(end.transport, &end.error) >= 0)
+                sched_yield();
+            twill_ofi_transport.cancel(end.transport);
+            munmap(data, (size_t)n << 20);
+            munmap(r, 1u << 20);
+        }
+        meet(&end);
+    }
+    end_close(&end);
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
+        twill_test_run_ranks(2, rank_cancel, (void *)&setups[i]);
+}
+
+/* A peer that is killed: libfabric may notice or not (that is what the watch is for); what may not
+ * happen is a hang, a crash, or a message that seems to have come. */
+static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    enum { n = 12 };
+    struct end end;
+    if (rank == 1)
+        twill_test_expect_death(1);
+    TWILL_CHECK(end_open(&end, caller, user, 7));
+    struct message *m = calloc(2, sizeof(*m));
+    message_make(&m[0], &end, TWILL_REQUEST_SEND, (uint32_t)(1 - rank), 0, 1, 50000, false);
+    message_make(&m[1], &end, TWILL_REQUEST_RECV, (uint32_t)(1 - rank), 0, 1, 50000, false);
+    TWILL_CHECK(messages_run(&end, m, 2));
+    message_free(m, 2);
+    if (rank == 1)
+        _exit(9);
+    static struct twill_request r[n];
+    unsigned char *data = page_map((size_t)n << 20);
+    post_hopeless(&end, r, n, data);
+    uint64_t until = twill_now() + SECOND;
+    int moved = 0;
+    while (twill_now() < until && moved >= 0)
+        moved = twill_ofi_transport.progress(end.transport, &end.error);
+    TWILL_CHECK(moved >= 0 || moved == TWILL_ERR_PEER);
+    for (size_t i = 0; i < n; i += 2)
+        TWILL_CHECK(r[i].status == TWILL_PENDING);
+    twill_ofi_transport.cancel(end.transport);
+    munmap(data, (size_t)n << 20);
+    end_close(&end);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, rank_death, (void *)TCP);
+    twill_test_run_processes(2, rank_death, (void *)&setups[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_other_provider),
+        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_death),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
