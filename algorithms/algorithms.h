@@ -14,6 +14,11 @@ enum twill_collective {
 };
 const char *twill_collective_name(enum twill_collective collective);
 
+/* Messages from this size up are worth asking whether all buffers are mapped. Zero-copy saves two
+ * copies, but has every rank wait for the slowest at the end and touch pages of all peers: it pays
+ * when a copy takes longer than a synchronisation. */
+#define TWILL_MAPPED_BYTES ((size_t)16 << 10)
+
 /* How the ranks of one node exchange data in a composed schedule. */
 enum twill_flavour {
     TWILL_FLAVOUR_IMM,  /* up to 48 bytes, in the line of the flag; everyone folds everything */
@@ -23,6 +28,11 @@ enum twill_flavour {
     TWILL_FLAVOUR_COUNT
 };
 const char *twill_flavour_name(enum twill_flavour flavour);
+/* Does each rank of a node have a part of its own to fold? */
+static inline bool twill_flavour_is_sharded(enum twill_flavour flavour)
+{
+    return flavour == TWILL_FLAVOUR_STAGED || flavour == TWILL_FLAVOUR_MAPPED;
+}
 
 /* What a schedule is asked for. */
 struct twill_request_shape {
@@ -46,6 +56,17 @@ struct twill_algorithm {
 const struct twill_algorithm *twill_algorithm_at(size_t index); /* NULL past the end */
 const struct twill_algorithm *twill_algorithm_find(const char *name);
 
+/* Does it do this collective, in this flavour, on this world? Ask this, not applies() itself. A
+ * barrier has no flavour. */
+bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
+                             const struct twill_world *world,
+                             const struct twill_request_shape *shape);
+
+/* Invariants of one rank's schedule as plain data: TWILL_ERR_INTERNAL names lane, step, reason. */
+twill_status twill_schedule_check(const struct twill_schedule *schedule,
+                                  const struct twill_world *world, uint32_t rank,
+                                  struct twill_error *error);
+
 /* Emit by algorithm, then check invariants of the plain data (lanes, ranges, capacities). */
 twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_algorithm *algorithm,
@@ -54,10 +75,12 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  struct twill_error *error);
 
 /* Choose for a call of `bytes` on this world. `wanted` is TWILL_ALGORITHM's value or NULL:
- * "name", or "collective:name;collective:name", a name optionally followed by "@flavour".
- * mapped: every buffer that the collective needs is in memory that the node's peers have mapped.
- * Deterministic: all ranks get the same answer from the same arguments. An unknown name, or one
- * that does not apply, is TWILL_ERR_CONFIG. */
+ * "name", or "collective:name;collective:name", a name optionally followed by "@flavour"; "auto" is
+ * the choice made without a wish. An entry for the collective goes before one for all, a later
+ * entry before an earlier one; a name for all is not meant for collectives that the algorithm
+ * cannot do. mapped: every buffer that the collective needs is in memory that the node's peers have
+ * mapped. Deterministic: all ranks get the same answer from the same arguments. An unknown name, or
+ * one that does not apply, is TWILL_ERR_CONFIG. */
 struct twill_choice {
     const struct twill_algorithm *algorithm;
     struct twill_request_shape shape;
@@ -76,6 +99,12 @@ twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world,
                                    const struct twill_request_shape *shape, bool in_place,
                                    struct twill_error *error);
+
+/* The same with `window` instances in flight, over as many runs as reuse every copy. */
+twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
+                                          const struct twill_world *world,
+                                          const struct twill_request_shape *shape, bool in_place,
+                                          uint32_t window, struct twill_error *error);
 
 /* Exact costs of one rank's schedule for count elements. */
 struct twill_schedule_cost {

@@ -26,7 +26,8 @@ enum twill_step_op {
     TWILL_STEP_RECV,        /* dst <- peer[0] */
     TWILL_STEP_RECV_REDUCE, /* dst = src op message; with FIRST: message op src */
     TWILL_STEP_REDUCE,      /* dst = fold of nsrc operands src@peer[0..nsrc-1], in that order;
-                               with ACC: dst op those; OWN_SRC: see flags */
+                               with ACC: dst op those (then at most 7); OWN_SRC: see flags.
+                               Without the PEER bit nsrc is 1 */
     TWILL_STEP_COPY,        /* dst = src; either may have the PEER bit (of peer[0]) */
     TWILL_STEP_PUT_IMM,     /* own IMM of this lane = src, and say so: payload and flag in a line */
     TWILL_STEP_WAIT,        /* until all posted in this lane is done */
@@ -41,8 +42,8 @@ enum twill_step_flags {
     TWILL_STEP_ACC = 2,     /* REDUCE: dst is the first operand */
     TWILL_STEP_FIRST = 4,   /* RECV_REDUCE: the message is the first operand.
                                REDUCE with ACC: dst is the last operand instead of the first */
-    TWILL_STEP_OWN_SRC = 8, /* REDUCE from SHARED|PEER: where peer[i] is this rank, take SRC of the
-                               block instead, so that it need not be copied in */
+    TWILL_STEP_OWN_SRC = 8, /* REDUCE from SHARED|PEER or IMM|PEER: where peer[i] is this rank, take
+                               SRC of the block instead, so that it need not be copied in */
     TWILL_STEP_IMM = 16     /* AWAIT: for IMM lines instead of signals */
 };
 
@@ -88,7 +89,7 @@ struct twill_step {
     uint8_t flags; /* enum twill_step_flags */
     uint16_t
         blocks; /* consecutive blocks from each operand's first; 0: no data, only the message */
-    uint16_t ordinal; /* AWAIT: how many SIGNALs, from 1 */
+    uint16_t ordinal; /* AWAIT: how many SIGNALs, from 1; with IMM 0 */
     twill_operand dst;
     twill_operand src;
     uint16_t peer[TWILL_STEP_PEERS]; /* ranks */

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Invariants of one rank's schedule as plain data: every step well formed, every range inside its
+ * space, every field that an operation does not use zero. What steps mean is the verifier's. */
+#include "algorithms/algorithms.h"
+#include "algorithms/step.h"
+
+/* A schedule under check. */
+struct check {
+    const struct twill_schedule *schedule;
+    const struct twill_world *world;
+    uint32_t rank;
+};
+
+static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned space)
+{
+    switch (space) {
+    case TWILL_TMP:
+        return schedule->tmp_blocks;
+    case TWILL_SHARED:
+        return schedule->shared_blocks;
+    case TWILL_IMM:
+        return 1;
+    default:
+        return schedule->blocks;
+    }
+}
+
+static const char *check_operand(const struct check *c, const struct twill_step *step,
+                                 twill_operand operand, unsigned own, unsigned peer)
+{
+    bool remote = twill_operand_is_peer(operand);
+    unsigned space = twill_operand_space(operand);
+    if ((own == 0 && peer == 0) || step->blocks == 0)
+        return operand == 0 ? NULL : "has an operand it does not use";
+    if (space >= TWILL_SPACE_COUNT || ((remote ? peer : own) >> space & 1) == 0)
+        return "names a space it may not";
+    if ((uint64_t)twill_operand_block(operand) + step->blocks > space_blocks(c->schedule, space))
+        return "names blocks beyond the space";
+    if (remote && space == TWILL_SRC && !c->schedule->uses_peer_src)
+        return "reads a peer's SRC, which is not declared";
+    if (remote && space == TWILL_DST && !c->schedule->uses_peer_dst)
+        return "touches a peer's DST, which is not declared";
+    return NULL;
+}
+
+static const char *check_peers(const struct check *c, const struct twill_step *step)
+{
+    unsigned peers = twill_step_peers(step);
+    bool counts = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_AWAIT;
+    unsigned most = TWILL_STEP_PEERS - ((step->flags & TWILL_STEP_ACC) != 0);
+    if (counts ? step->nsrc < 1 || step->nsrc > most : step->nsrc != 0)
+        return "has a wrong number of sources";
+    if (step->op == TWILL_STEP_REDUCE && peers == 0 && step->nsrc != 1)
+        return "folds one operand of its own several times";
+    bool names_self = false;
+    for (unsigned i = 0; i < TWILL_STEP_PEERS; i++) {
+        uint32_t peer = step->peer[i];
+        names_self = names_self || (i < peers && peer == c->rank);
+        if (i >= peers && peer != 0)
+            return "names a peer it does not use";
+        if (i >= peers)
+            continue;
+        if (peer >= c->world->size)
+            return "names a rank that does not exist";
+        if (!twill_step_shape(step->op)->posts && c->world->node[peer] != c->world->node[c->rank])
+            return "reaches into a rank of another node";
+        if (step->op != TWILL_STEP_REDUCE && peer == c->rank)
+            return "talks to its own rank";
+    }
+    if ((step->flags & TWILL_STEP_OWN_SRC) != 0 && !names_self)
+        return "has OWN_SRC, but does not name its own rank";
+    return NULL;
+}
+
+static const char *check_flags(const struct twill_step *step)
+{
+    unsigned flags = step->flags;
+    unsigned source = twill_operand_space(step->src);
+    if ((flags & ~(unsigned)twill_step_shape(step->op)->flags) != 0)
+        return "has a flag it may not";
+    if (step->op == TWILL_STEP_REDUCE && (flags & TWILL_STEP_FIRST) && !(flags & TWILL_STEP_ACC))
+        return "has FIRST without ACC";
+    if ((flags & TWILL_STEP_OWN_SRC) != 0 &&
+        (!twill_operand_is_peer(step->src) || (source != TWILL_SHARED && source != TWILL_IMM)))
+        return "has OWN_SRC, but does not read SHARED or IMM of peers";
+    bool counted = step->op == TWILL_STEP_AWAIT && (flags & TWILL_STEP_IMM) == 0;
+    if (counted != (step->ordinal != 0))
+        return "has a wrong ordinal";
+    return NULL;
+}
+
+static const char *check_step(const struct check *c, const struct twill_step *step)
+{
+    if (step->op >= TWILL_STEP_OP_COUNT)
+        return "is no operation";
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    const char *why = check_operand(c, step, step->dst, shape->dst, shape->dst_peer);
+    if (why == NULL)
+        why = check_operand(c, step, step->src, shape->src, shape->src_peer);
+    if (why == NULL)
+        why = check_flags(step);
+    if (why == NULL)
+        why = check_peers(c, step);
+    if (why != NULL)
+        return why;
+    bool has_data = shape->dst != 0 || shape->src != 0;
+    if (!has_data && step->blocks != 0)
+        return "has blocks, but no operand";
+    if (has_data && !shape->posts && step->blocks == 0)
+        return "moves nothing";
+    if (step->op == TWILL_STEP_RECV_REDUCE && step->blocks == 0)
+        return "folds nothing";
+    if (shape->dst != 0 && shape->src != 0 &&
+        twill_operand_block(step->dst) % c->schedule->blocks !=
+            twill_operand_block(step->src) % c->schedule->blocks)
+        return "mixes parts of different places";
+    if (twill_operand_is_peer(step->dst) && twill_operand_is_peer(step->src))
+        return "has a peer on both sides";
+    if (step->op == TWILL_STEP_PUT_IMM && (c->schedule->blocks != 1 || step->blocks != 1))
+        return "puts a part of a buffer: IMM takes it whole";
+    return NULL;
+}
+
+static const char *check_facts(const struct twill_schedule *schedule)
+{
+    struct twill_schedule again = *schedule;
+    twill_schedule_derive(&again);
+    if (schedule->blocks == 0 || schedule->blocks >> TWILL_BLOCK_BITS != 0)
+        return "number of blocks";
+    if (schedule->tmp_blocks % schedule->blocks != 0)
+        return "tmp_blocks";
+    if (schedule->shared_blocks % schedule->blocks != 0)
+        return "shared_blocks";
+    if (again.most_posted != schedule->most_posted)
+        return "most_posted";
+    return again.uses_imm != schedule->uses_imm ? "uses_imm" : NULL;
+}
+
+static const char *check_lanes(const struct twill_schedule *schedule)
+{
+    if (schedule->lanes < 1 || schedule->lanes > TWILL_SCHEDULE_LANES)
+        return "lanes";
+    if (schedule->lane_first[0] != 0 || schedule->lane_first[schedule->lanes] != schedule->count)
+        return "first steps of lanes";
+    for (uint32_t l = 0; l < schedule->lanes; l++)
+        if (schedule->lane_first[l] > schedule->lane_first[l + 1])
+            return "first steps of lanes";
+    return NULL;
+}
+
+twill_status twill_schedule_check(const struct twill_schedule *schedule,
+                                  const struct twill_world *world, uint32_t rank,
+                                  struct twill_error *error)
+{
+    struct check c = {.schedule = schedule, .world = world, .rank = rank};
+    const char *why = check_lanes(schedule);
+    if (why != NULL || schedule->blocks == 0)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank,
+                          why ? why : "number of blocks");
+    for (uint32_t l = 0; l < schedule->lanes; l++) {
+        bool posted = false;
+        for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++) {
+            const struct twill_step *step = &schedule->steps[i];
+            why = step->lane == l ? check_step(&c, step) : "is in the wrong lane";
+            if (why != NULL)
+                return TWILL_FAIL(
+                    error, TWILL_ERR_INTERNAL, "schedule of rank %u, lane %u, step %u (%s): %s",
+                    rank, l, i - schedule->lane_first[l],
+                    step->op < TWILL_STEP_OP_COUNT ? twill_step_shape(step->op)->name : "?", why);
+            posted = step->op != TWILL_STEP_WAIT && (posted || twill_step_shape(step->op)->posts);
+        }
+        if (posted)
+            return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                              "schedule of rank %u, lane %u: ends with something posted", rank, l);
+    }
+    why = check_facts(schedule);
+    if (why != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank, why);
+    return TWILL_OK;
+}

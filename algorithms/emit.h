@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What emitters are written with: a growing list of steps per lane, groups of ranks, and the
+ * pieces that algorithms share. Internal to this room.
+ *
+ * Emitters return nothing: want of memory is remembered and told by twill_emitter_finish(). */
+#ifndef TWILL_EMIT_H
+#define TWILL_EMIT_H
+
+#include "algorithms/registry.h"
+
+struct twill_step_list {
+    struct twill_step *steps;
+    size_t count, capacity;
+};
+
+struct twill_emitter {
+    const struct twill_world *world;
+    uint32_t rank;
+    uint32_t lane; /* where steps go */
+    struct twill_step_list lanes[TWILL_SCHEDULE_LANES];
+    /* Facts of the schedule. Scratch is declared, not derived, so that all ranks agree on it even
+     * where only some use it: segment lengths follow from it. */
+    uint32_t blocks, tmp_blocks, shared_blocks;
+    bool uses_peer_src, uses_peer_dst;
+    bool no_memory;
+};
+
+/* Some ranks, in an order, and the blocks they deal with together. The same emitter serves the
+ * whole world, the ranks of one node, or the owners of one shard across the nodes. */
+struct twill_group {
+    const uint32_t *rank; /* [size] */
+    uint32_t size;
+    uint32_t me; /* position of the emitting rank */
+    uint32_t first, blocks;
+};
+
+/* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
+struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
+/* The ranks of the emitting rank's node. */
+struct twill_group twill_group_node(const struct twill_emitter *e);
+
+/* For algorithms that any world suits. */
+bool twill_applies_everywhere(const struct twill_world *world,
+                              const struct twill_request_shape *shape);
+
+void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *world, uint32_t rank,
+                         uint32_t blocks);
+/* Hand the steps over to the schedule and release what is left. */
+twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule *schedule,
+                                  struct twill_error *error);
+
+void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks);
+void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks);
+void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
+                            twill_operand src, uint32_t blocks, unsigned flags);
+/* dst = dst op src, or with FIRST src op dst. */
+void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                           uint32_t blocks, unsigned flags);
+/* dst = fold over the group of src, in the group's order, in as many passes as it takes. FINAL
+ * holds for the last pass, OWN_SRC for the one that has this rank. */
+void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
+                     twill_operand src, uint32_t blocks, unsigned flags);
+/* peer: read only if an operand has the PEER bit. */
+void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
+                     uint32_t blocks);
+void twill_emit_put_imm(struct twill_emitter *e, twill_operand src);
+void twill_emit_wait(struct twill_emitter *e);
+void twill_emit_signal(struct twill_emitter *e);
+/* Await everybody else in the group; flags 0 or IMM. */
+void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint32_t ordinal,
+                      unsigned flags);
+void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
+
+/* Allreduce of g's blocks over g. The contribution is in `from` (SRC or DST), the result in DST,
+ * divided where that is asked for (FINAL). A group of one: the result is copied. True: the last
+ * messages are still under way, a WAIT is due before the result is used. */
+typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct twill_group *g,
+                                        enum twill_space from);
+bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
+                                   enum twill_space from);
+
+/* Binomial tree from the group's member number `root`, in two halves, so that a node can be served
+ * while messages are under way: receive into DST; post the sends (true: a WAIT is due). */
+void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
+bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
+                          enum twill_space from);
+
+/* On a node. Shard s is the `each` blocks from s * each, owned by local rank s % size. */
+struct twill_shards {
+    uint32_t count, each;
+};
+/* Everybody's SRC into the owners' DST; flags: FINAL or 0. STAGED and MAPPED, size > 1. */
+void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
+                                    struct twill_shards shards, unsigned flags);
+/* The owners' DST into everybody's. Comes after the above in the same schedule. */
+void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
+                               struct twill_shards shards);
+/* IMM and FLAT: everybody folds everything. */
+void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour);
+/* IMM and FLAT: local rank 0 folds everything; later it hands the result back. */
+void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour);
+void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour);
+/* Nobody goes on before all of the node have come. release: between the two a leader (local rank
+ * 0) may talk to other nodes. */
+void twill_emit_node_gather_signals(struct twill_emitter *e);
+void twill_emit_node_release(struct twill_emitter *e);
+/* From local rank `from_local`, whose data are in space `from`. */
+void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavour,
+                               uint32_t from_local, enum twill_space from);
+
+#endif

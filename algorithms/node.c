@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks of one node do together, in four flavours: the pieces of "direct" and of the composer.
+ *
+ * Copies of SHARED and IMM alternate, and no piece waits at its end for others to have read. That
+ * is right because no rank ends any collective before all ranks of its node have begun it: who
+ * comes round to a copy again knows that everybody has begun a later instance, hence is done with
+ * the earlier one. The verifier checks both.
+ *
+ * Operands are always folded in the order of the node's ranks, so that flavours give equal bits. */
+#include "algorithms/emit.h"
+
+static twill_operand at(unsigned space, uint32_t block)
+{
+    return twill_operand_make(space, block);
+}
+
+/* In place, SRC is DST, which the first pass of a fold overwrites: only a rank whose operand is
+ * in that pass may take it from SRC. */
+static bool in_first_pass(const struct twill_group *g)
+{
+    return g->me < TWILL_STEP_PEERS;
+}
+
+static void stage_in(struct twill_emitter *e, const struct twill_group *g,
+                     struct twill_shards shards)
+{
+    uint32_t from = 0;
+    for (uint32_t s = 0; s <= shards.count; s++) {
+        bool skip = s == shards.count || (s % g->size == g->me && in_first_pass(g));
+        if (!skip)
+            continue;
+        if (s > from)
+            twill_emit_copy(e, at(TWILL_SHARED, from * shards.each),
+                            at(TWILL_SRC, from * shards.each), 0, (s - from) * shards.each);
+        from = s + 1;
+    }
+}
+
+void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
+                                    struct twill_shards shards, unsigned flags)
+{
+    struct twill_group g = twill_group_node(e);
+    bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
+    unsigned source = (mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
+    unsigned target = mapped && !in_first_pass(&g) ? TWILL_TMP : TWILL_DST;
+    if (mapped)
+        e->uses_peer_src = e->uses_peer_dst = true;
+    else
+        stage_in(e, &g, shards);
+    if (!mapped && in_first_pass(&g))
+        flags |= TWILL_STEP_OWN_SRC;
+    twill_emit_signal(e);
+    twill_emit_await(e, &g, 1, 0);
+    for (uint32_t s = g.me; s < shards.count; s += g.size) {
+        uint32_t block = s * shards.each;
+        twill_emit_fold(e, &g, at(target, block), at(source, block), shards.each, flags);
+        if (target != TWILL_DST)
+            twill_emit_copy(e, at(TWILL_DST, block), at(target, block), 0, shards.each);
+    }
+}
+
+void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
+                               struct twill_shards shards)
+{
+    struct twill_group g = twill_group_node(e);
+    bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
+    for (uint32_t s = g.me; s < shards.count && !mapped; s += g.size)
+        twill_emit_copy(e, at(TWILL_SHARED, s * shards.each), at(TWILL_DST, s * shards.each), 0,
+                        shards.each);
+    if (!mapped) {
+        twill_emit_signal(e);
+        twill_emit_await(e, &g, 2, 0);
+    }
+    for (uint32_t i = 1; i < g.size; i++) {
+        uint32_t peer = (g.me + i) % g.size;
+        for (uint32_t s = mapped ? g.me : peer; s < shards.count; s += g.size) {
+            uint32_t block = s * shards.each;
+            twill_emit_copy(e, at(mapped ? TWILL_DST | TWILL_PEER : TWILL_DST, block),
+                            at(mapped ? TWILL_DST : TWILL_SHARED | TWILL_PEER, block), g.rank[peer],
+                            shards.each);
+        }
+    }
+    if (mapped) {
+        twill_emit_signal(e);
+        twill_emit_await(e, &g, 2, 0);
+    }
+}
+
+/* IMM and FLAT: show what is in `space` to the node; and where others read it. */
+static void show(struct twill_emitter *e, enum twill_flavour flavour, unsigned space)
+{
+    if (flavour == TWILL_FLAVOUR_IMM) {
+        twill_emit_put_imm(e, at(space, 0));
+        return;
+    }
+    twill_emit_copy(e, at(TWILL_SHARED, 0), at(space, 0), 0, e->blocks);
+    twill_emit_signal(e);
+}
+
+static unsigned shown(enum twill_flavour flavour)
+{
+    return (flavour == TWILL_FLAVOUR_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
+}
+
+static unsigned awaited(enum twill_flavour flavour)
+{
+    return flavour == TWILL_FLAVOUR_IMM ? TWILL_STEP_IMM : 0;
+}
+
+/* Lines of IMM are not counted: their ordinal is 0. */
+static uint32_t first_of(enum twill_flavour flavour)
+{
+    return flavour == TWILL_FLAVOUR_IMM ? 0 : 1;
+}
+
+static void take(struct twill_emitter *e, enum twill_flavour flavour, uint32_t peer)
+{
+    twill_emit_await_one(e, peer, first_of(flavour), awaited(flavour));
+    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(flavour), 0), peer, e->blocks);
+}
+
+void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour)
+{
+    struct twill_group g = twill_group_node(e);
+    show(e, flavour, TWILL_SRC);
+    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
+    twill_emit_fold(e, &g, at(TWILL_DST, 0), at(shown(flavour), 0), e->blocks, TWILL_STEP_FINAL);
+}
+
+void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour)
+{
+    struct twill_group g = twill_group_node(e);
+    if (g.me != 0) {
+        show(e, flavour, TWILL_SRC);
+        return;
+    }
+    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
+    twill_emit_fold(e, &g, at(TWILL_DST, 0), at(shown(flavour), 0), e->blocks, TWILL_STEP_OWN_SRC);
+}
+
+void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour)
+{
+    struct twill_group g = twill_group_node(e);
+    if (g.me == 0)
+        show(e, flavour, TWILL_DST);
+    else
+        take(e, flavour, g.rank[0]);
+}
+
+void twill_emit_node_gather_signals(struct twill_emitter *e)
+{
+    struct twill_group g = twill_group_node(e);
+    if (g.me == 0)
+        twill_emit_await(e, &g, 1, 0);
+    else
+        twill_emit_signal(e);
+}
+
+void twill_emit_node_release(struct twill_emitter *e)
+{
+    struct twill_group g = twill_group_node(e);
+    if (g.me == 0)
+        twill_emit_signal(e);
+    else
+        twill_emit_await_one(e, g.rank[0], 1, 0);
+}
+
+/* The giver shows the data when all others have come; see the head of this file. */
+static void give(struct twill_emitter *e, const struct twill_group *g, enum twill_flavour flavour,
+                 enum twill_space from)
+{
+    if (flavour == TWILL_FLAVOUR_STAGED)
+        twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks);
+    /* MAPPED awaits them again: what is left of the first time is that takers hear of each other.
+     */
+    if (flavour != TWILL_FLAVOUR_MAPPED || g->size > 2)
+        twill_emit_await(e, g, 1, 0);
+    if (flavour == TWILL_FLAVOUR_IMM)
+        twill_emit_put_imm(e, at(from, 0));
+    else
+        twill_emit_signal(e);
+    if (flavour == TWILL_FLAVOUR_MAPPED)
+        twill_emit_await(e, g, 2, 0);
+}
+
+void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavour,
+                               uint32_t from_local, enum twill_space from)
+{
+    struct twill_group g = twill_group_node(e);
+    bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
+    if (g.size == 1)
+        return;
+    if (mapped && from == TWILL_SRC)
+        e->uses_peer_src = true;
+    else if (mapped)
+        e->uses_peer_dst = true;
+    if (g.me == from_local) {
+        give(e, &g, flavour, from);
+        return;
+    }
+    uint32_t giver = g.rank[from_local];
+    twill_emit_signal(e);
+    if (!mapped) {
+        take(e, flavour, giver);
+        return;
+    }
+    twill_emit_await_one(e, giver, 1, 0);
+    twill_emit_copy(e, at(TWILL_DST, 0), at((unsigned)from | TWILL_PEER, 0), giver, e->blocks);
+    twill_emit_signal(e);
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registry of algorithms, names, and emitting with checks. */
+#include "algorithms/registry.h"
+
+#include <string.h>
+
+#define ENTRY(noun) &twill_algorithm_##noun,
+static const struct twill_algorithm *const algorithms[] = {TWILL_ALGORITHMS(ENTRY)};
+
+const struct twill_algorithm *twill_algorithm_at(size_t index)
+{
+    return index < TWILL_ARRAY_LENGTH(algorithms) ? algorithms[index] : NULL;
+}
+
+const struct twill_algorithm *twill_algorithm_find(const char *name)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(algorithms); i++)
+        if (strcmp(algorithms[i]->name, name) == 0)
+            return algorithms[i];
+    return NULL;
+}
+
+const char *twill_collective_name(enum twill_collective collective)
+{
+    static const char *const names[] = {"allreduce", "broadcast", "barrier"};
+    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_COLLECTIVE_COUNT, "a name for each");
+    return (unsigned)collective < TWILL_COLLECTIVE_COUNT ? names[collective] : "?";
+}
+
+const char *twill_flavour_name(enum twill_flavour flavour)
+{
+    static const char *const names[] = {"imm", "flat", "staged", "mapped"};
+    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_FLAVOUR_COUNT, "a name for each");
+    return (unsigned)flavour < TWILL_FLAVOUR_COUNT ? names[flavour] : "?";
+}
+
+bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
+                             const struct twill_world *world,
+                             const struct twill_request_shape *shape)
+{
+    if ((algorithm->collectives >> shape->collective & 1) == 0)
+        return false;
+    if (shape->collective != TWILL_BARRIER && algorithm->flavours != 0 &&
+        (algorithm->flavours >> shape->flavour & 1) == 0)
+        return false;
+    return algorithm->applies(world, shape);
+}
+
+twill_status twill_schedule_emit(struct twill_schedule *schedule,
+                                 const struct twill_algorithm *algorithm,
+                                 const struct twill_world *world, uint32_t rank,
+                                 const struct twill_request_shape *shape, struct twill_error *error)
+{
+    memset(schedule, 0, sizeof(*schedule));
+    if (rank >= world->size || (unsigned)shape->collective >= TWILL_COLLECTIVE_COUNT ||
+        (unsigned)shape->flavour >= TWILL_FLAVOUR_COUNT)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "schedule: rank %u of %u, collective %d, flavour %d: out of range", rank,
+                          world->size, (int)shape->collective, (int)shape->flavour);
+    if (!twill_algorithm_applies(algorithm, world, shape))
+        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
+                          "%s@%s does not do %s from rank %u with %u ranks on %u nodes",
+                          algorithm->name, twill_flavour_name(shape->flavour),
+                          twill_collective_name(shape->collective), shape->root, world->size,
+                          world->nodes);
+    TWILL_TRY(error, algorithm->emit(schedule, world, rank, shape, error));
+    twill_status status = twill_schedule_check(schedule, world, rank, error);
+    if (status != TWILL_OK)
+        twill_schedule_destroy(schedule);
+    return status;
+}

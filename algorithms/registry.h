@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The algorithms there are. A new one is its file, and a line here: X(noun) stands for
+ * `const struct twill_algorithm twill_algorithm_noun`. The order is that of twill_algorithm_at().
+ */
+#ifndef TWILL_REGISTRY_H
+#define TWILL_REGISTRY_H
+
+#include "algorithms/algorithms.h"
+
+#define TWILL_ALGORITHMS(X)                                                                        \
+    X(direct)                                                                                      \
+    X(ring)                                                                                        \
+    X(recursive_doubling)                                                                          \
+    X(tree)                                                                                        \
+    X(hierarchical_ring)                                                                           \
+    X(hierarchical_recursive_doubling)                                                             \
+    X(hierarchical_tree)
+
+#define TWILL_ALGORITHM_DECLARE(noun) extern const struct twill_algorithm twill_algorithm_##noun;
+TWILL_ALGORITHMS(TWILL_ALGORITHM_DECLARE)
+
+#endif

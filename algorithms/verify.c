@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verifier: runs the schedules of all ranks together, several times over, and checks values,
+ * messages, progress and happens-before. What a caller may do is in the machine too: at its begin a
+ * run's buffers are the caller's until then, at its end from then on. */
+#include "algorithms/verify.h"
+#include "algorithms/step.h"
+
+#include <string.h>
+
+static uint32_t *begun(const struct twill_machine *m, uint32_t run, uint32_t rank)
+{
+    return &m->begun[run * m->world->size + rank];
+}
+
+/* The caller writes SRC and DST: nobody may still be, or already be, at them. Then they have
+ * contents: inputs if `fresh`, where the collective reads them. */
+static twill_status caller_writes(struct twill_machine *m, struct twill_process *p, bool fresh)
+{
+    uint32_t process = (uint32_t)(p - m->process), other = TWILL_NOBODY;
+    bool gives = m->shape->collective == TWILL_ALLREDUCE ||
+                 (m->shape->collective == TWILL_BROADCAST && p->rank == m->shape->root);
+    for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
+        for (uint32_t b = 0; b < m->blocks; b++) {
+            size_t cell = twill_machine_cell(m, p, p->rank, space, b);
+            const char *why =
+                twill_cells_write(&m->memory, cell, process, p->clock, p->clock[process], &other);
+            if (why != NULL)
+                return twill_machine_fail(m, p, "is touched after the end", space, b, p->rank,
+                                          other);
+            if (!fresh)
+                continue;
+            m->memory.cell[cell].value = 0;
+            if (space == TWILL_SRC && gives)
+                m->memory.cell[cell].value = twill_values_input(&m->values, p->run, p->rank, b);
+        }
+    }
+    return TWILL_OK;
+}
+
+/* Begin the next run of a rank if its slot is free. */
+static twill_status begin(struct twill_machine *m, uint32_t rank)
+{
+    uint32_t run = m->next_run[rank], slot = run % m->window;
+    if (run == m->runs || m->lanes_left[slot * m->world->size + rank] > 0)
+        return TWILL_OK;
+    const struct twill_schedule *schedule = &m->schedules[rank];
+    struct twill_process *first = &m->process[twill_machine_process(m, slot, rank, 0)];
+    m->next_run[rank]++;
+    m->lanes_left[slot * m->world->size + rank] = schedule->lanes;
+    if (run > 0) {
+        /* Runs begin one after the other, though they overlap. */
+        uint32_t before = twill_machine_process(m, (run - 1) % m->window, rank, 0);
+        uint32_t time = *begun(m, run - 1, rank);
+        if (first->clock[before] < time)
+            first->clock[before] = time;
+    }
+    *begun(m, run, rank) = ++first->clock[first - m->process];
+    for (uint32_t l = 0; l < schedule->lanes; l++) {
+        struct twill_process *p = first + l;
+        p->run = run;
+        p->at = p->posted = schedule->lane_first[l];
+        p->end = schedule->lane_first[l + 1];
+    }
+    TWILL_TRY(m->error, caller_writes(m, first, true));
+    for (uint32_t l = 1; l < schedule->lanes; l++)
+        twill_machine_join(m, first + l, first->clock);
+    return TWILL_OK;
+}
+
+/* Who must have begun before this rank may end: for an allreduce and a barrier everybody, and
+ * always all ranks of the node (copies of SHARED are reused on the strength of it). */
+static twill_status check_begun(const struct twill_machine *m, const struct twill_process *p)
+{
+    bool all = m->shape->collective != TWILL_BROADCAST;
+    for (uint32_t r = 0; r < m->world->size; r++) {
+        uint32_t time = *begun(m, p->run, r);
+        if (!all && m->world->node[r] != m->world->node[p->rank] && r != m->shape->root)
+            continue;
+        if (time == 0 || p->clock[twill_machine_process(m, p->slot, r, 0)] < time)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedule of rank %u, run %u: ends although rank %u may not have "
+                              "begun",
+                              p->rank, p->run, r);
+    }
+    return TWILL_OK;
+}
+
+static twill_status check_values(struct twill_machine *m, const struct twill_process *p)
+{
+    if (m->shape->collective == TWILL_BARRIER)
+        return TWILL_OK;
+    bool reduces = m->shape->collective == TWILL_ALLREDUCE && m->world->size > 1;
+    for (uint32_t b = 0; b < m->blocks; b++) {
+        uint32_t value = m->memory.cell[twill_machine_cell(m, p, p->rank, TWILL_DST, b)].value;
+        uint32_t *result = &m->result[p->run * m->blocks + b];
+        const char *why = NULL;
+        if (value == 0)
+            why = "was never written";
+        else if (m->values.value[value].run != p->run)
+            why = "is left over from another run";
+        else if (reduces && m->values.value[value].members != m->world->size)
+            why = "lacks contributions";
+        else if (reduces && !m->values.value[value].divided)
+            why = "is not divided (FINAL)";
+        else if (*result != 0 && *result != value)
+            why = "differs in the order of operands from another rank's";
+        if (why != NULL)
+            return twill_machine_fail(m, p, why, TWILL_DST, b, p->rank, TWILL_NOBODY);
+        *result = value;
+    }
+    return TWILL_OK;
+}
+
+/* A lane is through; with the last one the run ends, and the next may begin. */
+static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
+{
+    struct twill_process *first = p - p->lane;
+    uint32_t *left = &m->lanes_left[p->slot * m->world->size + p->rank];
+    if (p != first)
+        twill_machine_join(m, first, p->clock);
+    if (--*left > 0)
+        return TWILL_OK;
+    ++first->clock[first - m->process];
+    TWILL_TRY(m->error, check_values(m, first));
+    TWILL_TRY(m->error, caller_writes(m, first, false));
+    TWILL_TRY(m->error, check_begun(m, first));
+    for (uint32_t l = 1; l < m->schedules[p->rank].lanes; l++)
+        twill_machine_join(m, first + l, first->clock);
+    return TWILL_OK;
+}
+
+/* Run a process as far as it gets; *moved if that is at all. */
+static twill_status advance(struct twill_machine *m, struct twill_process *p, bool *moved)
+{
+    while (p->at < p->end) {
+        ++p->clock[p - m->process];
+        twill_status status = twill_machine_step(m, p);
+        if (status == (twill_status)TWILL_PENDING)
+            return TWILL_OK;
+        if (status != TWILL_OK)
+            return status;
+        *moved = true;
+        p->at++;
+    }
+    return TWILL_OK;
+}
+
+/* Is this lane of a begun run at its end? Each is ended once: its end moves behind it. */
+static bool is_through(const struct twill_process *p)
+{
+    return p->at == p->end && p->end != UINT32_MAX;
+}
+
+static twill_status round_of_all(struct twill_machine *m, bool *moved)
+{
+    for (uint32_t i = 0; i < m->processes; i++) {
+        struct twill_process *p = &m->process[i];
+        if (p->end != UINT32_MAX)
+            TWILL_TRY(m->error, advance(m, p, moved));
+        if (is_through(p)) {
+            TWILL_TRY(m->error, end_lane(m, p));
+            p->at = p->end = UINT32_MAX;
+            *moved = true;
+        }
+        uint32_t run = m->next_run[p->rank];
+        TWILL_TRY(m->error, begin(m, p->rank));
+        *moved = *moved || run != m->next_run[p->rank];
+    }
+    return TWILL_OK;
+}
+
+/* Nothing moves any more: is everything done? */
+static twill_status check_rest(const struct twill_machine *m)
+{
+    for (uint32_t i = 0; i < m->processes; i++)
+        if (m->process[i].end != UINT32_MAX)
+            return twill_machine_fail(m, &m->process[i], "never gets on: deadlock",
+                                      TWILL_SPACE_COUNT, 0, 0, TWILL_NOBODY);
+    for (size_t i = 0; i < (size_t)m->processes * m->world->size; i++)
+        if (m->channel[i].sent != m->channel[i].received)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedules: rank %zu sends %llu messages to rank %zu, which receives "
+                              "%llu",
+                              i / m->world->size % m->world->size,
+                              (unsigned long long)m->channel[i].sent, i % m->world->size,
+                              (unsigned long long)m->channel[i].received);
+    return TWILL_OK;
+}
+
+static twill_status run_all(struct twill_machine *m)
+{
+    for (uint32_t i = 0; i < m->processes; i++)
+        m->process[i].at = m->process[i].end = UINT32_MAX;
+    for (bool moved = true; moved;) {
+        moved = false;
+        TWILL_TRY(m->error, round_of_all(m, &moved));
+    }
+    return check_rest(m);
+}
+
+twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
+                                          const struct twill_world *world,
+                                          const struct twill_request_shape *shape, bool in_place,
+                                          uint32_t window, struct twill_error *error)
+{
+    struct twill_machine m = {.schedules = schedules,
+                              .world = world,
+                              .shape = shape,
+                              .error = error,
+                              .in_place = in_place,
+                              .window = window,
+                              .copies = TWILL_SHARED_COPIES(window),
+                              .runs = TWILL_SHARED_COPIES(window) + 1,
+                              .blocks = schedules[0].blocks};
+    for (uint32_t r = 0; r < world->size; r++) {
+        TWILL_TRY(error, twill_schedule_check(&schedules[r], world, r, error));
+        if (schedules[r].blocks != m.blocks)
+            return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                              "schedules: rank 0 has %u blocks, rank %u has %u", m.blocks, r,
+                              schedules[r].blocks);
+        if (schedules[r].lanes > m.lanes)
+            m.lanes = schedules[r].lanes;
+    }
+    twill_status status = TWILL_ERR_MEMORY;
+    if (twill_machine_open(&m))
+        status = run_all(&m);
+    else
+        TWILL_FAIL(error, status, "no memory to verify schedules of %u ranks", world->size);
+    twill_machine_close(&m);
+    return status;
+}
+
+twill_status twill_schedule_verify(const struct twill_schedule *schedules,
+                                   const struct twill_world *world,
+                                   const struct twill_request_shape *shape, bool in_place,
+                                   struct twill_error *error)
+{
+    return twill_schedule_verify_window(schedules, world, shape, in_place, 1, error);
+}

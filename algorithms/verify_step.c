@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verifier's machine: what each operation does. */
+#include "algorithms/step.h"
+#include "algorithms/verify.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct twill_step *step_at(const struct twill_machine *m,
+                                        const struct twill_process *p, uint32_t at)
+{
+    return &m->schedules[p->rank].steps[at];
+}
+
+/* The place of block i of an operand that peer number k of the step may own. */
+struct place {
+    unsigned space;
+    uint32_t rank, block;
+};
+
+static struct place place_of(const struct twill_process *p, const struct twill_step *step,
+                             twill_operand operand, unsigned k, uint32_t i)
+{
+    bool peer = twill_operand_is_peer(operand);
+    struct place place = {.space = twill_operand_space(operand),
+                          .rank = peer ? step->peer[k] : p->rank,
+                          .block = twill_operand_block(operand) + i};
+    if (peer && (step->flags & TWILL_STEP_OWN_SRC) != 0 && place.rank == p->rank)
+        place.space = TWILL_SRC;
+    return place;
+}
+
+static twill_status fail(const struct twill_machine *m, const struct twill_process *p,
+                         const struct place *place, const char *why, uint32_t other)
+{
+    return twill_machine_fail(m, p, why, place->space, place->block, place->rank, other);
+}
+
+/* Read a place until `time`, its value into *value. */
+static twill_status load(struct twill_machine *m, const struct twill_process *p,
+                         const struct place *place, uint32_t time, uint32_t *value)
+{
+    uint32_t other = TWILL_NOBODY;
+    if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
+        return fail(m, p, place, "is beyond the end", TWILL_NOBODY);
+    size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
+    const char *why = twill_cells_read(&m->memory, cell, p - m->process, p->clock, time, &other);
+    if (why != NULL)
+        return fail(m, p, place, why, other);
+    *value = m->memory.cell[cell].value;
+    if (*value == 0)
+        return fail(m, p, place, "is read, but was never written", TWILL_NOBODY);
+    if (m->values.value[*value].run != p->run)
+        return fail(m, p, place, "is read, but is left over from another run", TWILL_NOBODY);
+    return TWILL_OK;
+}
+
+/* Claim a place for writing until `time`. */
+static twill_status claim(struct twill_machine *m, const struct twill_process *p,
+                          const struct place *place, uint32_t time)
+{
+    uint32_t other = TWILL_NOBODY;
+    if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
+        return fail(m, p, place, "is beyond the end", TWILL_NOBODY);
+    size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
+    const char *why = twill_cells_write(&m->memory, cell, p - m->process, p->clock, time, &other);
+    return why == NULL ? TWILL_OK : fail(m, p, place, why, other);
+}
+
+static twill_status store(struct twill_machine *m, const struct twill_process *p,
+                          const struct place *place, uint32_t value)
+{
+    size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
+    m->memory.cell[cell].value = value;
+    if (m->values.value[value].block != place->block % m->blocks)
+        return fail(m, p, place, "gets a part of another place", TWILL_NOBODY);
+    return TWILL_OK;
+}
+
+static twill_status fold(struct twill_machine *m, const struct twill_process *p,
+                         const struct place *place, const uint32_t *operand, uint32_t length,
+                         bool divide, uint32_t *result)
+{
+    if (m->shape->collective != TWILL_ALLREDUCE)
+        return fail(m, p, place, "folds in a collective that has nothing to fold", TWILL_NOBODY);
+    const char *why = twill_values_fold(&m->values, operand, length, divide, result);
+    return why == NULL ? TWILL_OK : fail(m, p, place, why, TWILL_NOBODY);
+}
+
+static struct twill_channel *channel_of(const struct twill_machine *m,
+                                        const struct twill_process *p, uint32_t from, uint32_t to)
+{
+    size_t ranks = m->world->size;
+    return &m->channel[((p->slot * m->lanes + p->lane) * ranks + from) * ranks + to];
+}
+
+static twill_status post_send(struct twill_machine *m, struct twill_process *p,
+                              const struct twill_step *step)
+{
+    struct twill_channel *channel = channel_of(m, p, p->rank, step->peer[0]);
+    struct twill_message *message = calloc(1, sizeof(*message));
+    uint32_t *clock = twill_machine_snapshot(m, p, step->blocks);
+    if (message == NULL || clock == NULL) {
+        free(message);
+        free(clock);
+        return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
+    }
+    *message = (struct twill_message){.run = p->run, .blocks = step->blocks, .clock = clock};
+    if (channel->first == NULL)
+        channel->first = message;
+    else
+        channel->last->next = message;
+    channel->last = message;
+    p->ticket[p->tickets++] = channel->sent++;
+    for (uint32_t i = 0; i < step->blocks; i++) {
+        struct place src = place_of(p, step, step->src, 0, i);
+        TWILL_TRY(m->error, load(m, p, &src, TWILL_OPEN, &clock[m->processes + i]));
+    }
+    return TWILL_OK;
+}
+
+static twill_status post_recv(struct twill_machine *m, struct twill_process *p,
+                              const struct twill_step *step)
+{
+    uint32_t unused;
+    bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
+    p->ticket[p->tickets++] = channel_of(m, p, step->peer[0], p->rank)->received++;
+    for (uint32_t i = 0; i < step->blocks; i++) {
+        struct place dst = place_of(p, step, step->dst, 0, i);
+        struct place src = place_of(p, step, step->src, 0, i);
+        bool same = reduces && twill_machine_cell(m, p, p->rank, src.space, src.block) ==
+                                   twill_machine_cell(m, p, p->rank, dst.space, dst.block);
+        /* The source is ordered first; where it is the destination it ends here. */
+        if (reduces)
+            TWILL_TRY(m->error,
+                      load(m, p, &src, same ? p->clock[p - m->process] : TWILL_OPEN, &unused));
+        TWILL_TRY(m->error, claim(m, p, &dst, TWILL_OPEN));
+    }
+    return TWILL_OK;
+}
+
+/* Can everything posted be done? A SEND is done when the other side has posted its RECV, as if
+ * there were no buffers at all: what ends so ends with any buffering. */
+static bool can_complete(const struct twill_machine *m, const struct twill_process *p)
+{
+    uint32_t ticket = 0;
+    for (uint32_t at = p->posted; at < p->at; at++) {
+        const struct twill_step *step = step_at(m, p, at);
+        bool sends = step->op == TWILL_STEP_SEND;
+        if (!twill_step_shape(step->op)->posts)
+            continue;
+        const struct twill_channel *channel = sends ? channel_of(m, p, p->rank, step->peer[0])
+                                                    : channel_of(m, p, step->peer[0], p->rank);
+        if ((sends ? channel->received : channel->sent) <= p->ticket[ticket++])
+            return false;
+    }
+    return true;
+}
+
+static void close_blocks(struct twill_machine *m, const struct twill_process *p,
+                         const struct twill_step *step, twill_operand operand)
+{
+    for (uint32_t i = 0; i < step->blocks; i++) {
+        struct place place = place_of(p, step, operand, 0, i);
+        size_t cell = twill_machine_cell(m, p, place.rank, place.space, place.block);
+        uint32_t process = (uint32_t)(p - m->process);
+        twill_cells_close_access(&m->memory, cell, process, p->clock[process]);
+    }
+}
+
+/* Store what a message brought. */
+static twill_status deliver(struct twill_machine *m, struct twill_process *p,
+                            const struct twill_step *step, const struct twill_message *message)
+{
+    struct place dst = place_of(p, step, step->dst, 0, 0);
+    if (message->run != p->run)
+        return fail(m, p, &dst, "gets a message of another run", TWILL_NOBODY);
+    if (message->blocks != step->blocks)
+        return fail(m, p, &dst, "gets a message of another length", TWILL_NOBODY);
+    for (uint32_t i = 0; i < step->blocks; i++) {
+        uint32_t value = message->clock[m->processes + i];
+        dst = place_of(p, step, step->dst, 0, i);
+        if (step->op == TWILL_STEP_RECV_REDUCE) {
+            struct place src = place_of(p, step, step->src, 0, i);
+            bool first = (step->flags & TWILL_STEP_FIRST) != 0;
+            uint32_t mine =
+                m->memory.cell[twill_machine_cell(m, p, src.rank, src.space, src.block)].value;
+            uint32_t operand[2] = {first ? value : mine, first ? mine : value};
+            TWILL_TRY(m->error,
+                      fold(m, p, &dst, operand, 2, (step->flags & TWILL_STEP_FINAL) != 0, &value));
+        }
+        TWILL_TRY(m->error, store(m, p, &dst, value));
+    }
+    close_blocks(m, p, step, step->dst);
+    if (step->op == TWILL_STEP_RECV_REDUCE)
+        close_blocks(m, p, step, step->src);
+    return TWILL_OK;
+}
+
+static twill_status wait(struct twill_machine *m, struct twill_process *p)
+{
+    if (!can_complete(m, p))
+        return (twill_status)TWILL_PENDING;
+    for (uint32_t at = p->posted; at < p->at; at++) {
+        const struct twill_step *step = step_at(m, p, at);
+        if (step->op == TWILL_STEP_SEND)
+            close_blocks(m, p, step, step->src);
+        if (step->op != TWILL_STEP_RECV && step->op != TWILL_STEP_RECV_REDUCE)
+            continue;
+        struct twill_channel *channel = channel_of(m, p, step->peer[0], p->rank);
+        struct twill_message *message = channel->first;
+        channel->first = message->next;
+        twill_machine_join(m, p, message->clock);
+        twill_status status = deliver(m, p, step, message);
+        free(message->clock);
+        free(message);
+        if (status != TWILL_OK)
+            return status;
+    }
+    p->tickets = 0;
+    p->posted = p->at + 1;
+    return TWILL_OK;
+}
+
+static twill_status await(struct twill_machine *m, struct twill_process *p,
+                          const struct twill_step *step)
+{
+    bool imm = (step->flags & TWILL_STEP_IMM) != 0;
+    uint32_t ordinal = imm ? 1 : step->ordinal;
+    struct twill_marks *marks = (imm ? m->imm : m->signal) + (size_t)p->run * m->processes;
+    for (unsigned i = 0; i < step->nsrc; i++)
+        if (marks[twill_machine_process(m, p->slot, step->peer[i], p->lane)].count < ordinal)
+            return (twill_status)TWILL_PENDING;
+    for (unsigned i = 0; i < step->nsrc; i++) {
+        uint32_t peer = twill_machine_process(m, p->slot, step->peer[i], p->lane);
+        twill_machine_join(m, p, marks[peer].clock[ordinal - 1]);
+    }
+    return TWILL_OK;
+}
+
+static twill_status mark(struct twill_machine *m, struct twill_process *p,
+                         struct twill_marks *marks)
+{
+    size_t process = (size_t)(p - m->process);
+    if (!twill_machine_mark(m, &marks[(size_t)p->run * m->processes + process], p))
+        return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
+    return TWILL_OK;
+}
+
+static twill_status put_imm(struct twill_machine *m, struct twill_process *p,
+                            const struct twill_step *step)
+{
+    uint32_t value = 0, now = p->clock[p - m->process];
+    struct place src = place_of(p, step, step->src, 0, 0);
+    struct place dst = {.space = TWILL_IMM, .rank = p->rank};
+    if (m->imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
+        return fail(m, p, &dst, "is put twice in a run", TWILL_NOBODY);
+    TWILL_TRY(m->error, load(m, p, &src, now, &value));
+    TWILL_TRY(m->error, claim(m, p, &dst, now));
+    TWILL_TRY(m->error, store(m, p, &dst, value));
+    return mark(m, p, m->imm);
+}
+
+/* REDUCE and COPY. */
+static twill_status combine(struct twill_machine *m, struct twill_process *p,
+                            const struct twill_step *step)
+{
+    uint32_t now = p->clock[p - m->process];
+    bool reduces = step->op == TWILL_STEP_REDUCE;
+    unsigned sources = reduces ? step->nsrc : 1;
+    bool accumulates = (step->flags & TWILL_STEP_ACC) != 0;
+    bool last = (step->flags & TWILL_STEP_FIRST) != 0; /* the accumulator is the last operand */
+    for (uint32_t i = 0; i < step->blocks; i++) {
+        uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
+        struct place dst = place_of(p, step, step->dst, 0, i);
+        if (accumulates && !last)
+            TWILL_TRY(m->error, load(m, p, &dst, now, &operand[count++]));
+        for (unsigned k = 0; k < sources; k++) {
+            struct place src = place_of(p, step, step->src, k, i);
+            TWILL_TRY(m->error, load(m, p, &src, now, &operand[count++]));
+        }
+        if (accumulates && last)
+            TWILL_TRY(m->error, load(m, p, &dst, now, &operand[count++]));
+        uint32_t value = operand[0];
+        if (reduces)
+            TWILL_TRY(m->error, fold(m, p, &dst, operand, count,
+                                     (step->flags & TWILL_STEP_FINAL) != 0, &value));
+        TWILL_TRY(m->error, claim(m, p, &dst, now));
+        TWILL_TRY(m->error, store(m, p, &dst, value));
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_machine_step(struct twill_machine *m, struct twill_process *p)
+{
+    const struct twill_step *step = step_at(m, p, p->at);
+    switch (step->op) {
+    case TWILL_STEP_SEND:
+        return post_send(m, p, step);
+    case TWILL_STEP_RECV:
+    case TWILL_STEP_RECV_REDUCE:
+        return post_recv(m, p, step);
+    case TWILL_STEP_REDUCE:
+    case TWILL_STEP_COPY:
+        return combine(m, p, step);
+    case TWILL_STEP_PUT_IMM:
+        return put_imm(m, p, step);
+    case TWILL_STEP_WAIT:
+        return wait(m, p);
+    case TWILL_STEP_SIGNAL:
+        return mark(m, p, m->signal);
+    default:
+        return await(m, p, step);
+    }
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The world, declared shapes, and how a buffer is cut. */
+#include "tests/support/schedules.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void check_world(const struct twill_world *w)
+{
+    uint32_t next = 0, widest = 0;
+    for (uint32_t r = 0; r < w->size; r++) {
+        assert_true(w->node[r] <= next); /* numbered by lowest rank */
+        next += w->node[r] == next;
+        assert_int_equal(twill_world_member(w, w->node[r], w->local[r]), r);
+    }
+    assert_int_equal(next, w->nodes);
+    assert_int_equal(w->node_first[0], 0);
+    assert_int_equal(w->node_first[w->nodes], w->size);
+    for (uint32_t n = 0; n < w->nodes; n++) {
+        assert_int_equal(w->node_first[n + 1] - w->node_first[n], w->node_size[n]);
+        assert_true(w->node_size[n] > 0);
+        widest = w->node_size[n] > widest ? w->node_size[n] : widest;
+        for (uint32_t l = 1; l < w->node_size[n]; l++)
+            assert_true(twill_world_member(w, n, l - 1) < twill_world_member(w, n, l));
+    }
+    assert_int_equal(twill_world_widest(w), widest);
+}
+
+static void test_worlds(void **state)
+{
+    (void)state;
+    for (uint32_t size = 1; size <= 300; size = size * 5 / 4 + 1) {
+        for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
+            struct twill_world world;
+            if (!test_world(&world, size, placement, size))
+                continue;
+            check_world(&world);
+            twill_world_destroy(&world);
+        }
+    }
+    uint32_t label[5] = {7, UINT32_MAX, 7, 0, UINT32_MAX};
+    static const uint32_t node[5] = {0, 1, 0, 2, 1}, member[5] = {0, 2, 1, 4, 3};
+    struct twill_world world;
+    assert_int_equal(twill_world_create(&world, 5, label, NULL), TWILL_OK);
+    assert_memory_equal(world.node, node, sizeof(node));
+    assert_memory_equal(world.member, member, sizeof(member));
+    twill_world_destroy(&world);
+}
+
+static void test_world_limits(void **state)
+{
+    (void)state;
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_world world;
+    uint32_t *label = calloc(TWILL_WORLD_MAX_RANKS + 1, sizeof(*label));
+    assert_non_null(label);
+    assert_int_equal(twill_world_create(&world, 0, label, &error), TWILL_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "size is 0"));
+    assert_int_equal(twill_world_create(&world, TWILL_WORLD_MAX_RANKS + 1, label, NULL),
+                     TWILL_ERR_ARGUMENT);
+    for (uint32_t r = 0; r < TWILL_WORLD_MAX_RANKS; r++)
+        label[r] = r / 3;
+    assert_int_equal(twill_world_create(&world, TWILL_WORLD_MAX_RANKS, label, NULL), TWILL_OK);
+    check_world(&world);
+    twill_world_destroy(&world);
+    free(label);
+}
+
+static const struct {
+    const char *text;
+    uint32_t size;
+    const char *labels; /* NULL: refused, with */
+    const char *message;
+} shapes[] = {
+    {"1", 1, "0", NULL},
+    {"4", 4, "0000", NULL},
+    {"2x2", 4, "0011", NULL},
+    {"3x1", 3, "012", NULL},
+    {"1x5", 5, "00000", NULL},
+    {"4+2+1", 7, "0000112", NULL},
+    {"1+1", 2, "01", NULL},
+    {"", 1, NULL, "cannot be read"},
+    {"x", 1, NULL, "cannot be read"},
+    {"2x", 2, NULL, "cannot be read"},
+    {"x2", 2, NULL, "cannot be read"},
+    {"0x2", 2, NULL, "cannot be read"},
+    {"2x0", 2, NULL, "cannot be read"},
+    {"0", 1, NULL, "cannot be read"},
+    {"2x2x2", 8, NULL, "cannot be read"},
+    {"1x2x2", 4, NULL, "cannot be read"},
+    {"2x2+1", 5, NULL, "cannot be read"},
+    {"1x2+1", 3, NULL, "cannot be read"},
+    {"1+2x2", 5, NULL, "cannot be read"},
+    {"4+", 4, NULL, "cannot be read"},
+    {"+4", 4, NULL, "cannot be read"},
+    {"4++2", 6, NULL, "cannot be read"},
+    {"4+0", 4, NULL, "cannot be read"},
+    {" 4", 4, NULL, "cannot be read"},
+    {"4 ", 4, NULL, "cannot be read"},
+    {"2X2", 4, NULL, "cannot be read"},
+    {"-1", 1, NULL, "cannot be read"},
+    {"2,2", 4, NULL, "cannot be read"},
+    {"99999999999999999999", 4, NULL, "cannot be read"},
+    {"70000x1", 4, NULL, "cannot be read"},
+    {"65535x65535", 4, NULL, "describes 4294836225 ranks, but there are 4"},
+    {"2x2", 5, NULL, "describes 4 ranks, but there are 5"},
+    {"2x2", 3, NULL, "describes 4 ranks, but there are 3"},
+    {"4+2+1", 8, NULL, "describes 7 ranks, but there are 8"},
+};
+
+static void test_parse_nodes(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(shapes); i++) {
+        uint32_t label[16];
+        memset(label, 0xff, sizeof(label));
+        struct twill_error error = {.status = TWILL_OK};
+        twill_status status =
+            twill_world_parse_nodes(shapes[i].text, shapes[i].size, label, &error);
+        if (shapes[i].labels == NULL) {
+            if (status != TWILL_ERR_CONFIG || strstr(error.message, shapes[i].message) == NULL)
+                fail_msg("\"%s\" of %u: %d %s", shapes[i].text, shapes[i].size, status,
+                         error.message);
+            assert_non_null(strstr(error.message, "TWILL_NODES"));
+            assert_int_equal(label[shapes[i].size], UINT32_MAX);
+            continue;
+        }
+        if (status != TWILL_OK)
+            fail_msg("\"%s\": %s", shapes[i].text, error.message);
+        for (uint32_t r = 0; r < shapes[i].size; r++)
+            assert_int_equal(label[r], shapes[i].labels[r] - '0');
+    }
+}
+
+static void check_ranges(size_t count, size_t element, uint32_t blocks)
+{
+    size_t at = 0, least = SIZE_MAX, most = 0, lines = (count * element + 63) / 64;
+    for (uint32_t i = 0; i < blocks; i++) {
+        size_t first, length;
+        twill_block_range(count, element, blocks, i, &first, &length);
+        assert_int_equal(first, at);
+        if (lines >= blocks)
+            assert_int_equal(first * element % 64, 0);
+        at += length;
+        least = length < least ? length : least;
+        most = length > most ? length : most;
+    }
+    assert_int_equal(at, count);
+    if (lines >= blocks)
+        assert_true(least > 0);
+    /* Even: to a line, the last of which may be cut short, or to an element. */
+    assert_true(most - least <= (lines >= blocks ? 2 * 64 / element : 1));
+}
+
+static void test_block_range(void **state)
+{
+    (void)state;
+    static const size_t counts[] = {
+        0,  1,   2,   3,   7,   8,   15,   16,   17,   31,   32,     33,         63,        64,
+        65, 100, 127, 128, 129, 511, 1000, 1023, 1024, 4096, 154922, 1000000007, 3221225472};
+    static const uint32_t blocks[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 31, 64, 100, 1000};
+    for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++)
+        for (size_t element = 2; element <= 8; element *= 2)
+            for (size_t b = 0; b < TWILL_ARRAY_LENGTH(blocks); b++)
+                check_ranges(counts[c], element, blocks[b]);
+    size_t first, length; /* no overflow at the far end */
+    twill_block_range(SIZE_MAX / 8, 8, 3, 2, &first, &length);
+    assert_int_equal(first + length, SIZE_MAX / 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_worlds),
+        cmocka_unit_test(test_world_limits),
+        cmocka_unit_test(test_parse_nodes),
+        cmocka_unit_test(test_block_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
