@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-bench: times the collectives in the manner of nccl-tests and checks every value. */
+#include "bench/run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STATUS_GOOD, STATUS_FAILED, STATUS_USAGE };
+
+static void clear_progress(const struct twill_bench_run *run)
+{
+    if (run->progress && run->shown > 0)
+        fprintf(stderr, "\r\033[K");
+}
+
+static int fail(const struct twill_bench_run *run, twill_status status)
+{
+    const char *message = run->comm != NULL      ? twill_comm_message(run->comm)
+                          : run->context != NULL ? twill_context_message(run->context)
+                                                 : "";
+    clear_progress(run);
+    fprintf(stderr, "twill-bench: %s\n", message[0] != '\0' ? message : twill_strerror(status));
+    return STATUS_FAILED;
+}
+
+/* Two buffers with room for the largest size, the alignment and the offset of -u. */
+static twill_status allocate(struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    size_t offset = options->unalign * 8;
+    size_t bytes = options->collective == TWILL_BENCH_BARRIER ? 0 : options->max_bytes;
+    bytes += offset + 64 + options->align;
+    for (int i = 0; i < 2; i++) {
+        if (options->placed) {
+            twill_status status = twill_alloc(run->context, &run->blocks[i], bytes);
+            if (status != TWILL_OK)
+                return status;
+        } else {
+            run->blocks[i] = malloc(bytes);
+        }
+        if (run->blocks[i] == NULL)
+            return TWILL_ERR_MEMORY;
+        uintptr_t base = (uintptr_t)run->blocks[i];
+        run->buffers[i] = (char *)((base + options->align - 1) & ~(uintptr_t)(options->align - 1));
+        memset(run->buffers[i], 0, bytes - options->align);
+    }
+    run->samples = calloc(options->iterations, sizeof(*run->samples));
+    return run->samples == NULL ? TWILL_ERR_MEMORY : TWILL_OK;
+}
+
+static void release(struct twill_bench_run *run)
+{
+    for (int i = 0; i < 2; i++)
+        if (run->options.placed && run->context != NULL)
+            twill_free(run->context, run->blocks[i]);
+        else if (!run->options.placed)
+            free(run->blocks[i]);
+    free(run->samples);
+    free(run->places);
+    twill_comm_destroy(run->comm);
+    twill_context_destroy(run->context);
+}
+
+static void print_start(struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    bool factor = options->step_factor > 1;
+    printf("# twill-bench version %s: %s\n", twill_version(),
+           twill_bench_collective_name(options->collective));
+    printf("# minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %zu iters: %zu agg iters: %zu "
+           "validation: %zu memory: %s\n#\n",
+           options->min_bytes, options->max_bytes,
+           factor ? options->step_factor : options->step_bytes, factor ? "factor" : "bytes",
+           options->warmups, options->iterations, options->aggregate, options->checks,
+           options->placed ? "twill" : "malloc");
+    twill_bench_print_places(stdout, run);
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
+        printf("# %s\n", line);
+    twill_bench_print_header(stdout, options->each);
+}
+
+static void report(struct twill_bench_run *run, const struct twill_bench_row *row)
+{
+    if (run->rank != 0)
+        return;
+    clear_progress(run);
+    twill_bench_print_row(stdout, row, run->options.each);
+    fflush(stdout);
+    twill_bench_json_row(run, row);
+}
+
+/* Before a table: the largest and the smallest size, untimed. */
+static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_op op, int root)
+{
+    struct twill_bench_run quiet = *run;
+    struct twill_bench_row row;
+    if (run->options.warmups == 0)
+        return TWILL_OK;
+    quiet.options.iterations = run->options.warmups;
+    quiet.options.checks = 0;
+    quiet.options.each = false;
+    quiet.progress = false;
+    twill_status status = twill_bench_measure(&quiet, type, op, root, run->options.max_bytes, &row);
+    if (status == TWILL_OK)
+        status = twill_bench_measure(&quiet, type, op, root, run->options.min_bytes, &row);
+    return status;
+}
+
+static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twill_op op, int root)
+{
+    const struct twill_bench_options *options = &run->options;
+    struct twill_bench_row row;
+    twill_status status = warm_up(run, type, op, root);
+    for (size_t bytes = options->min_bytes; status == TWILL_OK && bytes <= options->max_bytes;
+         bytes = twill_bench_next_size(bytes, options->step_bytes, options->step_factor)) {
+        status = twill_bench_measure(run, type, op, root, bytes, &row);
+        if (status == TWILL_OK)
+            report(run, &row);
+    }
+    return status;
+}
+
+/* -o, -d and -r may each say all. */
+struct range {
+    int first, last;
+};
+
+static struct range expand(int choice, int count)
+{
+    return choice == TWILL_BENCH_ALL ? (struct range){0, count - 1}
+                                     : (struct range){choice, choice};
+}
+
+static twill_status run_table(struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    struct twill_bench_row row;
+    if (options->collective == TWILL_BENCH_BARRIER) {
+        twill_status status = twill_bench_measure_barrier(run, &row);
+        if (status == TWILL_OK)
+            report(run, &row);
+        return status;
+    }
+    bool reduction = options->collective == TWILL_BENCH_ALLREDUCE;
+    struct range types = expand(options->type, TWILL_TYPE_COUNT);
+    struct range ops = reduction ? expand(options->op, TWILL_OP_COUNT) : (struct range){0, 0};
+    struct range roots = reduction ? (struct range){0, 0} : expand(options->root, run->size);
+    size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
+                    (size_t)(roots.last - roots.first + 1);
+    run->rows = 2 * options->cycles * tables *
+                twill_bench_count_sizes(options->min_bytes, options->max_bytes, options->step_bytes,
+                                        options->step_factor);
+    twill_status status = TWILL_OK;
+    for (int type = types.first; type <= types.last; type++)
+        for (int op = ops.first; op <= ops.last; op++)
+            for (int root = roots.first; root <= roots.last; root++)
+                if (status == TWILL_OK)
+                    status = run_sizes(run, (twill_type)type, (twill_op)op, root);
+    return status;
+}
+
+static int run_cycles(struct twill_bench_run *run)
+{
+    run->started = twill_bench_now();
+    for (size_t cycle = 0; run->options.cycles == 0 || cycle < run->options.cycles; cycle++) {
+        twill_status status = run_table(run);
+        if (status != TWILL_OK)
+            return fail(run, status);
+    }
+    clear_progress(run);
+    if (run->rank == 0) {
+        char program[64];
+        snprintf(program, sizeof(program), "twill-bench %s",
+                 twill_bench_collective_name(run->options.collective));
+        twill_bench_print_footer(stdout, run->failures, run->bandwidth / (double)run->measured,
+                                 program);
+    }
+    return run->failures > 0 ? STATUS_FAILED : STATUS_GOOD;
+}
+
+static twill_status connect_ranks(struct twill_bench_run *run)
+{
+    char timeout[48];
+    const char *settings[] = {NULL, NULL};
+    if (run->options.timeout > 0) {
+        snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", run->options.timeout);
+        settings[0] = timeout;
+    }
+    twill_status status = twill_context_create(&run->context, NULL, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&run->comm, run->context);
+    if (status != TWILL_OK)
+        return status;
+    run->rank = twill_comm_rank(run->comm);
+    run->size = twill_comm_size(run->comm);
+    run->progress = run->rank == 0 && isatty(STDERR_FILENO);
+    return twill_bench_locate(run);
+}
+
+/* What rank 0 alone can say; the others follow it. */
+static twill_status agree(struct twill_bench_run *run, int argc, char **argv, int32_t *outcome)
+{
+    *outcome = STATUS_GOOD;
+    if (run->options.root >= run->size) {
+        if (run->rank == 0)
+            fprintf(stderr, "twill-bench: -r/--root: there is no rank %d among %d\n",
+                    run->options.root, run->size);
+        *outcome = STATUS_USAGE;
+    } else if (run->rank == 0 && run->options.output != NULL &&
+               !twill_bench_json_open(run, argc, argv)) {
+        *outcome = STATUS_FAILED;
+    }
+    return twill_broadcast(run->comm, outcome, outcome, 1, TWILL_I32, 0);
+}
+
+/* Before ranks are known: only the first of a job started by a launcher should speak. */
+static bool may_speak(void)
+{
+    const char *rank = getenv("RANK");
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct twill_bench_run run = {0};
+    enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_speak());
+    if (parsed != TWILL_BENCH_RUN)
+        return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
+
+    int32_t outcome = STATUS_GOOD;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    twill_status status = connect_ranks(&run);
+    if (status == TWILL_OK)
+        status = allocate(&run);
+    if (status == TWILL_OK)
+        status = agree(&run, argc, argv, &outcome);
+    if (status != TWILL_OK) {
+        outcome = fail(&run, status);
+    } else if (outcome == STATUS_GOOD) {
+        if (run.rank == 0)
+            print_start(&run);
+        outcome = run_cycles(&run);
+        if (!twill_bench_json_close(&run))
+            outcome = STATUS_FAILED;
+    }
+    release(&run);
+    return outcome;
+}

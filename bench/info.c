@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-info: what twill sees of the machine, what it chose and why, its variables, and a proof of
+ * where its memory is. */
+#include "bench/pages.h"
+#include "bench/report.h"
+#include "lib/twill.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "Usage: twill-info [--env] [--memory[=SIZE]]\n"
+    "Show the machine as twill sees it, and what it chose and why.\n"
+    "\n"
+    "      --env            the environment variables: value, default, source and help\n"
+    "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask the kernel "
+    "where\n"
+    "                       the pages are; fails if they were to be bound and are not\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 all right, 1 a failure or misplaced pages, 2 a mistake on the command line.\n";
+
+struct request {
+    bool environment, memory;
+    size_t bytes;
+};
+
+enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
+
+struct field {
+    const char *text;
+    int length;
+};
+
+/* Cut a line of the variable table at its tabs; what is missing is empty. */
+static void split(const char *line, struct field fields[FIELD_COUNT])
+{
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        size_t length = i == FIELD_HELP ? strlen(line) : strcspn(line, "\t");
+        fields[i] = (struct field){line, (int)length};
+        line += length;
+        if (*line == '\t')
+            line++;
+    }
+}
+
+static void print_environment(twill_context *context)
+{
+    static const struct field titles[FIELD_COUNT] = {
+        {"variable", 8}, {"value", 5}, {"default", 7}, {"source", 6}, {"help", 4}};
+    struct field fields[FIELD_COUNT];
+    int widths[FIELD_COUNT];
+    const char *line;
+    for (int i = 0; i < FIELD_COUNT; i++)
+        widths[i] = titles[i].length;
+    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
+        split(line, fields);
+        for (int i = 0; i < FIELD_COUNT; i++)
+            if (fields[i].length > widths[i])
+                widths[i] = fields[i].length < 40 ? fields[i].length : 40;
+    }
+    memcpy(fields, titles, sizeof(fields));
+    line = "";
+    for (size_t n = 0; line != NULL; n++) {
+        for (int i = 0; i < FIELD_HELP; i++)
+            printf("%-*.*s  ", widths[i], fields[i].length, fields[i].text);
+        printf("%.*s\n", fields[FIELD_HELP].length, fields[FIELD_HELP].text);
+        line = twill_context_variable(context, n);
+        if (line != NULL)
+            split(line, fields);
+    }
+}
+
+/* "key: text" lines with their texts in one column; others as they are. */
+static void print_description(twill_context *context)
+{
+    enum { WIDEST = 24 };
+    const char *line;
+    int width = 0;
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        const char *colon = strstr(line, ": ");
+        if (colon != NULL && colon - line > width && colon - line <= WIDEST)
+            width = (int)(colon - line);
+    }
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        const char *colon = strstr(line, ": ");
+        if (colon != NULL && colon - line <= WIDEST)
+            printf("%-*.*s  %s\n", width, (int)(colon - line), line, colon + 2);
+        else
+            printf("%s\n", line);
+    }
+}
+
+/* Was placement asked for with :bind, whatever set it? */
+static bool bind_asked(twill_context *context, char *value, size_t bytes)
+{
+    struct field fields[FIELD_COUNT];
+    const char *line;
+    snprintf(value, bytes, "?");
+    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
+        split(line, fields);
+        if (fields[FIELD_NAME].length == 12 &&
+            memcmp(fields[FIELD_NAME].text, "TWILL_MEMORY", 12) == 0)
+            snprintf(value, bytes, "%.*s", fields[FIELD_VALUE].length, fields[FIELD_VALUE].text);
+    }
+    const char *bind = strstr(value, ":bind");
+    const char *comma = strchr(value, ',');
+    return bind != NULL && (comma == NULL || bind < comma); /* the user's half */
+}
+
+static int report_pages(const struct twill_bench_pages *pages, bool bind)
+{
+    for (int node = 0; node < TWILL_BENCH_NODES; node++)
+        if (pages->on_node[node] > 0)
+            printf("  NUMA node %-3d %10zu pages  %6.2f%%\n", node, pages->on_node[node],
+                   100.0 * (double)pages->on_node[node] / (double)pages->total);
+    if (pages->elsewhere > 0)
+        printf("  absent        %10zu pages\n", pages->elsewhere);
+    if (!bind) {
+        printf("No :bind was asked for, so every place is a right one.\n");
+        return 0;
+    }
+    bool good = twill_bench_pages_bound(pages);
+    printf("%s\n",
+           good ? "Bound as asked: every page is on a node of the policy." : "NOT bound as asked.");
+    return good ? 0 : 1;
+}
+
+static int prove_memory(twill_context *context, size_t bytes)
+{
+    char value[128];
+    bool bind = bind_asked(context, value, sizeof(value));
+    void *memory;
+    twill_status status = twill_alloc(context, &memory, bytes);
+    if (status != TWILL_OK) {
+        fprintf(stderr, "twill-info: --memory: %zu bytes: %s: %s\n", bytes, twill_strerror(status),
+                twill_context_message(context));
+        return 1;
+    }
+    memset(memory, 1, bytes);
+    struct twill_bench_pages pages;
+    int error = twill_bench_pages_find(memory, bytes, &pages);
+    printf("memory  %zu bytes by TWILL_MEMORY=%s, policy of the range: %s\n", bytes, value,
+           pages.policy);
+    int result = 1;
+    if (error != 0)
+        fprintf(stderr, "twill-info: --memory: move_pages: %s (in a container, allow the call)\n",
+                strerror(error));
+    else
+        result = report_pages(&pages, bind);
+    twill_free(context, memory);
+    return result;
+}
+
+static int parse(struct request *request, int argc, char **argv)
+{
+    enum { OPTION_ENV = 256, OPTION_MEMORY };
+    static const struct option options[] = {
+        {"env", no_argument, NULL, OPTION_ENV},
+        {"memory", optional_argument, NULL, OPTION_MEMORY},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
+    };
+    int letter;
+    while ((letter = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
+        if (letter == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        if (letter == 'V') {
+            printf("twill-info %s\n", twill_version());
+            exit(0);
+        }
+        if (letter == '?')
+            return 2;
+        request->environment |= letter == OPTION_ENV;
+        if (letter != OPTION_MEMORY)
+            continue;
+        request->memory = true;
+        if (optarg == NULL && optind < argc && argv[optind][0] != '-')
+            optarg = argv[optind++]; /* --memory SIZE, too */
+        if (optarg != NULL &&
+            (!twill_bench_parse_size(optarg, &request->bytes) || request->bytes == 0)) {
+            fprintf(stderr, "twill-info: --memory: '%s' is not a size such as 64M\n", optarg);
+            return 2;
+        }
+    }
+    if (optind < argc)
+        fprintf(stderr, "twill-info: no argument is wanted: '%s'\n", argv[optind]);
+    return optind < argc ? 2 : 0;
+}
+
+/* With a communicator there is more to tell (transports); under a launcher one rank tells it. */
+static int show(twill_context *context, const struct request *request)
+{
+    twill_comm *comm;
+    twill_status status = twill_comm_create(&comm, context);
+    int result = status == TWILL_OK ? 0 : 1;
+    if (twill_comm_rank(comm) <= 0 && !request->environment && !request->memory)
+        print_description(context);
+    if (twill_comm_rank(comm) <= 0 && request->environment)
+        print_environment(context);
+    if (status != TWILL_OK)
+        fprintf(stderr, "twill-info: %s\n", twill_context_message(context));
+    else if (request->memory && twill_comm_rank(comm) == 0)
+        result = prove_memory(context, request->bytes);
+    twill_comm_destroy(comm);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.bytes = 64 << 20};
+    int mistake = parse(&request, argc, argv);
+    if (mistake != 0)
+        return mistake;
+    twill_context *context = NULL;
+    twill_status status = twill_context_create(&context, NULL, NULL);
+    int result = 1;
+    if (status == TWILL_OK)
+        result = show(context, &request);
+    else
+        fprintf(stderr, "twill-info: %s\n",
+                context != NULL ? twill_context_message(context) : twill_strerror(status));
+    twill_context_destroy(context);
+    return result;
+}

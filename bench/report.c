@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The arithmetic and the table of twill-bench. */
+#include "bench/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *twill_bench_collective_name(enum twill_bench_collective collective)
+{
+    static const char *const names[] = {"allreduce", "broadcast", "barrier"};
+    return names[collective];
+}
+
+bool twill_bench_parse_size(const char *text, size_t *bytes)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || !(value >= 0) || strspn(text, "+-.0123456789") != (size_t)(end - text))
+        return false;
+    double unit = 1;
+    if (*end != '\0') {
+        static const char letters[] = "kKmMgGtT";
+        const char *letter = strchr(letters, *end);
+        if (letter == NULL || end[1] != '\0')
+            return false;
+        unit = (double)(UINT64_C(1) << (10 * ((letter - letters) / 2 + 1)));
+    }
+    if (value * unit >= 0x1p62)
+        return false;
+    *bytes = (size_t)(value * unit);
+    return true;
+}
+
+size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor)
+{
+    if (factor > 1)
+        return bytes == 0 ? 1 : bytes > SIZE_MAX / factor ? SIZE_MAX : bytes * factor;
+    return bytes > SIZE_MAX - step ? SIZE_MAX : bytes + step;
+}
+
+size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t factor)
+{
+    size_t n = 0;
+    for (size_t bytes = min; bytes <= max; bytes = twill_bench_next_size(bytes, step, factor))
+        n++;
+    return n;
+}
+
+double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks)
+{
+    switch (collective) {
+    case TWILL_BENCH_ALLREDUCE:
+        return 2.0 * (ranks - 1) / ranks;
+    case TWILL_BENCH_BROADCAST:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+double twill_bench_bandwidth(size_t bytes, double seconds)
+{
+    return seconds > 0 ? (double)bytes / 1e9 / seconds : 0;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct twill_bench_statistics twill_bench_statistics(double *samples, size_t n)
+{
+    qsort(samples, n, sizeof(*samples), compare_doubles);
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += samples[i];
+    double mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += (samples[i] - mean) * (samples[i] - mean);
+    size_t rank = (size_t)ceil(0.99 * (double)n);
+    return (struct twill_bench_statistics){
+        .min = samples[0],
+        .max = samples[n - 1],
+        .mean = mean,
+        .median = (samples[(n - 1) / 2] + samples[n / 2]) / 2,
+        .p99 = samples[rank - 1],
+        .cv = n > 1 && mean > 0 ? 100 * sqrt(squares / (double)(n - 1)) / mean : 0,
+    };
+}
+
+void twill_bench_format_number(double value, int width, char *text, size_t bytes)
+{
+    int digits = 0;
+    for (double limit = 1; value >= limit && digits < 20; limit *= 10)
+        digits++;
+    if (digits < width - 2)
+        snprintf(text, bytes, "%*.2f", width, value);
+    else if (digits < width - 1)
+        snprintf(text, bytes, "%*.1f", width, value);
+    else if (digits < width + 1)
+        snprintf(text, bytes, "%*.0f", width, value);
+    else
+        snprintf(text, bytes, "%*.*e", width, width >= 7 ? 1 : 0, value);
+}
+
+static void print_number(FILE *out, double value, int width)
+{
+    char text[32];
+    twill_bench_format_number(value, width, text, sizeof(text));
+    fprintf(out, "  %s", text);
+}
+
+void twill_bench_print_header(FILE *out, bool each)
+{
+    static const char four[] = "  %7s  %6s  %6s  %6s";
+    fprintf(out,
+            "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place  "
+            "        ",
+            "", "", "", "", "");
+    if (each)
+        fprintf(out, "       out-of-place, each                  in-place, each          ");
+    fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
+    for (int half = 0; half < 2; half++)
+        fprintf(out, four, "time", "algbw", "busbw", "#wrong");
+    for (int half = 0; each && half < 2; half++)
+        fprintf(out, "  %7s  %7s  %7s  %6s", "i_min", "i_max", "i_p99", "i_cv%");
+    fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
+    for (int half = 0; half < 2; half++)
+        fprintf(out, four, "(us)", "(GB/s)", "(GB/s)", "");
+    for (int half = 0; each && half < 2; half++)
+        fprintf(out, "  %7s  %7s  %7s  %6s", "(us)", "(us)", "(us)", "(%)");
+    fprintf(out, "\n");
+}
+
+static void print_half(FILE *out, const struct twill_bench_timing *timing)
+{
+    print_number(out, timing->seconds * 1e6, 7);
+    print_number(out, timing->algorithm_bandwidth, 6);
+    print_number(out, timing->bus_bandwidth, 6);
+    if (timing->wrong < 0)
+        fprintf(out, "  %6s", "N/A");
+    else
+        fprintf(out, "  %6g", (double)timing->wrong);
+}
+
+static void print_each(FILE *out, const struct twill_bench_statistics *each)
+{
+    print_number(out, each->min * 1e6, 7);
+    print_number(out, each->max * 1e6, 7);
+    print_number(out, each->p99 * 1e6, 7);
+    print_number(out, each->cv, 6);
+}
+
+void twill_bench_print_row(FILE *out, const struct twill_bench_row *row, bool each)
+{
+    fprintf(out, "%12zu  %12zu  %8s  %6s  %6d", row->bytes, row->count, row->type, row->op,
+            row->root);
+    print_half(out, &row->out_of_place);
+    print_half(out, &row->in_place);
+    if (each) {
+        print_each(out, &row->out_of_place.each);
+        print_each(out, &row->in_place.each);
+    }
+    fprintf(out, "\n");
+}
+
+void twill_bench_print_footer(FILE *out, size_t failures, double bandwidth, const char *program)
+{
+    fprintf(out, "# %-20s : %zu %s\n", "Out of bounds values", failures,
+            failures ? "FAILED" : "OK");
+    fprintf(out, "# %-20s : %g\n#\n", "Avg bus bandwidth", bandwidth);
+    fprintf(out, "# Collective test concluded: %s\n", program);
+}

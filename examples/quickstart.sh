@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# From a fresh Debian 12 to training on four ranks: install, build, train, measure. Run it from
+# anywhere, as root or with sudo at hand: sh examples/quickstart.sh
+set -eu
+cd "$(dirname "$0")/.."
+step=0
+heading()
+{
+    step=$((step + 1))
+    printf '\n== %d. %s\n\n' "$step" "$1"
+}
+data=examples/data/wdbc.csv
+bin=build/bin
+
+heading "Packages"
+sh .ci/install.sh build
+
+heading "Build: library, tools and examples"
+cmake --preset release -DTWILL_BUILD_TESTS=OFF
+cmake --build --preset release
+
+heading "Train a tumour-or-normal classifier with 4 ranks on this machine"
+$bin/twillrun -n 4 $bin/train --data $data
+
+heading "The same with the ranks on 2 virtual nodes of 2, which talk through libfabric"
+TWILL_NODES=2x2 $bin/twillrun -n 4 $bin/train --data $data
+
+heading "Measure allreduce between 2 ranks"
+$bin/twillrun -n 2 $bin/twill-bench allreduce -b 8 -e 4M -f 8
+
+heading "Done"
+cat <<END
+Programs are in $bin: twillrun, twill-bench, twill-info, and the examples hello, callback and train.
+Next: $bin/twill-info shows this machine as twill sees it; sh tests/run.sh runs every test.
+END

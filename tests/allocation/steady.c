@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls every collective in several shapes, each once to warm up and then several times under the
+ * watch of the interposer, which must see nothing of ours. With the argument "malloc" or "strdup"
+ * it allocates once itself, which must be seen. */
+#include "watch.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <twill.h>
+
+#define CALLS_WATCHED 10
+#define MOST_BYTES    ((size_t)1 << 20)
+
+enum call { ALLREDUCE, ALLREDUCE_IN_PLACE, BROADCAST, BARRIER, CALLS };
+static const char *const call_names[CALLS] = {"allreduce", "allreduce in place", "broadcast",
+                                              "barrier"};
+static const size_t sizes[] = {8, 4096, MOST_BYTES};
+
+struct program {
+    twill_comm *comm;
+    float *src, *dst;
+    const char *memory; /* "malloc", "twill_alloc" */
+    const char *sabotage;
+    allocation_begin_fn *begin;
+    allocation_end_fn *end;
+    unsigned long network;
+    int wrong;
+    bool broken; /* a call failed: the rest would only repeat it */
+};
+
+static twill_status call(struct program *program, enum call which, size_t count)
+{
+    twill_comm *comm = program->comm;
+    switch (which) {
+    case ALLREDUCE:
+        return twill_allreduce(comm, program->src, program->dst, count, TWILL_F32, TWILL_SUM);
+    case ALLREDUCE_IN_PLACE:
+        return twill_allreduce(comm, program->dst, program->dst, count, TWILL_F32, TWILL_MAX);
+    case BROADCAST:
+        return twill_broadcast(comm, program->src, program->dst, count, TWILL_F32, 0);
+    default:
+        return twill_barrier(comm);
+    }
+}
+
+/* What the check is there to notice; once, at a size in the middle. */
+static void misbehave(const struct program *program, enum call which, size_t bytes)
+{
+    if (program->sabotage == NULL || which != ALLREDUCE || bytes != sizes[1])
+        return;
+    char *memory =
+        strcmp(program->sabotage, "strdup") == 0 ? strdup(program->memory) : malloc(bytes);
+    if (memory != NULL)
+        memory[0] = 1;
+    free(memory);
+}
+
+static void report(struct program *program, const char *what, size_t bytes,
+                   const struct allocation_count *count)
+{
+    Dl_info info = {0};
+    program->network += count->network;
+    if (count->ours == 0)
+        return;
+    if (count->caller != NULL)
+        (void)dladdr(count->caller, &info);
+    printf("steady: rank %d: %s of %zu bytes in %s memory: %lu allocations, the first by %s from "
+           "%s %s\n",
+           twill_comm_rank(program->comm), what, bytes, program->memory, count->ours, count->first,
+           info.dli_fname != NULL ? info.dli_fname : "?",
+           info.dli_sname != NULL ? info.dli_sname : "");
+    program->wrong++;
+}
+
+static void watch(struct program *program, enum call which, size_t bytes)
+{
+    struct allocation_count count;
+    size_t elements = bytes / sizeof(float);
+    twill_status status = call(program, which, elements);
+    program->begin();
+    for (int i = 0; i < CALLS_WATCHED && status == TWILL_OK; i++)
+        status = call(program, which, elements);
+    misbehave(program, which, bytes);
+    program->end(&count);
+    if (status != TWILL_OK) {
+        printf("steady: %s: %s\n", call_names[which], twill_comm_message(program->comm));
+        program->wrong++;
+        program->broken = true;
+    }
+    report(program, call_names[which], bytes, &count);
+}
+
+static void watch_all(struct program *program, float *src, float *dst, const char *memory)
+{
+    program->src = src;
+    program->dst = dst;
+    program->memory = memory;
+    for (size_t i = 0; i < MOST_BYTES / sizeof(float); i++)
+        src[i] = dst[i] = 1;
+    for (int which = 0; which < CALLS; which++)
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !program->broken; s++)
+            watch(program, (enum call)which, sizes[s]);
+}
+
+/* Is there a watch, and does it see what creating a communicator allocates? */
+static int start(struct program *program)
+{
+    struct allocation_count count;
+    program->begin = (allocation_begin_fn *)dlsym(RTLD_DEFAULT, "allocation_begin");
+    program->end = (allocation_end_fn *)dlsym(RTLD_DEFAULT, "allocation_end");
+    if (program->begin == NULL || program->end == NULL) {
+        fprintf(stderr, "steady: the interposer is not preloaded\n");
+        return -1;
+    }
+    program->begin();
+    twill_status status = twill_init(&program->comm);
+    program->end(&count);
+    if (status == TWILL_OK && count.ours > 0)
+        return 0;
+    fprintf(stderr, "steady: %s; %lu allocations seen at set-up\n", twill_strerror(status),
+            count.ours);
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct program program = {.sabotage = argc > 1 ? argv[1] : NULL};
+    void *src, *dst;
+    if (start(&program) != 0)
+        return 2;
+    twill_context *context = twill_comm_context(program.comm);
+    float *plain = malloc(2 * MOST_BYTES);
+    if (plain == NULL || twill_alloc(context, &src, MOST_BYTES) != TWILL_OK ||
+        twill_alloc(context, &dst, MOST_BYTES) != TWILL_OK) {
+        fprintf(stderr, "steady: no memory: %s\n", twill_context_message(context));
+        return 2;
+    }
+    watch_all(&program, plain, plain + MOST_BYTES / sizeof(float), "malloc");
+    watch_all(&program, src, dst, "twill_alloc");
+    printf("steady: rank %d of %d on %d nodes: %d shapes allocated; libfabric %lu times\n",
+           twill_comm_rank(program.comm), twill_comm_size(program.comm),
+           twill_comm_nodes(program.comm), program.wrong, program.network);
+    free(plain);
+    (void)twill_free(context, src);
+    (void)twill_free(context, dst);
+    twill_finalize(program.comm);
+    return program.wrong == 0 ? 0 : 1;
+}

@@ -1,0 +1,137 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twill-bench over real processes: nccl-tests' table and JSON, the check that finds one wrong value, and
+# command lines that must be refused.
+# shellcheck source-path=SCRIPTDIR source=support/check.sh
+. "$(dirname "$0")/support/check.sh"
+bench=$bin/twill-bench
+
+# Rows as nccl-tests prints them: the columns, and what they must say of each other. 0 wrong.
+check_rows()
+{
+    # shellcheck disable=SC2016 # awk's dollars
+    awk -v rows="$1" -v fields="$2" -v factor="$3" '
+        function bad(why) { print "row: " $0 ": " why; failures++ }
+        function near(a, b) { return a - b < 0.02 * b + 0.011 && b - a < 0.02 * b + 0.011 }
+        BEGIN { bytes["float"] = 4; bytes["double"] = 8; bytes["int32"] = 4; bytes["int64"] = 8
+                bytes["half"] = 2; bytes["bfloat16"] = 2 }
+        /^#/ || NF == 0 { next }
+        { n++ }
+        NF != fields { bad(NF " fields"); next }
+        $1 != $2 * bytes[$3] { bad("size is not count times type") }
+        $9 != 0 || $13 != 0 { bad("wrong values") }
+        $6 <= 0 || $10 <= 0 { bad("no time") }
+        $6 > 1 && !near($7, $1 / $6 / 1000) { bad("algbw") }
+        $10 > 1 && !near($11, $1 / $10 / 1000) { bad("algbw in place") }
+        !near($8, $7 * factor) || !near($12, $11 * factor) { bad("busbw") }
+        fields > 13 && !($14 <= $16 && $16 <= $15 && $18 <= $20 && $20 <= $19) { bad("i_min, i_max, i_p99") }
+        END { if (n != rows) print n + 0, "rows, not", rows; exit n != rows || failures > 0 }
+    ' "$scratch/out" || fail "the table of: $4"
+    grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "no good end: $4"
+    grep -q '^# Avg bus bandwidth    : ' "$scratch/out" || fail "no bandwidth: $4"
+}
+
+# The header, to the letter.
+cat >"$scratch/header" <<'END'
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+END
+ranks 2 "$bench" allreduce -b 8 -e 64K -f 8 || fail "allreduce"
+sed -n 's/ *$//; /out-of-place/,/(elements)/p' "$scratch/out" | cmp -s - "$scratch/header" ||
+    fail "the header is not nccl-tests'"
+check_rows 5 13 1 "allreduce, 2 ranks"
+
+# Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
+ranks 1 "$bench" allreduce -b 8 -e 4K -f 8 -d all -o all -n 2 || fail "1 rank"
+check_rows 120 13 0 "1 rank"
+ranks 3 "$bench" allreduce -b 40 -e 4040 -i 2000 -d all -o all -n 2 -c 2 || fail "3 ranks"
+check_rows 90 13 1.3333333 "3 ranks"
+ranks 3 "$bench" allreduce -b 40 -e 40K -f 32 -d all -o all -n 2 -u 3 --memory malloc || fail "unaligned"
+check_rows 90 13 1.3333333 "3 ranks, unaligned, malloc"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 8 -e 512K -f 256 -d all -o sum -n 3 -z 1 || fail "2x2"
+check_rows 18 13 1.5 "4 ranks on 2 nodes"
+ranks 3 "$bench" broadcast -b 8 -e 64K -f 64 -d all -r all -n 2 -m 2 -w 0 || fail "broadcast"
+check_rows 54 13 1 "broadcast"
+ranks 2 "$bench" barrier -n 5 || fail "barrier"
+grep -q '^ *0 *0 *none *none *-1 .* 0 .* 0$' "$scratch/out" || fail "the row of a barrier"
+for average in 0 1 2 3; do
+    ranks 2 "$bench" allreduce -b 64 -e 64 -n 10 -I 1 -K 1 -a $average -N 2 || fail "-a $average"
+    check_rows 2 21 1 "-I 1 -a $average"
+done
+
+# JSON, read by CMake's parser. A file that exists is not overwritten.
+for name in x.json x.json.0; do
+    ranks 2 "$bench" allreduce -b 8 -e 64 -f 8 -I 1 -J "$scratch/x.json" || fail "-J"
+    cmake -DFILE="$scratch/$name" -P "$(dirname "$0")/support/check_bench_json.cmake" >"$scratch/out" 2>&1 ||
+        fail "the JSON in $name"
+done
+
+# Command lines that are wrong: status 2, and the argument named.
+while IFS='|' read -r text arguments; do
+    # shellcheck disable=SC2086 # a list of words
+    expect 2 "$text" "$bench" $arguments
+done <<'END'
+-b/--minbytes: 'x'|allreduce -b x
+-b/--minbytes: '8Q'|allreduce -b 8Q
+-e/--maxbytes: '-1'|allreduce -e -1
+-b/--minbytes is above|allreduce -b 64M
+-i/--stepbytes: '0'|allreduce -i 0
+-f/--stepfactor: '0'|allreduce -f 0
+-n/--iters: '0'|allreduce -n 0
+-n/--iters: '1x'|allreduce -n 1x
+-a/--average: '4'|allreduce -a 4
+-c/--check: '-1'|allreduce -c -1
+-o/--op: 'median'|allreduce -o median
+-d/--datatype: 'quad'|allreduce -d quad
+-r/--root: 'me'|broadcast -r me
+-r/--root: there is no rank 7|broadcast -r 7
+-z/--blocking: '2'|allreduce -z 2
+-T/--timeout: '0'|allreduce -T 0
+-I/--per_iter_timing: 'y'|allreduce -I y
+-K/--per_iter_skip must|allreduce -K 20
+--memory: 'hbm'|allreduce --memory hbm
+--align: '48'|allreduce --align 48
+unrecognized option '--size'|allreduce --size 8
+'allgather' is not a collective|allgather
+name a collective|-n 3
+too many: 'broadcast'|allreduce broadcast
+END
+expect 1 "-J/--output_file: /nonexistent/x" "$bench" allreduce -J /nonexistent/x
+expect 0 "Usage: twill-bench" "$bench" --help
+expect 0 "twill-bench 0." "$bench" --version
+
+# The check must notice an allreduce that does nothing, and one that gets a single bit wrong on one
+# rank. A preloaded library plays those; sanitizers do not stand it.
+if [ -n "$sanitize" ]; then
+    echo "sanitized: broken libraries are not preloaded"
+    exit 0
+fi
+cat >"$scratch/broken.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+int twill_allreduce(void *comm, const void *src, void *dst, size_t count, int type, int op)
+{
+    int (*real)(void *, const void *, void *, size_t, int, int);
+    int (*rank)(void *);
+    if (strcmp(getenv("BROKEN"), "nothing") == 0)
+        return 0;
+    *(void **)&real = dlsym(RTLD_NEXT, "twill_allreduce");
+    *(void **)&rank = dlsym(RTLD_NEXT, "twill_comm_rank");
+    int status = real(comm, src, dst, count, type, op);
+    if (count > 1000 && rank(comm) == 1)
+        ((unsigned char *)dst)[count / 2] ^= 1;
+    return status;
+}
+END
+${CC:-cc} -shared -fPIC -o "$scratch/broken.so" "$scratch/broken.c" -ldl
+for broken in nothing bit; do
+    expect 1 "FAILED" "$bin/twillrun" -n 2 env BROKEN=$broken LD_PRELOAD="$scratch/broken.so" \
+        "$bench" allreduce -b 8K -e 8K -n 2
+done
+expect 1 "# Out of bounds values : 2 FAILED" "$bin/twillrun" -n 2 env BROKEN=bit \
+    LD_PRELOAD="$scratch/broken.so" "$bench" allreduce -b 8K -e 8K -n 2
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^ / { exit !($9 == 1 && $13 == 1) }' "$scratch/out" || fail "one wrong bit is one wrong element"

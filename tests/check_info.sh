@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twill-info: what it shows, the table of variables, and the proof of where pages are, in both branches.
+# shellcheck source-path=SCRIPTDIR source=support/check.sh
+. "$(dirname "$0")/support/check.sh"
+info=$bin/twill-info
+unset TWILL_MEMORY TWILL_TIMEOUT MEMKIND_HBW_NODES
+
+expect 0 "Usage: twill-info" "$info" -h
+expect 0 "twill-info 0." "$info" -V
+expect 2 "unrecognized option '--foo'" "$info" --foo
+expect 2 "no argument is wanted: 'foo'" "$info" foo
+expect 2 "--memory: 'x' is not a size" "$info" --memory=x
+expect 2 "--memory: '0' is not a size" "$info" --memory 0
+
+expect 0 "" "$info"
+[ "$(wc -l <"$scratch/out")" -ge 3 ] || fail "too little was said"
+expect 0 "machine" "$bin/twillrun" -n 2 "$info"
+[ "$(grep -c '^machine' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks"
+
+# A variable: its row by default, and when it is set.
+variable_row()
+{
+    grep "^$1 " "$scratch/out" || fail "no row for $1"
+}
+expect 0 "variable" "$info" --env
+before=$(variable_row TWILL_TIMEOUT)
+export TWILL_TIMEOUT=33
+expect 0 "variable" "$info" --env
+after=$(variable_row TWILL_TIMEOUT)
+unset TWILL_TIMEOUT
+[ "$before" != "$after" ] || fail "TWILL_TIMEOUT=33 is not shown"
+echo "$after" | grep -q '^TWILL_TIMEOUT  *33  *600 ' || fail "value and default: $after"
+
+# Pages: all of them are somewhere.
+result=0
+"$info" --memory 3M >"$scratch/out" 2>&1 || result=$?
+if [ $result -ne 0 ] && grep -q "Operation not permitted" "$scratch/out"; then
+    skip "the kernel lets nobody ask where pages are here"
+fi
+[ $result -eq 0 ] || fail "--memory"
+awk '/NUMA node/ { pages += $4 } END { exit pages * 4096 < 3 * 1048576 }' "$scratch/out" || fail "too few pages"
+
+# bind to a node that counts as MCDRAM; and where there is none.
+export TWILL_MEMORY=mcdram:bind
+MEMKIND_HBW_NODES=0
+export MEMKIND_HBW_NODES
+expect 0 "Bound as asked" "$info" --memory=5M
+unset MEMKIND_HBW_NODES
+result=0
+"$info" --memory=5M >"$scratch/out" 2>&1 || result=$?
+if grep -q "Bound as asked" "$scratch/out"; then
+    echo "this machine has MCDRAM"
+elif [ $result -ne 1 ]; then
+    fail "mcdram:bind without MCDRAM: status $result"
+fi

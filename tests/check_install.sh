@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+# Installs the build into a prefix of its own, and builds programs outside the tree with
+# find_package(twill) and with pkg-config, shared and static, C and C++; and runs them.
+# shellcheck source=support/rules.sh
+. "$(dirname "$0")/support/rules.sh"
+
+[ -z "$sanitize" ] || skip "sanitizer builds are not for installing"
+prefix=$scratch/prefix
+cc=$(cached CMAKE_C_COMPILER)
+
+EXPECTED='include/twill.h
+LIBDIR/libtwill.so
+LIBDIR/libtwill.so.0
+LIBDIR/libtwill.a
+LIBDIR/pkgconfig/twill.pc
+LIBDIR/cmake/twill/twill-config.cmake
+LIBDIR/cmake/twill/twill-config-version.cmake
+LIBDIR/cmake/twill/twill-targets.cmake
+bin/twillrun
+bin/twill-bench
+bin/twill-info
+share/man/man1/twillrun.1
+share/man/man1/twill-bench.1
+share/man/man1/twill-info.1
+share/man/man7/twill.7'
+
+check_files() # prefix
+{
+    printf '%s\n' "$EXPECTED" | sed "s|LIBDIR|$libdir|" | while read -r file; do
+        [ -s "$1/$file" ] || echo "$file is missing"
+    done
+    # twill.h is the only installed header.
+    find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" | sed 's/$/ is no public header/'
+}
+
+# What is installed must work without the tree it came from.
+check_no_tree_paths() # prefix
+{
+    grep -rlF -e "$source/" -e "$build/" "$1/$libdir/cmake" "$1/$libdir/pkgconfig" \
+        "$1/include" | sed 's/$/ names a path of the build/'
+    for program in "$1"/bin/*; do
+        readelf -d "$program" | grep -E 'R(UN)?PATH' | grep -F -e "$build" |
+            sed "s|^|$program: |"
+    done
+}
+
+check_shared() # program
+{
+    ldd "$1" | grep -q "libtwill.so.0 => $prefix" || echo "$1 does not use the installed libtwill.so.0"
+}
+
+check_static() # program
+{
+    ldd "$1" | grep libtwill | sed "s|^|$1 needs |"
+}
+
+# One rank alone, and two by the installed launcher. Ranks say their line each.
+run() # program
+{
+    must_end 0 "${1##*/}: 1 rank" env -u RANK -u WORLD_SIZE "$1"
+    grep -q 'rank 0 of 1,.* success, 0 wrong' "$scratch/output" || fault "${1##*/}: 1 rank: values"
+    must_end 0 "${1##*/}: 2 ranks" "$prefix/bin/twillrun" -n 2 "$1"
+    for rank in 0 1; do
+        grep -q "rank $rank of 2,.* success, 0 wrong" "$scratch/output" ||
+            fault "${1##*/}: 2 ranks: values of rank $rank"
+    done
+}
+
+by_cmake()
+{
+    must_end 0 "find_package(twill): configure" cmake -S "$scratch/project" -B "$scratch/out" \
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release || return
+    must_end 0 "find_package(twill): build" cmake --build "$scratch/out" || return
+    for program in consumer consumer_cxx; do
+        must_pass "${program}_twill is shared" check_shared "$scratch/out/${program}_twill"
+        must_pass "${program}_twill_static is static" check_static \
+            "$scratch/out/${program}_twill_static"
+        run "$scratch/out/${program}_twill"
+        run "$scratch/out/${program}_twill_static"
+    done
+    sed -i 's/find_package(twill 0.1 /find_package(twill 7.0 /' "$scratch/project/CMakeLists.txt"
+    must_end failure "find_package(twill 7.0) is refused" cmake -S "$scratch/project" \
+        -B "$scratch/refused" -DCMAKE_PREFIX_PATH="$prefix"
+}
+
+# Words of pkg-config are split on purpose.
+# shellcheck disable=SC2046
+by_pkg_config()
+{
+    PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
+    export PKG_CONFIG_PATH
+    must_end 0 "pkg-config: shared" "$cc" -o "$scratch/shared" "$scratch/project/consumer.c" \
+        $(pkg-config --cflags --libs twill) -Wl,-rpath,"$prefix/$libdir" || return
+    must_pass "by pkg-config, shared" check_shared "$scratch/shared"
+    run "$scratch/shared"
+    # The archive by name: with both there, -ltwill takes the shared library.
+    must_end 0 "pkg-config: static" "$cc" -o "$scratch/static" "$scratch/project/consumer.c" \
+        $(pkg-config --static --cflags --libs twill | sed 's/-ltwill/-l:libtwill.a/') || return
+    must_pass "by pkg-config, static" check_static "$scratch/static"
+    run "$scratch/static"
+    [ "$(pkg-config --modversion twill)" = "$(cached CMAKE_PROJECT_VERSION)" ] ||
+        fault "pkg-config: version"
+}
+
+must_end 0 "cmake --install" cmake --install "$build" --prefix "$prefix" || finish
+libdir=$(cd "$prefix" && dirname "$(find . -name libtwill.a)" | sed 's|^\./||')
+mkdir "$scratch/project"
+cp "$source"/tests/install/* "$scratch/project/"
+must_pass "installed files" check_files "$prefix"
+must_pass "no paths of the tree" check_no_tree_paths "$prefix"
+by_cmake
+by_pkg_config
+for tool in twill-info twill-bench; do
+    must_end 0 "the installed $tool runs" "$prefix/bin/$tool" -h
+done
+
+# Self-test: a file that is missing, a header too many, a path of the build, is noticed.
+touch "$prefix/include/base.h"
+rm "$prefix/$libdir/libtwill.a"
+echo "# $source/lib" >>"$prefix/$libdir/pkgconfig/twill.pc"
+must_complain 'libtwill.a is missing' check_files "$prefix"
+must_complain 'base.h is no public header' check_files "$prefix"
+must_complain 'twill.pc names a path' check_no_tree_paths "$prefix"
+must_complain 'does not use' check_shared /bin/sh
+finish

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+# A guest in somebody else's process: no writable variable, no call that ends the process, prints or
+# starts a thread, and no name in the way of others'.
+# shellcheck source=support/rules.sh
+. "$(dirname "$0")/support/rules.sh"
+
+[ -z "$sanitize" ] || skip "sanitizers bring variables and names of their own"
+
+# Sections that are written to while the program runs. .data.rel.ro is read-only once loaded.
+check_no_variables() # archive...
+{
+    for archive in "$@"; do
+        objdump -h "$archive" 2>&1 | awk -v archive="${archive##*/}" '
+            / file format / {object = $1}
+            $2 ~ /^\.(data|bss|tdata|tbss|sdata|sbss|ldata|lbss)(\.|$)/ && $2 !~ /^\.data\.rel\.ro/ &&
+                $3 !~ /^0+$/ {print archive "(" object " has " $2}' | sed 's/:\{0,1\} has/) has/'
+        nm -A "$archive" 2>/dev/null | awk '$(NF-1) == "C" {print $1, $NF, "is common"}'
+        # Names, to find them by.
+        objdump -t "$archive" 2>/dev/null | awk '
+            / O / && / \.(data|bss|tdata|tbss)/ && !/ \.data\.rel\.ro/ {print "  variable", $NF}'
+    done
+}
+
+# What a guest does not do. The log writes with fprintf(stderr), in base.c only.
+check_no_calls() # archive...
+{
+    for archive in "$@"; do
+        nm -A --undefined-only "$archive" | awk -v archive="${archive##*/}" '
+            $NF ~ /^(exit|_exit|_Exit|quick_exit|abort|__assert_fail|atexit|signal|sigaction)$/ ||
+            $NF ~ /^(printf|puts|putchar|vprintf|__printf_chk|__vprintf_chk|perror|stdout)$/ ||
+            $NF ~ /^(pthread_create|thrd_create|fork|vfork|system|popen|pthread_atfork)$/ ||
+            $NF ~ /^(setenv|putenv|unsetenv|chdir|setlocale|srand|rand|strtok)$/ ||
+            ($NF ~ /^(stderr|fprintf|__fprintf_chk)$/ && archive !~ /libtwill_base/) {
+                print $1, "calls", $NF
+            }'
+    done
+}
+
+# The functions a header promises.
+promised_by() # header
+{
+    sed 's|/\*.*\*/||' "$1" | tr '\n' ' ' | grep -oE 'TWILL_API [^;(]*\(' |
+        grep -oE '[A-Za-z0-9_]+ *\($' | tr -d ' (' | grep -v '^__attribute__$' | sort -u
+}
+
+shown_by() # shared library
+{
+    nm -D --defined-only "$1" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort -u
+}
+
+check_exports() # header library
+{
+    promised_by "$1" >"$scratch/promised"
+    shown_by "$2" >"$scratch/shown"
+    [ -s "$scratch/promised" ] || echo "no TWILL_API function found in $1"
+    comm -23 "$scratch/promised" "$scratch/shown" | sed 's/$/ is promised but not exported/'
+    comm -13 "$scratch/promised" "$scratch/shown" | sed 's/$/ is exported but not promised/'
+}
+
+check_soname() # library soname
+{
+    readelf -d "$1" | grep -q "SONAME.*\[$2\]" || echo "${1##*/}: soname is not $2"
+}
+
+check_prefix() # archive
+{
+    nm --defined-only --extern-only "$1" | awk 'NF == 3 && $3 !~ /^twill_/ {print $3}'
+}
+
+# --- bad inputs ---------------------------------------------------------------------------------
+
+bad_archive() # source
+{
+    printf '%s\n' "$1" >"$scratch/bad.c"
+    "${CC:-cc}" -fPIC "-f${2:-no-common}" -c -o "$scratch/bad.o" "$scratch/bad.c"
+    rm -f "$scratch/bad.a"
+    ar rc "$scratch/bad.a" "$scratch/bad.o"
+}
+
+self_test()
+{
+    bad_archive 'static int calls; int twill_f(void){return ++calls;}'
+    must_complain 'variable calls' check_no_variables "$scratch/bad.a"
+    bad_archive 'int twill_level = 3;'
+    must_complain 'has .data' check_no_variables "$scratch/bad.a"
+    bad_archive '_Thread_local int twill_depth;'
+    must_complain 'has .tbss' check_no_variables "$scratch/bad.a"
+    bad_archive 'int twill_common;' common
+    must_complain 'is common' check_no_variables "$scratch/bad.a"
+    bad_archive 'const char *const twill_names[] = {"a", "b"}; const int twill_table[2] = {1, 2};'
+    must_pass "self-test: constants are allowed" check_no_variables "$scratch/bad.a"
+    bad_archive 'void exit(int); void twill_f(void){exit(1);}'
+    must_complain 'calls exit' check_no_calls "$scratch/bad.a"
+    bad_archive '#include <stdio.h>
+                 void twill_f(int n){fprintf(stderr, "%d", n);}'
+    must_complain 'calls stderr' check_no_calls "$scratch/bad.a"
+    must_complain 'exported' check_prefix_and_exports_of 'int twill_more(void){return 0;}'
+    must_complain 'not exported' check_prefix_and_exports_of 'int other(void){return 0;}'
+    must_complain '^other$' check_prefix_and_exports_of 'int other(void){return 0;}'
+    must_complain 'soname' check_soname "$scratch/bad.so" libtwill.so.0
+}
+
+check_prefix_and_exports_of() # source
+{
+    bad_archive "$1"
+    check_prefix "$scratch/bad.a"
+    "${CC:-cc}" -shared -Wl,-soname,libtwill.so.7 -o "$scratch/bad.so" "$scratch/bad.o"
+    check_exports "$source/lib/twill.h" "$scratch/bad.so"
+}
+
+self_test
+set --
+for room in kernels algorithms numa fabric lib; do
+    set -- "$@" "$build/$room/libtwill_$room.a"
+done
+set -- "$@" "$build/lib/libtwill_base.a"
+for archive in "$@"; do
+    [ -f "$archive" ] || fault "no $archive"
+done
+must_pass "no writable variable in any room" check_no_variables "$@"
+must_pass "no call a guest does not make" check_no_calls "$@"
+must_pass "libtwill.so exports twill.h and nothing else" \
+    check_exports "$source/lib/twill.h" "$build/lib/libtwill.so"
+must_pass "soname" check_soname "$build/lib/libtwill.so" libtwill.so.0
+must_pass "libtwill.a has no name without twill_" check_prefix "$build/lib/libtwill.a"
+finish

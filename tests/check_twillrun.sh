@@ -1,0 +1,141 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twillrun: environment, exit codes, labels, standard input, signals, failures, and its own death.
+# shellcheck source-path=SCRIPTDIR source=support/check.sh
+# shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
+. "$(dirname "$0")/support/check.sh"
+run=$bin/twillrun
+[ -x "$run" ] || skip "no twillrun in $bin"
+
+# wait_for COMMAND...: until it succeeds, 20 s at most.
+wait_for()
+{
+    wait_turns=0
+    until "$@" 2>/dev/null; do
+        wait_turns=$((wait_turns + 1))
+        [ $wait_turns -lt 400 ] || fail "waited in vain for: $*"
+        sleep 0.05
+    done
+}
+# has_lines FILE N
+has_lines()
+{
+    [ "$(wc -l <"$1")" -ge "$2" ]
+}
+is_gone()
+{
+    ! kill -0 "$1" 2>/dev/null
+}
+all_gone()
+{
+    while read -r gone_pid; do
+        is_gone "$gone_pid" || return 1
+    done <"$scratch/pids"
+}
+
+# --- arguments
+expect 0 "Usage: twillrun" "$run" -h
+expect 0 "twillrun (twill) 0." "$run" --version
+expect 2 "how many ranks?" "$run" true
+expect 2 "no program given" "$run" -n 2
+expect 2 "-n 0: not a number of ranks" "$run" -n 0 true
+expect 2 "-n 65536: not a number of ranks" "$run" --ranks=65536 true
+expect 2 "-n 2x: not a number of ranks" "$run" -n 2x true
+expect 2 "--grace soon: not a number" "$run" -n 1 --grace soon true
+expect 2 "--grace -1: not a number" "$run" -n 1 --grace=-1 true
+expect 2 "--bind socket: not none or core" "$run" -n 1 --bind socket true
+expect 2 "-x =1: no name" "$run" -n 1 -x =1 true
+expect 2 "-x NO_SUCH_VARIABLE: not set here" "$run" -n 1 -x NO_SUCH_VARIABLE true
+expect 2 "unrecognized option '--foo'" "$run" --foo
+
+# --- the environment of the ranks
+export RANK=77 TWILL_LISTEN_FD=5 INHERITED=yes
+ranks 16 -l -x GIVEN='a b' -x INHERITED sh -c \
+    'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $TWILL_JOB $GIVEN $INHERITED"'
+unset RANK TWILL_LISTEN_FD INHERITED
+has_lines "$scratch/out" 16 || fail "not 16 lines"
+sort -u "$scratch/out" | wc -l | grep -qx 16 || fail "ranks look the same"
+for r in 0 1 7 15; do
+    grep -qE "^\[$r\] $r 16 $r 16 127\.0\.0\.1:[1-9][0-9]* [0-9a-f]{32} a b yes\$" "$scratch/out" ||
+        fail "rank $r's environment"
+done
+cut -d' ' -f6-7 "$scratch/out" | sort -u | wc -l | grep -qx 1 || fail "ranks are of several jobs"
+ranks 3 -l sh -c 'echo "${TWILL_LISTEN_FD:-none}"; [ -z "$TWILL_LISTEN_FD" ] || [ -S "/proc/self/fd/$TWILL_LISTEN_FD" ]'
+grep -q '^\[0\] [0-9]' "$scratch/out" || fail "rank 0 has no listening socket"
+[ "$(grep -c ' none$' "$scratch/out")" -eq 2 ] || fail "others have one too"
+
+# --- exit codes
+ranks 3 true || fail "status $? of a job that is well"
+expect 7 "exited with status 7; ending the others" "$run" -n 4 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 7; sleep 60'
+grep -q '^twillrun: rank 2 (pid [0-9]*)' "$scratch/out" || fail "rank 2 is not named"
+expect 139 "killed by signal 11" "$run" -n 1 sh -c 'kill -SEGV $$'
+expect 127 "cannot run $scratch/none: No such file" "$run" -n 3 "$scratch/none"
+expect 127 "cannot run no-such-program: No such file" "$run" -n 3 no-such-program
+expect 126 "cannot run /etc/passwd: Permission denied" "$run" -n 3 /etc/passwd
+# The first failure decides; the others have the time of grace to say theirs, and are not killed.
+expect 5 "noticed 1" "$run" -n 3 -l --grace 30 sh -c '[ "$RANK" != 2 ] || exit 5; sleep 0.3; echo "noticed $RANK"; exit 9'
+
+# --- who does not want to end, and grand-children
+expect 3 "killing rank 1," "$run" -n 2 --grace 0.1 sh -c '[ "$RANK" = 1 ] || { sleep 0.3; exit 3; }; trap "" TERM; while :; do sleep 0.1; done'
+: >"$scratch/pids"
+expect 3 "ending the others" "$run" -n 3 --grace 0.1 sh -c '[ "$RANK" != 0 ] || { sleep 0.5; exit 3; }; sleep 600 & echo $! >>'"$scratch/pids"'; wait'
+has_lines "$scratch/pids" 2 || fail "no grand-children"
+wait_for all_gone
+
+# --- output and input
+ranks 2 -l sh -c 'printf "one\ntwo"; printf "err" >&2'
+printf '[0] one\n[0] two\n[1] one\n[1] two\n' >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "labels on output"
+printf '[0] err\n[1] err\n' >"$scratch/wanted"
+sort "$scratch/err" | cmp - "$scratch/wanted" || fail "labels on errors"
+ranks 4 -l sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many words"; i=$((i + 1)); done'
+[ "$(grep -cE '^\[([0-9])\] line \1 [0-9]+ of many words$' "$scratch/out")" -eq 8000 ] || fail "lines are mixed"
+ranks 2 -l sh -c 'head -c 300000 /dev/zero | tr "\0" x'
+[ "$(wc -c <"$scratch/out")" -eq 600010 ] || fail "long lines"
+printf 'a\nb\n' | "$run" -n 3 -l cat >"$scratch/out" 2>&1
+printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
+head -c 1000000 /dev/zero | "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
+[ "$(cat "$scratch/out")" = "0 1000000 " ] || fail "much standard input"
+
+# --- binding: ranks have CPUs, and together not more than this shell
+if command -v nproc >/dev/null; then
+    ranks 2 --bind core nproc
+    while read -r n; do
+        if [ "$n" -lt 1 ] || [ "$n" -gt "$(nproc)" ]; then
+            fail "bound to $n CPUs"
+        fi
+    done <"$scratch/out"
+    has_lines "$scratch/out" 2 || fail "binding"
+fi
+
+# --- signals are passed on
+for signal in INT TERM HUP USR1 USR2; do
+    : >"$scratch/ready"
+    : >"$scratch/got"
+    # Not in the background of this shell alone, which would make it ignore SIGINT.
+    env -u RANK perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$run" -n 3 sh -c \
+        'trap "echo '$signal' >>'"$scratch/got"'; exit 0" '$signal'; echo >>'"$scratch/ready"'; while :; do sleep 0.05; done' 2>"$scratch/err" &
+    pid=$!
+    wait_for has_lines "$scratch/ready" 3
+    kill -"$signal" $pid
+    wait $pid || fail "status $? after SIG$signal"
+    [ "$(grep -c "^$signal\$" "$scratch/got")" -eq 3 ] || fail "SIG$signal did not reach all ranks"
+done
+: >"$scratch/ready"
+"$run" -n 2 --grace 0.1 sh -c 'echo >>'"$scratch/ready"'; sleep 60' 2>"$scratch/err" &
+pid=$!
+wait_for has_lines "$scratch/ready" 2
+kill -TERM $pid
+code=0
+wait $pid || code=$?
+[ $code -eq 143 ] || fail "status $code, not 143, after SIGTERM"
+
+# --- twillrun itself is killed
+: >"$scratch/pids"
+"$run" -n 16 sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' &
+pid=$!
+wait_for has_lines "$scratch/pids" 16
+kill -KILL $pid
+wait $pid 2>/dev/null || :
+wait_for all_gone
+echo "ok: twillrun"

@@ -1,0 +1,74 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Install, build and run every test: with clang (must compile without a warning), under the thread sanitizer,
+# under the address and undefined-behaviour sanitizers, and as released. The last lines are ctest's
+# own summary of the released build; if an earlier stage failed, what failed follows and the status is 1.
+# Usage: sh tests/run.sh [stage...]   stages: clang tsan asan release (all of them)
+set -eu
+cd "$(dirname "$0")/.."
+jobs=${TWILL_TEST_JOBS:-2}
+failed=
+[ $# -gt 0 ] || set -- clang tsan asan release
+
+# A failure of these is found by the exit status; leaks are failures too.
+export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}"
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}"
+export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:second_deadlock_stack=1}"
+
+heading()
+{
+    printf '\n== %s\n\n' "$1"
+}
+
+configure_and_build()
+{
+    cmake --preset "$1" --log-level=WARNING -DTWILL_BUILD_TESTS=ON &&
+        cmake --build --preset "$1" -j "$jobs"
+}
+
+# The thread sanitizer of gcc 12 dies on addresses more random than it knows (vm.mmap_rnd_bits above 28).
+without_random_addresses()
+{
+    if setarch "$(uname -m)" -R true 2>/dev/null; then
+        setarch "$(uname -m)" -R "$@"
+    else
+        "$@"
+    fi
+}
+
+run_stage()
+{
+    case $1 in
+    clang)
+        heading "clang, warnings are errors"
+        CC=clang cmake -G Ninja -S . -B build-clang --log-level=WARNING \
+            -DTWILL_BUILD_TESTS=OFF -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs"
+        ;;
+    tsan)
+        heading "thread sanitizer"
+        configure_and_build tsan && without_random_addresses ctest --preset tsan -j "$jobs"
+        ;;
+    asan)
+        heading "address and undefined-behaviour sanitizers"
+        configure_and_build asan && ctest --preset asan -j "$jobs"
+        ;;
+    release)
+        heading "as released"
+        configure_and_build release && ctest --preset release -j "$jobs"
+        ;;
+    *)
+        echo "run.sh: there is no stage '$1': clang, tsan, asan, release" >&2
+        return 1
+        ;;
+    esac
+}
+
+heading "packages"
+sh .ci/install.sh build test
+for stage in "$@"; do
+    run_stage "$stage" || failed="$failed $stage"
+done
+if [ -n "$failed" ]; then
+    printf '\nFAILED:%s\n' "$failed"
+    exit 1
+fi

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bad input and bad luck: each ends in a status and a sentence that names what and who, on every
+ * rank, before the deadline; never in a hang, a crash or a wrong number. */
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define COUNT 20000
+
+struct job {
+    twill_context *context;
+    twill_comm *comm;
+    float *src, *dst;
+};
+
+static bool start(struct job *job, twill_bootstrap *boot, const char *nodes, const char *timeout)
+{
+    char nodes_setting[64], timeout_setting[64];
+    snprintf(nodes_setting, sizeof(nodes_setting), "TWILL_NODES=%s", nodes);
+    snprintf(timeout_setting, sizeof(timeout_setting), "TWILL_TIMEOUT=%s", timeout);
+    const char *settings[] = {nodes_setting, timeout_setting, "TWILL_INTERFACE=lo",
+                              "TWILL_HEAP_LIMIT=8M", NULL};
+    *job = (struct job){0};
+    twill_status status = twill_context_create(&job->context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&job->comm, job->context);
+    job->src = calloc(COUNT, sizeof(float));
+    job->dst = calloc(COUNT, sizeof(float));
+    return twill_test_note(status == TWILL_OK && job->src != NULL && job->dst != NULL, __FILE__,
+                           __LINE__, "start: %s", twill_context_message(job->context));
+}
+
+static void stop(struct job *job)
+{
+    twill_comm_destroy(job->comm);
+    twill_context_destroy(job->context);
+    free(job->src);
+    free(job->dst);
+}
+
+/* One rank (the last) calls something else than the others; all must fail and say so. */
+struct disagreement {
+    const char *name;
+    int size;
+    const char *nodes;
+    twill_status (*usual)(struct job *job);
+    twill_status (*odd)(struct job *job);
+    const char *expected; /* in the message of every rank */
+};
+
+static twill_status reduce_8(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_F32, TWILL_SUM);
+}
+static twill_status reduce_7(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, 7, TWILL_F32, TWILL_SUM);
+}
+static twill_status reduce_many(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, COUNT, TWILL_F32, TWILL_SUM);
+}
+static twill_status reduce_fewer(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, COUNT - 1, TWILL_F32, TWILL_SUM);
+}
+static twill_status reduce_none(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, 0, TWILL_F32, TWILL_SUM);
+}
+static twill_status reduce_8_max(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_F32, TWILL_MAX);
+}
+static twill_status reduce_8_i32(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_I32, TWILL_SUM);
+}
+static twill_status barrier(struct job *j)
+{
+    return twill_barrier(j->comm);
+}
+static twill_status root_0(struct job *j)
+{
+    return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 0);
+}
+static twill_status root_1(struct job *j)
+{
+    return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 1);
+}
+static twill_status null_src(struct job *j)
+{
+    return twill_allreduce(j->comm, NULL, j->dst, 8, TWILL_F32, TWILL_SUM);
+}
+static twill_status null_dst(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, NULL, 8, TWILL_F32, TWILL_SUM);
+}
+static twill_status overlap(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->src + 4, 8, TWILL_F32, TWILL_SUM);
+}
+static twill_status misaligned(struct job *j)
+{
+    return twill_allreduce(j->comm, (char *)j->src + 1, j->dst, 8, TWILL_F32, TWILL_SUM);
+}
+static twill_status bad_type(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, 8, (twill_type)77, TWILL_SUM);
+}
+static twill_status bad_op(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, 8, TWILL_F32, (twill_op)-3);
+}
+static twill_status huge(struct job *j)
+{
+    return twill_allreduce(j->comm, j->src, j->dst, SIZE_MAX / 3, TWILL_F32, TWILL_SUM);
+}
+static twill_status bad_root(struct job *j)
+{
+    return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 12);
+}
+
+static const struct disagreement disagreements[] = {
+    {"count, small", 2, "", reduce_8, reduce_7, "count"},
+    {"count, small, 4 ranks", 4, "", reduce_8, reduce_7, "count"},
+    {"count, large", 3, "", reduce_many, reduce_fewer, "count"},
+    {"small against large", 3, "", reduce_8, reduce_many, "count"},
+    {"nothing against something", 3, "", reduce_8, reduce_none, "count"},
+    {"operation", 3, "", reduce_8, reduce_8_max, "max"},
+    {"type", 3, "", reduce_8, reduce_8_i32, "i32"},
+    {"collective", 4, "", reduce_8, barrier, "barrier"},
+    {"collective, large", 4, "", reduce_many, barrier, "barrier"},
+    {"root", 3, "", root_0, root_1, "root"},
+    {"count between nodes", 2, "2x1", reduce_8, reduce_7, "rank"},
+    {"count between nodes, large", 4, "2x2", reduce_many, reduce_fewer, "rank"},
+    {"collective between nodes", 4, "4x1", reduce_8, barrier, "rank"},
+    {"small against large between nodes", 4, "4x1", reduce_8, reduce_many, "rank"},
+    {"src", 3, "", reduce_8, null_src, "src is NULL"},
+    {"dst", 3, "", reduce_8, null_dst, "dst is NULL"},
+    {"overlap", 3, "", reduce_8, overlap, "overlap"},
+    {"alignment", 3, "", reduce_8, misaligned, "aligned"},
+    {"unknown type", 3, "", reduce_8, bad_type, "type 77"},
+    {"unknown operation", 3, "", reduce_8, bad_op, "op -3"},
+    {"overflow", 3, "", reduce_8, huge, "count"},
+    {"root outside", 3, "", root_0, bad_root, "root 12"},
+    {"dst between nodes", 4, "2x2", reduce_8, null_dst, "dst is NULL"},
+};
+
+static void disagree(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const struct disagreement *d = user;
+    struct job job;
+    if (start(&job, boot, d->nodes, "20")) {
+        /* a good call before, and a broken communicator after */
+        twill_status status = reduce_many(&job);
+        bool fine = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: first: %s",
+                                    d->name, twill_comm_message(job.comm));
+        if (fine)
+            status = rank == size - 1 ? d->odd(&job) : d->usual(&job);
+        const char *message = twill_comm_message(job.comm);
+        if (fine &&
+            twill_test_note(status == TWILL_ERR_MISMATCH || status == TWILL_ERR_ARGUMENT, __FILE__,
+                            __LINE__, "%s: rank %d: status %d: %s", d->name, rank, status,
+                            message) &&
+            twill_test_note(strstr(message, d->expected) != NULL && strstr(message, "rank") != NULL,
+                            __FILE__, __LINE__, "%s: rank %d: \"%s\"", d->name, rank, message))
+            (void)twill_test_note(twill_barrier(job.comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
+                                  "%s: not broken", d->name);
+    }
+    boot->exchange(boot->user, "x", (char[64]){0}, 1); /* leave together */
+    stop(&job);
+}
+
+static void ranks_that_disagree(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(disagreements); i++) {
+        struct disagreement d = disagreements[i];
+        twill_test_run_ranks(d.size, disagree, &d);
+    }
+}
+
+/* A single rank survives its own bad arguments. */
+static void alone(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)rank, (void)size, (void)user;
+    struct job job;
+    TWILL_CHECK(start(&job, boot, "", "5"));
+    TWILL_CHECK(null_src(&job) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strstr(twill_comm_message(job.comm), "src") != NULL);
+    TWILL_CHECK(bad_op(&job) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strstr(twill_comm_message(job.comm), "op -3") != NULL);
+    TWILL_CHECK(reduce_8(&job) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce(NULL, job.src, job.dst, 8, TWILL_F32, TWILL_SUM) ==
+                TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_barrier(NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_create(NULL, job.context) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_rank(NULL) == -1);
+    TWILL_CHECK(twill_context_create(NULL, NULL, NULL) == TWILL_ERR_ARGUMENT);
+    stop(&job);
+}
+
+static void one_rank(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(1, alone, NULL);
+}
+
+/* --- a rank that never comes ------------------------------------------------------------------ */
+
+static void stay_away(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job;
+    if (start(&job, boot, user, "1")) {
+        (void)twill_test_note(reduce_8(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
+                              twill_comm_message(job.comm));
+        if (rank != size - 1) {
+            twill_status status = reduce_8(&job);
+            char name[32];
+            snprintf(name, sizeof(name), "rank %d", size - 1);
+            (void)twill_test_note(status == TWILL_ERR_TIMEOUT &&
+                                      strstr(twill_comm_message(job.comm), name) != NULL,
+                                  __FILE__, __LINE__, "rank %d: status %d: \"%s\"", rank, status,
+                                  twill_comm_message(job.comm));
+        }
+    }
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    stop(&job);
+}
+
+static void a_rank_that_never_comes(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(3, stay_away, "");
+    twill_test_run_ranks(2, stay_away, "2x1");
+    twill_test_run_ranks(4, stay_away, "2x2");
+}
+
+/* --- a rank that dies ------------------------------------------------------------------------- */
+
+static void die(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job;
+    if (!start(&job, boot, user, "100"))
+        return;
+    TWILL_CHECK(reduce_many(&job) == TWILL_OK);
+    if (rank == size - 1) {
+        twill_test_expect_death(rank);
+        raise(SIGKILL);
+    }
+    twill_status status = reduce_many(&job);
+    char name[32];
+    snprintf(name, sizeof(name), "rank %d", size - 1);
+    TWILL_CHECK(twill_test_note(
+        status == TWILL_ERR_PEER && strstr(twill_comm_message(job.comm), name) != NULL, __FILE__,
+        __LINE__, "rank %d: status %d: \"%s\"", rank, status, twill_comm_message(job.comm)));
+    stop(&job);
+}
+
+static void a_rank_that_dies(void **unused)
+{
+    (void)unused;
+    static const struct {
+        int size;
+        const char *nodes;
+    } cases[] = {{2, ""}, {4, ""}, {2, "2x1"}, {4, "2x2"}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_processes(cases[i].size, die, (void *)(uintptr_t)cases[i].nodes);
+}
+
+/* --- settings --------------------------------------------------------------------------------- */
+
+struct bad_setting {
+    const char *setting;
+    const char *expected[3];
+};
+
+static const struct bad_setting bad_settings[] = {
+    {"TWILL_TIMEOUT=soon", {"TWILL_TIMEOUT", "soon", "seconds"}},
+    {"TWILL_TIMEOUT=0", {"TWILL_TIMEOUT", "0", "1"}},
+    {"TWILL_LOG=loud", {"TWILL_LOG", "loud", "none"}},
+    {"TWILL_SEGMENT=12Q", {"TWILL_SEGMENT", "12Q", "bytes"}},
+    {"TWILL_THREADS=-1", {"TWILL_THREADS", "-1", "number"}},
+    {"TWILL_TIMEOT=3", {"TWILL_TIMEOT", "did you mean", "TWILL_TIMEOUT"}},
+    {"nonsense", {"nonsense", "NAME=value", ""}},
+    {"TWILL_ISA=mmx", {"mmx", "scalar", ""}},
+    {"TWILL_MEMORY=fast", {"TWILL_MEMORY", "fast", "mcdram"}},
+    {"TWILL_NODES=3x3", {"TWILL_NODES", "3x3", ""}},
+    {"TWILL_NODES=pair", {"TWILL_NODES", "pair", ""}},
+    {"TWILL_TOPOLOGY=/etc/passwd", {"TWILL_TOPOLOGY", "/etc/passwd", ""}},
+    {"TWILL_TOPOLOGY=/nowhere.xml", {"TWILL_TOPOLOGY", "/nowhere.xml", ""}},
+    {"RANK=1", {"WORLD_SIZE", "", ""}},
+};
+
+static void check_message(const char *what, const char *const *expected, const char *message)
+{
+    for (int i = 0; i < 3; i++)
+        if (strstr(message, expected[i]) == NULL)
+            fail_msg("%s: \"%s\" is not in \"%s\"", what, expected[i], message);
+}
+
+static void settings_that_cannot_be_used(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad_settings); i++) {
+        const char *settings[] = {bad_settings[i].setting, NULL};
+        twill_context *context = NULL;
+        twill_status status = twill_context_create(&context, NULL, settings);
+        assert_non_null(context);
+        if (status != TWILL_ERR_CONFIG)
+            fail_msg("%s: status %d: %s", bad_settings[i].setting, status,
+                     twill_context_message(context));
+        check_message(bad_settings[i].setting, bad_settings[i].expected,
+                      twill_context_message(context));
+        twill_comm *comm = NULL;
+        assert_int_equal(twill_comm_create(&comm, context), TWILL_ERR_ARGUMENT);
+        twill_context_destroy(context);
+    }
+}
+
+/* Settings that fail only when the communicator is made; on every rank. */
+static void fail_late(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)rank, (void)size;
+    const struct bad_setting *bad = user;
+    const char *settings[] = {bad->setting, "TWILL_NODES=2x1", "TWILL_TIMEOUT=20",
+                              "TWILL_HEAP_LIMIT=4M", NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_status status = twill_context_create(&context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
+    float x = 1, y = 0;
+    const char *message = twill_context_message(context);
+    if (status == TWILL_OK) {
+        status = twill_allreduce(comm, &x, &y, 1, TWILL_F32, TWILL_SUM);
+        message = twill_comm_message(comm);
+    }
+    bool found = status != TWILL_OK;
+    for (int i = 0; i < 3; i++)
+        found = found && strstr(message, bad->expected[i]) != NULL;
+    (void)twill_test_note(found, __FILE__, __LINE__, "%s: status %d: \"%s\"", bad->setting, status,
+                          message);
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void settings_that_fail_late(void **unused)
+{
+    (void)unused;
+    static const struct bad_setting bad[] = {
+        {"TWILL_PROVIDER=carrier-pigeon", {"TWILL_PROVIDER", "carrier-pigeon", "tcp"}},
+        {"TWILL_INTERFACE=nope0", {"nope0", "", ""}},
+        {"TWILL_ALGORITHM=rnig", {"rnig", "ring", ""}},
+        {"TWILL_ALGORITHM=allreduce:direct", {"direct", "", ""}},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
+        struct bad_setting one = bad[i];
+        twill_test_run_ranks(2, fail_late, &one);
+    }
+}
+
+/* Each rank another value of a variable that must be the same. */
+static void differ(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)size, (void)user;
+    const char *settings[] = {rank == 1 ? "TWILL_SEGMENT=64K" : "TWILL_SEGMENT=128K", NULL};
+    twill_context *context = NULL;
+    twill_status status = twill_context_create(&context, boot, settings);
+    (void)twill_test_note(status == TWILL_ERR_CONFIG &&
+                              strstr(twill_context_message(context), "TWILL_SEGMENT") != NULL &&
+                              strstr(twill_context_message(context), "rank 1") != NULL,
+                          __FILE__, __LINE__, "status %d: \"%s\"", status,
+                          twill_context_message(context));
+    twill_context_destroy(context);
+}
+
+static void settings_that_differ(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(3, differ, NULL);
+}
+
+/* --- fork ------------------------------------------------------------------------------------- */
+
+static void used_after_fork(void **unused)
+{
+    (void)unused;
+    twill_bootstrap boot = {.rank = 0, .size = 1};
+    struct job job;
+    assert_true(start(&job, &boot, "", "5"));
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        void *memory;
+        bool right = reduce_8(&job) == TWILL_ERR_FORKED &&
+                     twill_alloc(job.context, &memory, 8) == TWILL_ERR_FORKED;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(reduce_8(&job), TWILL_OK);
+    stop(&job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank),
+        cmocka_unit_test(settings_that_cannot_be_used),
+        cmocka_unit_test(settings_that_differ),
+        cmocka_unit_test(settings_that_fail_late),
+        cmocka_unit_test(ranks_that_disagree),
+        cmocka_unit_test(a_rank_that_never_comes),
+        cmocka_unit_test(a_rank_that_dies),
+        cmocka_unit_test(used_after_fork),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
