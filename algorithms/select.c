@@ -66,25 +66,6 @@ static const char *flavour_name(unsigned i)
     return twill_flavour_name((enum twill_flavour)i);
 }
 
-/* Letters to insert, delete or change to make one name of the other. */
-static unsigned distance(const char *a, int a_length, const char *b)
-{
-    unsigned row[64];
-    unsigned columns = (unsigned)twill_min(strlen(b), TWILL_ARRAY_LENGTH(row) - 1);
-    for (unsigned j = 0; j <= columns; j++)
-        row[j] = j;
-    for (int i = 0; i < a_length; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned)i + 1;
-        for (unsigned j = 1; j <= columns; j++) {
-            unsigned change = diagonal + (a[i] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = (unsigned)twill_min(twill_min(row[j], row[j - 1]) + 1, change);
-        }
-    }
-    return row[columns];
-}
-
 static const struct twill_algorithm *find(const struct wish *wish)
 {
     const struct twill_algorithm *a;
@@ -111,7 +92,7 @@ static twill_status refuse(const struct wish *wish, const struct twill_world *wo
             any.flavour = (enum twill_flavour)f;
             applies = applies || twill_algorithm_applies(a, world, &any);
         }
-        unsigned d = distance(wish->name, wish->length, a->name);
+        unsigned d = twill_text_distance(wish->name, (size_t)wish->length, a->name);
         if (find(wish) == NULL && d < best) {
             best = d;
             nearest = a;

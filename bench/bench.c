@@ -31,14 +31,11 @@ static twill_status allocate(struct twill_bench_run *run)
     size_t offset = options->unalign * 8;
     size_t bytes = options->collective == TWILL_BENCH_BARRIER ? 0 : options->max_bytes;
     bytes += offset + 64 + options->align;
-    for (int i = 0; i < 2; i++) {
-        if (options->placed) {
-            twill_status status = twill_alloc(run->context, &run->blocks[i], bytes);
-            if (status != TWILL_OK)
-                return status;
-        } else {
+    for (int i = run->list.keys > 0 ? 1 : 0; i < 2; i++) { /* a list is reduced in place */
+        if (options->placed)
+            TWILL_BENCH_TRY(twill_alloc(run->context, &run->blocks[i], bytes));
+        else
             run->blocks[i] = malloc(bytes);
-        }
         if (run->blocks[i] == NULL)
             return TWILL_ERR_MEMORY;
         uintptr_t base = (uintptr_t)run->blocks[i];
@@ -57,6 +54,9 @@ static void release(struct twill_bench_run *run)
         else if (!run->options.placed)
             free(run->blocks[i]);
     free(run->samples);
+    free(run->step);
+    free(run->step_seconds);
+    twill_bench_list_free(&run->list);
     free(run->places);
     twill_comm_destroy(run->comm);
     twill_context_destroy(run->context);
@@ -68,17 +68,23 @@ static void print_start(struct twill_bench_run *run)
     bool factor = options->step_factor > 1;
     printf("# twill-bench version %s: %s\n", twill_version(),
            twill_bench_collective_name(options->collective));
-    printf("# minBytes %zu maxBytes %zu step: %zu(%s) warmup iters: %zu iters: %zu agg iters: %zu "
-           "validation: %zu memory: %s\n#\n",
-           options->min_bytes, options->max_bytes,
-           factor ? options->step_factor : options->step_bytes, factor ? "factor" : "bytes",
+    if (options->list != NULL)
+        printf("# list %s: %zu keys, %llu elements", options->list, run->list.keys,
+               (unsigned long long)run->list.total);
+    else
+        printf("# minBytes %zu maxBytes %zu step: %zu(%s)", options->min_bytes, options->max_bytes,
+               factor ? options->step_factor : options->step_bytes, factor ? "factor" : "bytes");
+    printf(" warmup iters: %zu iters: %zu agg iters: %zu validation: %zu memory: %s\n#\n",
            options->warmups, options->iterations, options->aggregate, options->checks,
            options->placed ? "twill" : "malloc");
     twill_bench_print_places(stdout, run);
     const char *line;
     for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
         printf("# %s\n", line);
-    twill_bench_print_header(stdout, options->each);
+    if (options->list != NULL)
+        twill_bench_print_step_header(stdout, options->each);
+    else
+        twill_bench_print_header(stdout, options->each);
 }
 
 static void report(struct twill_bench_run *run, const struct twill_bench_row *row)
@@ -89,6 +95,21 @@ static void report(struct twill_bench_run *run, const struct twill_bench_row *ro
     twill_bench_print_row(stdout, row, run->options.each);
     fflush(stdout);
     twill_bench_json_row(run, row);
+}
+
+static void report_step(struct twill_bench_run *run)
+{
+    char name[24];
+    if (run->rank != 0)
+        return;
+    clear_progress(run);
+    for (size_t key = run->list.keys; key-- > 0;) {
+        snprintf(name, sizeof(name), "%zu", key);
+        twill_bench_print_step_row(stdout, name, &run->step[key], false);
+    }
+    twill_bench_print_step_row(stdout, "step", &run->step[run->list.keys], run->options.each);
+    fflush(stdout);
+    twill_bench_json_step(run);
 }
 
 /* Before a table: the largest and the smallest size, untimed. */
@@ -102,6 +123,8 @@ static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_
     quiet.options.checks = 0;
     quiet.options.each = false;
     quiet.progress = false;
+    if (run->list.keys > 0)
+        return twill_bench_measure_step(&quiet, type, op, root);
     twill_status status = twill_bench_measure(&quiet, type, op, root, run->options.max_bytes, &row);
     if (status == TWILL_OK)
         status = twill_bench_measure(&quiet, type, op, root, run->options.min_bytes, &row);
@@ -113,6 +136,13 @@ static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twil
     const struct twill_bench_options *options = &run->options;
     struct twill_bench_row row;
     twill_status status = warm_up(run, type, op, root);
+    if (run->list.keys > 0) {
+        if (status == TWILL_OK)
+            status = twill_bench_measure_step(run, type, op, root);
+        if (status == TWILL_OK)
+            report_step(run);
+        return status;
+    }
     for (size_t bytes = options->min_bytes; status == TWILL_OK && bytes <= options->max_bytes;
          bytes = twill_bench_next_size(bytes, options->step_bytes, options->step_factor)) {
         status = twill_bench_measure(run, type, op, root, bytes, &row);
@@ -149,9 +179,11 @@ static twill_status run_table(struct twill_bench_run *run)
     struct range roots = reduction ? (struct range){0, 0} : expand(options->root, run->size);
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);
-    run->rows = 2 * options->cycles * tables *
-                twill_bench_count_sizes(options->min_bytes, options->max_bytes, options->step_bytes,
-                                        options->step_factor);
+    size_t pieces = options->iterations + 2; /* of a list: steps, one more before, the check */
+    if (run->list.keys == 0)
+        pieces = 2 * twill_bench_count_sizes(options->min_bytes, options->max_bytes,
+                                             options->step_bytes, options->step_factor);
+    run->rows = options->cycles * tables * pieces;
     twill_status status = TWILL_OK;
     for (int type = types.first; type <= types.last; type++)
         for (int op = ops.first; op <= ops.last; op++)
@@ -232,9 +264,11 @@ int main(int argc, char **argv)
     int32_t outcome = STATUS_GOOD;
     setvbuf(stdout, NULL, _IOLBF, 0);
     twill_status status = connect_ranks(&run);
-    if (status == TWILL_OK)
+    if (status == TWILL_OK && run.options.list != NULL)
+        status = twill_bench_share_list(&run, &outcome);
+    if (status == TWILL_OK && outcome == STATUS_GOOD)
         status = allocate(&run);
-    if (status == TWILL_OK)
+    if (status == TWILL_OK && outcome == STATUS_GOOD)
         status = agree(&run, argc, argv, &outcome);
     if (status != TWILL_OK) {
         outcome = fail(&run, status);

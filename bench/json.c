@@ -93,17 +93,28 @@ static struct json_object *devices(const struct twill_bench_run *run)
     return list;
 }
 
-static struct json_object *config(const struct twill_bench_run *run)
+static void put_sizes(struct json_object *object, const struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
-    struct json_object *object = json_object_new_object();
-    put(object, "collective", string(twill_bench_collective_name(options->collective)));
+    if (options->list != NULL) {
+        put(object, "list", string(options->list));
+        put(object, "keys", integer(run->list.keys));
+        return;
+    }
     put(object, "minimum_bytes", integer(options->min_bytes));
     put(object, "maximum_bytes", integer(options->max_bytes));
     if (options->step_factor > 1)
         put(object, "step_factor", integer(options->step_factor));
     else
         put(object, "step_bytes", integer(options->step_bytes));
+}
+
+static struct json_object *config(const struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    struct json_object *object = json_object_new_object();
+    put(object, "collective", string(twill_bench_collective_name(options->collective)));
+    put_sizes(object, run);
     put(object, "warmup_iters", integer(options->warmups));
     put(object, "iterations", integer(options->iterations));
     put(object, "aggregated_iterations", integer(options->aggregate));
@@ -173,10 +184,10 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
     return object;
 }
 
-void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row)
+/* What a row is about, whatever was measured of it. */
+static struct json_object *subject(const struct twill_bench_run *run,
+                                   const struct twill_bench_row *row)
 {
-    if (run->json == NULL)
-        return;
     char root[16];
     snprintf(root, sizeof(root), "%d", row->root);
     struct json_object *object = json_object_new_object();
@@ -185,11 +196,44 @@ void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_
     put(object, "type", string(row->type));
     put(object, "redop", string(row->op));
     put(object, "root", string(root));
-    put(object, "out_of_place", half(&row->out_of_place, run->options.each));
-    put(object, "in_place", half(&row->in_place, run->options.each));
     put(object, "actual_iterations", integer(run->options.iterations));
     put(object, "experiment_name", string(twill_bench_collective_name(run->options.collective)));
+    return object;
+}
+
+static void add_result(struct twill_bench_run *run, struct json_object *object)
+{
     json_object_array_add(json_object_object_get(run->json, "results"), object);
+}
+
+void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row)
+{
+    if (run->json == NULL)
+        return;
+    struct json_object *object = subject(run, row);
+    put(object, "out_of_place", half(&row->out_of_place, run->options.each));
+    put(object, "in_place", half(&row->in_place, run->options.each));
+    add_result(run, object);
+}
+
+/* One result: the whole step, and its keys within, in the order they are reduced. */
+void twill_bench_json_step(struct twill_bench_run *run)
+{
+    if (run->json == NULL)
+        return;
+    struct json_object *step = subject(run, &run->step[run->list.keys]);
+    struct json_object *keys = json_object_new_array();
+    put(step, "in_place", half(&run->step[run->list.keys].in_place, run->options.each));
+    for (size_t key = run->list.keys; key-- > 0;) {
+        struct json_object *one = json_object_new_object();
+        put(one, "key", integer(key));
+        put(one, "size", integer(run->step[key].bytes));
+        put(one, "count", integer(run->step[key].count));
+        put(one, "in_place", half(&run->step[key].in_place, false));
+        json_object_array_add(keys, one);
+    }
+    put(step, "keys", keys);
+    add_result(run, step);
 }
 
 bool twill_bench_json_close(struct twill_bench_run *run)

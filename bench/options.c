@@ -3,12 +3,11 @@
  * the argument. */
 #include "bench/options.h"
 
-#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_MEMORY = 256, OPTION_ALIGN };
+enum { OPTION_MEMORY = 256, OPTION_ALIGN, OPTION_LIST };
 
 static const char *const type_names[TWILL_TYPE_COUNT] = {
     [TWILL_F32] = "float", [TWILL_F64] = "double", [TWILL_I32] = "int32",
@@ -35,6 +34,7 @@ static const struct option long_options[] = {
     {"unalign", required_argument, NULL, 'u'},
     {"per_iter_timing", required_argument, NULL, 'I'},
     {"per_iter_skip", required_argument, NULL, 'K'},
+    {"list", required_argument, NULL, OPTION_LIST},
     {"memory", required_argument, NULL, OPTION_MEMORY},
     {"align", required_argument, NULL, OPTION_ALIGN},
     {"help", no_argument, NULL, 'h'},
@@ -66,6 +66,7 @@ static const char usage[] =
     "  -u, --unalign N           index of the first element in each buffer (0)\n"
     "  -I, --per_iter_timing 0|1 columns i_min i_max i_p99 i_cv% over iterations (0)\n"
     "  -K, --per_iter_skip N     leave the first N iterations out of those (0)\n"
+    "      --list FILE           sizes from a gradient list, reduced last to first as one step\n"
     "      --memory malloc|twill where buffers come from (twill)\n"
     "      --align BYTES         alignment of the buffers, a power of two (64)\n"
     "  -h, --help  -V, --version\n"
@@ -96,17 +97,6 @@ static bool complain(bool speak, int letter, const char *text, const char *wante
     return false;
 }
 
-static bool parse_number(const char *text, size_t min, size_t max, size_t *number)
-{
-    char *end;
-    errno = 0;
-    unsigned long long value = strtoull(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || strchr(text, '-') != NULL)
-        return false;
-    *number = (size_t)value;
-    return value >= min && value <= max;
-}
-
 /* Options that are a number: where it goes and what it may be. */
 static bool set_number(struct twill_bench_options *options, int letter, const char *text,
                        bool speak)
@@ -128,7 +118,8 @@ static bool set_number(struct twill_bench_options *options, int letter, const ch
     };
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
         if (numbers[i].letter == letter)
-            return parse_number(text, numbers[i].min, numbers[i].max, numbers[i].field) ||
+            return twill_bench_parse_number(text, numbers[i].min, numbers[i].max,
+                                            numbers[i].field) ||
                    complain(speak, letter, text, numbers[i].wanted);
     return false;
 }
@@ -172,7 +163,7 @@ static bool set_root(struct twill_bench_options *options, const char *text, bool
     options->root = TWILL_BENCH_ALL;
     if (strcmp(text, "all") == 0)
         return true;
-    if (!parse_number(text, 0, 1 << 30, &root))
+    if (!twill_bench_parse_number(text, 0, 1 << 30, &root))
         return complain(speak, 'r', text, "a rank or all");
     options->root = (int)root;
     return true;
@@ -197,7 +188,7 @@ static bool set_align(struct twill_bench_options *options, const char *text, boo
 static bool set_average(struct twill_bench_options *options, const char *text, bool speak)
 {
     size_t average;
-    if (!parse_number(text, 0, 3, &average))
+    if (!twill_bench_parse_number(text, 0, 3, &average))
         return complain(speak, 'a', text, "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)");
     options->average = (enum twill_bench_average)average;
     return true;
@@ -228,6 +219,9 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
         return set_flag(&options->each, letter, text, speak);
     case 'J':
         options->output = text;
+        return true;
+    case OPTION_LIST:
+        options->list = text;
         return true;
     case OPTION_MEMORY:
         return set_memory(options, text, speak);
@@ -263,7 +257,11 @@ static bool set_collective(struct twill_bench_options *options, int argc, char *
 static bool check_together(const struct twill_bench_options *options, bool speak)
 {
     const char *mistake = NULL;
-    if (options->min_bytes > options->max_bytes)
+    if (options->list != NULL && options->ranged)
+        mistake = "--list brings its own sizes: -b, -e, -i and -f do not go with it";
+    else if (options->list != NULL && options->collective == TWILL_BENCH_BARRIER)
+        mistake = "--list is for allreduce and broadcast: a barrier has no size";
+    else if (options->min_bytes > options->max_bytes)
         mistake = "-b/--minbytes is above -e/--maxbytes";
     else if (options->each_skip >= options->iterations)
         mistake = "-K/--per_iter_skip must be less than -n/--iters";
@@ -304,6 +302,7 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
         }
         if (letter == '?' || !set_option(options, letter, optarg, speak))
             return TWILL_BENCH_USAGE;
+        options->ranged |= letter < 256 && strchr("beif", letter) != NULL;
     }
     return set_collective(options, argc, argv, speak) && check_together(options, speak)
                ? TWILL_BENCH_RUN

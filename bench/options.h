@@ -19,6 +19,7 @@ enum twill_bench_average {
 struct twill_bench_options {
     enum twill_bench_collective collective;
     size_t min_bytes, max_bytes, step_bytes, step_factor;
+    bool ranged; /* one of those four was given */
     size_t iterations, warmups, aggregate;
     size_t cycles; /* 0: for ever */
     size_t checks; /* 0: none */
@@ -27,6 +28,7 @@ struct twill_bench_options {
     bool blocking;      /* a barrier after every call */
     size_t timeout;     /* seconds, 0: the library's own */
     const char *output; /* JSON, or NULL */
+    const char *list;   /* gradient list, or NULL: sizes as above */
     size_t unalign;     /* elements */
     bool each;          /* statistics over iterations */
     size_t each_skip;

@@ -2,9 +2,18 @@
 /* The arithmetic and the table of twill-bench. */
 #include "bench/report.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+double twill_bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 const char *twill_bench_collective_name(enum twill_bench_collective collective)
 {
@@ -30,6 +39,17 @@ bool twill_bench_parse_size(const char *text, size_t *bytes)
         return false;
     *bytes = (size_t)(value * unit);
     return true;
+}
+
+bool twill_bench_parse_number(const char *text, size_t min, size_t max, size_t *number)
+{
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || strchr(text, '-') != NULL)
+        return false;
+    *number = (size_t)value;
+    return value >= min && value <= max;
 }
 
 size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor)
@@ -163,6 +183,31 @@ void twill_bench_print_row(FILE *out, const struct twill_bench_row *row, bool ea
         print_each(out, &row->out_of_place.each);
         print_each(out, &row->in_place.each);
     }
+    fprintf(out, "\n");
+}
+
+void twill_bench_print_step_header(FILE *out, bool each)
+{
+    static const char columns[] = "\n# %4s  %12s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s";
+    fprintf(out, "#");
+    fprintf(out, columns, "key", "elements", "size", "type", "redop", "root", "time", "algbw",
+            "busbw", "#wrong");
+    if (each)
+        fprintf(out, "  %7s  %7s  %7s  %6s", "i_min", "i_max", "i_p99", "i_cv%");
+    fprintf(out, columns, "", "", "(B)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "");
+    if (each)
+        fprintf(out, "  %7s  %7s  %7s  %6s", "(us)", "(us)", "(us)", "(%)");
+    fprintf(out, "\n");
+}
+
+void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
+                                bool each)
+{
+    fprintf(out, "%6s  %12zu  %12zu  %8s  %6s  %6d", key, row->count, row->bytes, row->type,
+            row->op, row->root);
+    print_half(out, &row->in_place);
+    if (each)
+        print_each(out, &row->in_place.each);
     fprintf(out, "\n");
 }
 

@@ -16,11 +16,17 @@ enum twill_bench_collective {
     TWILL_BENCH_COLLECTIVE_COUNT
 };
 
+/* Seconds on the monotonic clock. */
+double twill_bench_now(void);
+
 /* "allreduce", ... */
 const char *twill_bench_collective_name(enum twill_bench_collective collective);
 
 /* Bytes from "8", "4K", "1.5M", "2G" (binary, either case). False if it is none, or too large. */
 bool twill_bench_parse_size(const char *text, size_t *bytes);
+
+/* A decimal number in min..max, and nothing else. */
+bool twill_bench_parse_number(const char *text, size_t min, size_t max, size_t *number);
 
 /* The size after this one: times the factor if that is above 1, else plus the step; SIZE_MAX at the
  * end of the number range. */
@@ -64,6 +70,10 @@ struct twill_bench_row {
 
 void twill_bench_print_header(FILE *out, bool each);
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row, bool each);
+/* The same for a step of --list: a key or the whole step a row, in place; `each` for the latter. */
+void twill_bench_print_step_header(FILE *out, bool each);
+void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
+                                bool each);
 void twill_bench_print_footer(FILE *out, size_t failures, double bandwidth, const char *program);
 
 #endif

@@ -22,6 +22,8 @@ twill_status twill_boot_open(struct twill_boot **boot, const struct twill_boot_p
         if (!candidates[i]->applies(params))
             continue;
         TWILL_TRY(error, candidates[i]->open(boot, params, error));
+        if ((*boot)->interface[0] == '\0')
+            twill_interface_of((*boot)->interface, (*boot)->address);
         return TWILL_OK;
     }
     return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "no bootstrap applies");

@@ -33,7 +33,9 @@ struct twill_boot {
     uint8_t nonce[TWILL_NONCE_BYTES]; /* of the job, the same on all ranks */
     char address[TWILL_ADDRESS_TEXT]; /* where other ranks reach this host; loopback when the job is
                                          on one host */
-    char how[160];                    /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
+    char interface[32];               /* that address is of, and why it is that one, for people */
+    char address_why[128];
+    char how[160];   /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
     unsigned strays; /* rank 0: connections that were not of this job and were turned away */
 };
 
@@ -96,9 +98,11 @@ bool twill_host_same_process(const struct twill_host *a, const struct twill_host
 
 /* Choose the local address for talking to `peer` (numeric text, or NULL: nobody in particular).
  * wanted: an interface name or address, or NULL. Never docker*, veth*, virbr*, br-*, nor loopback
- * unless peer is loopback or nothing else is up. why: a sentence for people. */
+ * unless peer is loopback or nothing else is up. why: half a sentence for people. */
 twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
                                     const char *wanted, const char *peer, char *why,
                                     size_t why_bytes, struct twill_error *error);
+/* The interface that has this address; empty if none has. */
+void twill_interface_of(char interface[32], const char *address);
 
 #endif

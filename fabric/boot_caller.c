@@ -50,7 +50,6 @@ static twill_status caller_meet(struct twill_boot *boot, const struct twill_boot
                                 struct twill_error *error)
 {
     struct twill_boot_card mine;
-    char interface[32], why[128];
     bool together = true;
     memset(&mine, 0, sizeof(mine));
     TWILL_TRY(error, twill_boot_random(mine.nonce, error));
@@ -66,9 +65,11 @@ static twill_status caller_meet(struct twill_boot *boot, const struct twill_boot
     free(all);
     TWILL_TRY(error, status);
     snprintf(boot->address, sizeof(boot->address), "127.0.0.1");
+    snprintf(boot->address_why, sizeof(boot->address_why), "all ranks are on this host");
     if (!together || (params->interface && *params->interface))
-        TWILL_TRY(error, twill_interface_choose(boot->address, interface, params->interface, NULL,
-                                                why, sizeof(why), error));
+        TWILL_TRY(error,
+                  twill_interface_choose(boot->address, boot->interface, params->interface, NULL,
+                                         boot->address_why, sizeof(boot->address_why), error));
     return TWILL_OK;
 }
 

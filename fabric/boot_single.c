@@ -34,6 +34,7 @@ static twill_status single_open(struct twill_boot **boot, const struct twill_boo
     TWILL_TRY(error, twill_boot_new(boot, &twill_boot_single, params, error));
     TWILL_TRY_OR_FAIL(error, twill_boot_random((*boot)->nonce, error));
     snprintf((*boot)->address, sizeof((*boot)->address), "127.0.0.1");
+    snprintf((*boot)->address_why, sizeof((*boot)->address_why), "there is no other rank");
     snprintf((*boot)->how, sizeof((*boot)->how), "single: one rank, as RANK is not set");
     return TWILL_OK;
 fail:

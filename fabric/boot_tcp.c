@@ -23,6 +23,9 @@ static bool given(const char *text)
 
 static bool tcp_applies(const struct twill_boot_params *params)
 {
+    if (given(params->rank) && given(params->world_size) && !given(params->master_addr) &&
+        strcmp(params->rank, "0") == 0 && strcmp(params->world_size, "1") == 0)
+        return false; /* nobody is to be met */
     return given(params->rank) || given(params->world_size) || given(params->master_addr) ||
            given(params->master_port);
 }
@@ -160,10 +163,28 @@ static twill_status prepare_root(struct twill_boot_tcp *tcp, struct twill_error 
     return TWILL_OK;
 }
 
+/* What was asked for; else what the connections came to, which is loopback when none came from
+ * elsewhere. */
+static void settle_address(struct twill_boot *boot, const char *wanted)
+{
+    const char *why = "where other ranks reach rank 0";
+    if (given(wanted)) {
+        snprintf(boot->address, sizeof(boot->address), "%s", wanted);
+        return;
+    }
+    if (boot->size == 1)
+        why = "there is no other rank";
+    else if (strncmp(boot->address, "127.", 4) == 0 || strcmp(boot->address, "::1") == 0)
+        why = "all ranks are on this host";
+    else if (boot->rank > 0)
+        why = "the way to rank 0";
+    snprintf(boot->address_why, sizeof(boot->address_why), "%s", why);
+}
+
 static twill_status tcp_open(struct twill_boot **boot, const struct twill_boot_params *params,
                              struct twill_error *error)
 {
-    char wanted[TWILL_ADDRESS_TEXT] = "", interface[32], why[128];
+    char wanted[TWILL_ADDRESS_TEXT] = "";
     twill_status status;
     TWILL_TRY(error, twill_boot_new(boot, &twill_boot_tcp, params, error));
     struct twill_boot_tcp *tcp = (struct twill_boot_tcp *)*boot;
@@ -172,16 +193,16 @@ static twill_status tcp_open(struct twill_boot **boot, const struct twill_boot_p
     TWILL_TRY_OR_FAIL(error, read_params(tcp, params, error));
     /* A wrong TWILL_INTERFACE is the same on all ranks: say so before waiting for anybody. */
     if (given(params->interface))
-        TWILL_TRY_OR_FAIL(error, twill_interface_choose(wanted, interface, params->interface, NULL,
-                                                        why, sizeof(why), error));
+        TWILL_TRY_OR_FAIL(error, twill_interface_choose(
+                                     wanted, (*boot)->interface, params->interface, NULL,
+                                     (*boot)->address_why, sizeof((*boot)->address_why), error));
     if ((*boot)->rank == 0)
         TWILL_TRY_OR_FAIL(error, prepare_root(tcp, error));
     if ((*boot)->size > 1 && (*boot)->rank == 0)
         TWILL_TRY_OR_FAIL(error, twill_tcp_meet(tcp, params->listen_fd, error));
     else if ((*boot)->size > 1)
         TWILL_TRY_OR_FAIL(error, twill_tcp_join(tcp, error));
-    if (given(wanted))
-        memcpy((*boot)->address, wanted, sizeof(wanted));
+    settle_address(*boot, wanted);
     tcp->host = NULL;
     return TWILL_OK;
 fail:

@@ -137,8 +137,7 @@ static twill_status choose_wanted(struct choice *choice, const char *wanted, con
     else /* of the peer's family if the interface has one */
         found = take_best(choice, wanted, family) || take_best(choice, wanted, AF_UNSPEC);
     if (found) {
-        snprintf(choice->why, choice->why_bytes, "%s (%s), as TWILL_INTERFACE=%s asks for",
-                 choice->interface, choice->address, wanted);
+        snprintf(choice->why, choice->why_bytes, "as TWILL_INTERFACE=%s asks for", wanted);
         return TWILL_OK;
     }
     list_all(choice, all, sizeof(all));
@@ -161,15 +160,14 @@ static twill_status choose_route(struct choice *choice, const char *peer, struct
     if (routed && (named || !bad)) {
         /* To a peer the route counts, also over a bridge: it is reachable there, not elsewhere. */
         take(choice, &c);
-        snprintf(choice->why, choice->why_bytes, "%s (%s), %s%s%s", c.name, c.at.address,
+        snprintf(choice->why, choice->why_bytes, "%s%s%s",
                  named ? "the route to " : "the default route", named ? peer : "",
                  bad ? ", although it is a virtual bridge" : "");
         return TWILL_OK;
     }
     if (!take_best(choice, NULL, AF_UNSPEC))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "no network interface is up, not even loopback");
-    snprintf(choice->why, choice->why_bytes, "%s (%s), the best of the interfaces that are up%s",
-             choice->interface, choice->address,
+    snprintf(choice->why, choice->why_bytes, "the best of the interfaces that are up%s",
              named ? " (there is no route to the peer)" : ", as there is no default route");
     return TWILL_OK;
 }
@@ -187,4 +185,16 @@ twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char inter
     freeifaddrs(choice.list);
     TWILL_TRY(error, status);
     return TWILL_OK;
+}
+
+void twill_interface_of(char interface[32], const char *address)
+{
+    struct candidate c;
+    struct choice choice = {0};
+    interface[0] = '\0';
+    if (getifaddrs(&choice.list) != 0)
+        return;
+    if (find_address(&choice, address, &c))
+        snprintf(interface, 32, "%s", c.name);
+    freeifaddrs(choice.list);
 }

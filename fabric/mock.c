@@ -8,9 +8,11 @@
  *   again=P    P per cent of the messages find the network busy for up to 16 calls of progress (0)
  *   chunk=B    messages arrive in pieces of up to B bytes, a multiple of 8 (whole)
  *   fail=N:M   after N messages sent by a rank: 1 progress returns TWILL_ERR_FABRIC, 2 the next
- *              message is lost, 3 the next one carries another signature, 4 nothing is sent any
- * more rank=R     only rank R fails (all) Chance is a function of seed and message, so it does not
- * depend on how threads are scheduled; only the order of overtaking does. It allocates per message:
+ *              message is lost, 3 the next one carries another signature, 4 nothing is sent after
+ *   rank=R     only rank R fails (all)
+ *
+ * Chance is a function of seed and message, so it does not depend on how threads are scheduled;
+ * only the order of overtaking does. It allocates per message:
  * it is no model for a transport. */
 #include "fabric/registry.h"
 

@@ -176,22 +176,26 @@ void twill_node_sleep_end(struct twill_node *node)
 /* --- bad news -------------------------------------------------------------------------------- */
 
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
-                      const char *message)
+                      uint64_t sequence, const char *message)
 {
     struct twill_abort_line *line = &node->area[node->me]->abort;
     if (atomic_load_explicit(&line->set, memory_order_relaxed) != 0)
         return;
     line->status = status;
     line->from = from;
+    line->sequence = sequence;
     snprintf(line->message, sizeof(line->message), "%s", message);
     atomic_store_explicit(&line->set, 1, memory_order_release);
     twill_node_ring_all(node);
 }
 
-uint32_t twill_node_aborted(const struct twill_node *node)
+uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence)
 {
-    for (uint32_t l = 0; l < node->size; l++)
-        if (atomic_load_explicit(&node->area[l]->abort.set, memory_order_acquire) != 0)
+    for (uint32_t l = 0; l < node->size; l++) {
+        const struct twill_abort_line *line = &node->area[l]->abort;
+        if (atomic_load_explicit(&line->set, memory_order_acquire) != 0 &&
+            line->sequence <= sequence)
             return l;
+    }
     return UINT32_MAX;
 }

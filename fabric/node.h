@@ -60,6 +60,7 @@ struct twill_abort_line {
     _Atomic uint32_t set;
     int32_t status;
     uint32_t from;
+    uint64_t sequence; /* of the call that failed: earlier calls may still end well */
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
 
@@ -156,8 +157,8 @@ static inline const struct twill_line *twill_node_imm(const struct twill_node *n
 
 /* Say on this node that the communicator failed; the first one said by a rank stays. */
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
-                      const char *message);
-/* The local rank that has said so, or UINT32_MAX. */
-uint32_t twill_node_aborted(const struct twill_node *node);
+                      uint64_t sequence, const char *message);
+/* The local rank that has said so of a call up to this one, or UINT32_MAX. */
+uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
 
 #endif

@@ -78,6 +78,10 @@ struct twill_transport_ops {
     void (*cancel)(struct twill_transport *transport);
     /* One line for people: provider, interface, why. */
     const char *(*describe)(const struct twill_transport *transport);
+    /* What it would use where it is not needed: for people who ask before a job. May be NULL. Not
+     * collective. */
+    twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
+                            struct twill_error *error);
 };
 
 struct twill_transport_counters {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies below every room: error records, the log, the clock. */
+/* What lies below every room: error records, the log, spelling, the clock. */
 #include "lib/base.h"
 
 #include <stdio.h>
@@ -52,6 +52,26 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
         log->print(log->user, line);
     else
         fprintf(stderr, "%s\n", line);
+}
+
+unsigned twill_text_distance(const char *text, size_t length, const char *name)
+{
+    unsigned row[TWILL_TEXT_FAR];
+    size_t columns = strlen(name);
+    if (columns >= TWILL_TEXT_FAR || length >= 2 * TWILL_TEXT_FAR)
+        return TWILL_TEXT_FAR;
+    for (size_t j = 0; j <= columns; j++)
+        row[j] = (unsigned)j;
+    for (size_t i = 1; i <= length; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i;
+        for (size_t j = 1; j <= columns; j++) {
+            size_t change = diagonal + (text[i - 1] != name[j - 1]);
+            diagonal = row[j];
+            row[j] = (unsigned)twill_min(twill_min(row[j], row[j - 1]) + 1, change);
+        }
+    }
+    return (unsigned)twill_min(row[columns], TWILL_TEXT_FAR);
 }
 
 uint64_t twill_now(void)

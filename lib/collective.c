@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The collective calls: check arguments, agree on zero-copy, find the plan, run it. */
 #include "lib/comm.h"
+#include "lib/device.h"
 
 /* --- arguments ------------------------------------------------------------------------------ */
 
@@ -226,6 +227,20 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_call 
     return twill_comm_wait(comm, &waiter);
 }
 
+/* Device memory is staged through the host. */
+static twill_status run_anywhere(struct twill_comm *comm, const struct twill_call *call)
+{
+#ifdef TWILL_WITH_CUDA
+    if (TWILL_UNLIKELY(comm->context->device != NULL)) {
+        struct twill_call host;
+        TWILL_TRY(&comm->error, twill_comm_stage(comm, call, &host));
+        TWILL_TRY(&comm->error, run_to_end(comm, &host));
+        return twill_comm_unstage(comm, call, &host);
+    }
+#endif
+    return run_to_end(comm, call);
+}
+
 /* The very fields every rank must have alike are in the run before anything can fail. */
 static twill_status begin(struct twill_comm *comm, const struct twill_call *call)
 {
@@ -253,7 +268,7 @@ twill_status twill_comm_run(struct twill_comm *comm, const struct twill_call *ca
     if (status == TWILL_OK) {
         comm->run.signature = sign(comm, call);
         publish_call(comm, call, ticks);
-        status = run_to_end(comm, call);
+        status = run_anywhere(comm, call);
     }
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return twill_comm_fail(comm, status);

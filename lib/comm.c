@@ -5,11 +5,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define SPIN_ALONE   5000u /* polls: some 100 us */
+#define SPIN_ALONE   500u /* polls: some 10 us; yielding a core nobody wants costs little */
 #define SPIN_CROWDED 20u
-#define DESTROY_NS   UINT64_C(5000000000) /* patience of the last barrier */
 
 static struct twill_transport_params params_of(struct twill_comm *comm)
 {
@@ -51,6 +49,22 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
     return needed;
 }
 
+void twill_context_preview(struct twill_context *context)
+{
+    struct twill_comm nowhere = {.context = context, .world = &context->world};
+    struct twill_transport_params params = params_of(&nowhere);
+    for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
+        const struct twill_transport_ops *ops = twill_transport_at(t);
+        char text[200];
+        struct twill_error error = {0};
+        if (ops->preview == NULL)
+            continue;
+        if (ops->preview(&params, text, sizeof(text), &error) != TWILL_OK)
+            snprintf(text, sizeof(text), "none: %.150s", error.message);
+        twill_context_note(context, "between nodes it would be: %s", text);
+    }
+}
+
 static twill_status open_transports(struct twill_comm *comm)
 {
     struct twill_error *error = &comm->context->error;
@@ -75,6 +89,9 @@ static twill_status open_transports(struct twill_comm *comm)
                               comm->rank, r);
         comm->route[r] = place[t];
     }
+    if (params.provider != NULL && comm->world->nodes == 1)
+        twill_say(&comm->context->log, TWILL_LOG_INFO,
+                  "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
     for (unsigned t = 0; t < comm->transports; t++)
         twill_context_note(comm->context, "transport: %s",
                            comm->transport[t]->ops->describe(comm->transport[t]));
@@ -108,10 +125,8 @@ static twill_status allocate(struct twill_comm *comm)
     comm->connected = calloc(comm->world->size, sizeof(*comm->connected));
     comm->peer_src = calloc(comm->local_size, sizeof(*comm->peer_src));
     comm->peer_dst = calloc(comm->local_size, sizeof(*comm->peer_dst));
-    comm->waits_for = malloc(comm->world->size * sizeof(*comm->waits_for));
-    if (comm->waits_for != NULL)
-        memset(comm->waits_for, 0xff, comm->world->size * sizeof(*comm->waits_for)); /* nobody */
-    if (comm->waits_for == NULL || comm->route == NULL || comm->connected == NULL ||
+    comm->heard = calloc(comm->world->size, sizeof(*comm->heard));
+    if (comm->heard == NULL || comm->route == NULL || comm->connected == NULL ||
         comm->peer_src == NULL || comm->peer_dst == NULL)
         return TWILL_FAIL(&comm->context->error, TWILL_ERR_MEMORY, "out of memory");
     return TWILL_OK;
@@ -150,12 +165,14 @@ static void release(struct twill_comm *comm)
     twill_plans_destroy(comm);
     if (comm->scratch != NULL)
         twill_memory_free(comm->context->library_memory, comm->scratch, comm->scratch_bytes);
+    if (comm->staging != NULL)
+        twill_memory_free(comm->context->library_memory, comm->staging, comm->staging_bytes);
     if (comm->node != NULL)
         twill_node_close(comm->node);
     free(comm->posted);
     free(comm->route);
     free(comm->connected);
-    free(comm->waits_for);
+    free(comm->heard);
     free((void *)comm->peer_src);
     free((void *)comm->peer_dst);
     free(comm);
@@ -186,7 +203,8 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     TWILL_TRY_OR_FAIL(&context->error, allocate(made));
     TWILL_TRY_OR_FAIL(&context->error, open_node(made));
     TWILL_TRY_OR_FAIL(&context->error, open_transports(made));
-    context->comms_open++;
+    made->next = context->open;
+    context->open = made;
     *comm = made;
     return TWILL_OK;
 fail:
@@ -196,15 +214,14 @@ fail:
 
 void twill_comm_destroy(twill_comm *comm)
 {
-    if (comm == NULL)
-        return;
-    bool forked = twill_context_is_forked(comm->context);
-    if (!comm->broken &&
-        !forked) { /* nobody may still be reading what we unmap, or sending to us */
-        comm->timeout_ns = twill_min(comm->timeout_ns, DESTROY_NS);
+    if (comm == NULL || twill_context_is_forked(comm->context))
+        return;        /* a child must not close the parent's connections */
+    if (!comm->broken) /* nobody may still be reading what we unmap, or sending to us */
         (void)twill_barrier(comm);
-    }
-    comm->context->comms_open--;
+    struct twill_comm **link = &comm->context->open;
+    while (*link != comm)
+        link = &(*link)->next;
+    *link = comm->next;
     release(comm);
 }
 
@@ -237,6 +254,23 @@ void twill_finalize(twill_comm *comm)
     twill_context_destroy(context);
 }
 
+twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                             size_t bytes)
+{
+    struct twill_memory *pool = comm->context->library_memory;
+    if (bytes <= *held)
+        return TWILL_OK;
+    if (*memory != NULL)
+        twill_memory_free(pool, *memory, *held);
+    *memory = NULL;
+    *held = 0;
+    void *grown;
+    TWILL_TRY(&comm->error, twill_memory_alloc(pool, &grown, bytes, &comm->error));
+    *memory = grown;
+    *held = bytes;
+    return TWILL_OK;
+}
+
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks)
 {
     uint64_t ns = twill_now() - comm->ns_at_start, all = twill_ticks() - comm->ticks_at_start;
@@ -245,7 +279,6 @@ double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks)
 
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
 {
-    struct twill_memory_stats memory;
     *counters = comm->counters;
     counters->seconds = twill_comm_seconds(comm, comm->ticks);
     for (unsigned t = 0; t < comm->transports; t++) {
@@ -254,8 +287,5 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
         if (!transport->ops->sleeps_on_bell)
             counters->bytes_wire += transport->counters.bytes + transport->counters.header_bytes;
     }
-    twill_memory_stats(comm->context->user_memory, &memory);
-    counters->memory_fallbacks = memory.fallbacks;
-    twill_memory_stats(comm->context->library_memory, &memory);
-    counters->memory_fallbacks += memory.fallbacks;
+    counters->memory_fallbacks = twill_context_fallbacks(comm->context);
 }

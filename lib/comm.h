@@ -31,15 +31,24 @@ struct twill_comm {
     } last_key;
     struct twill_plan *plans;
     struct twill_run run;
-    uint64_t sequence;              /* calls begun */
-    uint64_t epoch;                 /* instances begun */
-    uint32_t *waits_for;            /* [size] whom a rank of another node said it waits for */
+    uint64_t sequence;       /* calls begun */
+    uint64_t epoch;          /* instances begun */
+    struct twill_comm *next; /* open communicators of the context */
+    uint32_t differs;        /* rank whose message was of another call */
+    bool told;               /* news has a failure */
+    struct twill_news news;  /* the first failure another rank told of */
+    struct twill_heard {
+        uint64_t in;                /* our call in which we heard it */
+        uint32_t rank;              /* whom it waits for */
+    } * heard;                      /* [size] from ranks of other nodes */
     const unsigned char **peer_src; /* [local_size] mapped buffers of this call, for MAPPED */
     unsigned char **peer_dst;
     struct twill_posted *posted; /* [window][lane][most posted] */
     size_t posted_count;
     unsigned char *scratch; /* [window] TMP, then [window][lane][posted] bounces */
     size_t scratch_bytes;
+    unsigned char *staging; /* for what lies on a device */
+    size_t staging_bytes;
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
     uint32_t spin; /* polls before a wait looks at the clock */
@@ -55,6 +64,9 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
 
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
+/* Have at least so many bytes of the library's memory; what was in them is lost. */
+twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                             size_t bytes);
 
 /* lib/collective.c: run a checked call to its end. */
 twill_status twill_comm_run(struct twill_comm *comm, const struct twill_call *call);
@@ -82,9 +94,17 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
                               size_t bytes);
 /* Has a peer on this node entered the same call with other arguments? Then the error. */
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer);
-/* Has a rank said in news->state that it is in the same call with other arguments? Then the error;
- * else remember whom it waits for, and answer. */
-twill_status twill_comm_hear_report(struct twill_comm *comm, const struct twill_news *news);
+/* The error when a rank is in the same call as we with other arguments. */
+twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
+                                const struct twill_call *theirs, uint64_t sequence);
+/* A consistent copy of what a rank of this node says of its call; false: it has none, or is just
+ * changing it. */
+bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
+                          uint64_t *sequence, uint64_t *entered);
+
+/* lib/news.c: what other ranks say. Has one failed, or told that it is in the same call with other
+ * arguments? Then the error. Failures in later calls than ours do not count, unless `any`. */
+twill_status twill_comm_hear(struct twill_comm *comm, bool any);
 /* Tell ranks of other nodes that this one waits for them, in which call, and for whom in the end.
  */
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);

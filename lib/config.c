@@ -17,28 +17,6 @@ const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT] = {
 #undef X
 };
 
-/* Levenshtein distance, capped: names are short. */
-static unsigned distance(const char *a, const char *b, size_t length_a)
-{
-    unsigned row[64];
-    size_t n = strlen(b);
-    if (n >= TWILL_ARRAY_LENGTH(row))
-        return 64;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = (unsigned)j;
-    for (size_t i = 1; i <= length_a; i++) {
-        unsigned diagonal = row[0];
-        row[0] = (unsigned)i;
-        for (size_t j = 1; j <= n; j++) {
-            unsigned change = diagonal + (a[i - 1] != b[j - 1]);
-            unsigned edge = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            diagonal = row[j];
-            row[j] = change < edge ? change : edge;
-        }
-    }
-    return row[n];
-}
-
 static int find(const char *name, size_t length)
 {
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
@@ -48,18 +26,22 @@ static int find(const char *name, size_t length)
     return -1;
 }
 
-static const char *nearest(const char *name, size_t length)
+/* "; did you mean X?" when one is near enough to be a slip, else "". */
+static const char *hint(const char *name, size_t length, char text[64])
 {
-    int best = 0;
-    unsigned least = 64;
+    int best = -1;
+    unsigned least = 4;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
-        unsigned d = distance(name, twill_variables[v].name, length);
+        unsigned d = twill_text_distance(name, length, twill_variables[v].name);
         if (d < least) {
             least = d;
             best = v;
         }
     }
-    return twill_variables[best].name;
+    text[0] = '\0';
+    if (best >= 0)
+        snprintf(text, 64, "; did you mean %s?", twill_variables[best].name);
+    return text;
 }
 
 /* Index of text among words "a|b|c", or -1. */
@@ -162,6 +144,7 @@ static const char *in_settings(const char *const *settings, const char *name)
 
 static twill_status check_settings(const char *const *settings, struct twill_error *error)
 {
+    char text[64];
     for (; settings != NULL && *settings != NULL; settings++) {
         const char *equals = strchr(*settings, '=');
         if (equals == NULL)
@@ -169,8 +152,8 @@ static twill_status check_settings(const char *const *settings, struct twill_err
                               *settings);
         size_t length = (size_t)(equals - *settings);
         if (find(*settings, length) < 0)
-            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "unknown setting %.*s; did you mean %s?",
-                              (int)length, *settings, nearest(*settings, length));
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "unknown setting %.*s%s", (int)length,
+                              *settings, hint(*settings, length, text));
     }
     return TWILL_OK;
 }
@@ -209,11 +192,12 @@ void twill_config_destroy(struct twill_config *config)
 
 void twill_config_warn_unknown(const struct twill_log *log)
 {
+    char text[64];
     for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
         size_t length = strcspn(*entry, "=");
         if (strncmp(*entry, "TWILL_", 6) == 0 && find(*entry, length) < 0)
-            twill_say(log, TWILL_LOG_WARN, "%.*s is not a variable of twill; did you mean %s?",
-                      (int)length, *entry, nearest(*entry, length));
+            twill_say(log, TWILL_LOG_WARN, "%.*s is not a variable of twill%s", (int)length, *entry,
+                      hint(*entry, length, text));
     }
 }
 

@@ -31,7 +31,7 @@ enum twill_variable_kind {
       "Placement of twill_alloc() memory, and after a comma of the library's own: "                \
       "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave")                       \
     X(MEMORY_BUDGET, "TWILL_MEMORY_BUDGET", TWILL_BYTES, "0", 0, 0, NULL, 0,                       \
-      "Most bytes of MCDRAM a rank takes; 0: what is free")                                        \
+      "Most bytes of MCDRAM a rank takes; 0: its part of what is free")                            \
     X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \
       "Most bytes of twill_alloc() memory of a rank; 0: the machine's memory")                     \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
@@ -50,6 +50,8 @@ enum twill_variable_kind {
     X(INTERFACE, "TWILL_INTERFACE", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "Network interface or address; empty: by the route to rank 0")                               \
     X(DOMAIN, "TWILL_DOMAIN", TWILL_TEXT, "", 0, 0, NULL, 0, "libfabric domain; empty: any")       \
+    X(CUDA_LIBRARY, "TWILL_CUDA_LIBRARY", TWILL_TEXT, "", 0, 0, NULL, 0,                           \
+      "CUDA driver library, in builds with TWILL_WITH_CUDA; empty: libcuda.so.1")                  \
     X(MOCK, "TWILL_MOCK", TWILL_TEXT, "", 0, 0, NULL, 1,                                           \
       "Testing: script of the mock transport between ranks of one process")                        \
     X(JOB, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, 0, "Nonce of the job, set by twillrun")        \

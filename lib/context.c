@@ -2,6 +2,7 @@
 /* Creates a context, in this order: configuration, machine, other ranks, who shares memory with
  * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
 #include "lib/context.h"
+#include "lib/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ struct peer_info {
     struct twill_host host;
     uint64_t cpuset_hash;
     uint32_t cpus;
+    uint64_t memory_nodes;               /* it may bind to */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
 };
 
@@ -26,6 +28,14 @@ void twill_context_note(struct twill_context *context, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(context->line[context->lines++], TWILL_DESCRIBE_BYTES, format, arguments);
     va_end(arguments);
+}
+
+uint64_t twill_context_fallbacks(const struct twill_context *context)
+{
+    struct twill_memory_stats user, library;
+    twill_memory_stats(context->user_memory, &user);
+    twill_memory_stats(context->library_memory, &library);
+    return user.fallbacks + library.fallbacks;
 }
 
 static twill_status guard_against_fork(struct twill_context *context)
@@ -85,6 +95,20 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     return TWILL_OK;
 }
 
+/* Ranks of this host that take MCDRAM from the same nodes, each without seeing what the others have
+ * not touched yet: all have looked at what is free, none has allocated. TWILL_NODES is another
+ * matter. */
+static void share_memory(struct twill_context *context, const struct peer_info *all)
+{
+    const struct peer_info *mine = &all[context->boot->rank];
+    unsigned ranks = 0;
+    for (int r = 0; r < context->boot->size; r++)
+        ranks += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
+                 (all[r].memory_nodes & mine->memory_nodes) != 0;
+    twill_memory_share(context->user_memory, ranks);
+    twill_memory_share(context->library_memory, ranks);
+}
+
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->boot->size;
@@ -111,6 +135,7 @@ static twill_status meet(struct twill_context *context)
     twill_host_describe(&mine.host);
     mine.cpuset_hash = place.cpuset_hash;
     mine.cpus = place.cpus;
+    mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
     struct peer_info *all = calloc((size_t)size, sizeof(*all));
@@ -121,6 +146,8 @@ static twill_status meet(struct twill_context *context)
             : twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
     if (status == TWILL_OK)
         status = check_agreement(context, all);
+    if (status == TWILL_OK)
+        share_memory(context, all);
     if (status == TWILL_OK)
         status = label_nodes(context, all);
     free(all);
@@ -146,13 +173,15 @@ static twill_status open_heap(struct twill_context *context)
     if (why != NULL)
         twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
                   why);
-    twill_heap_init(&context->heap, segment, (uint32_t)context->boot->rank, context->user_memory);
+    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
+    twill_heap_init(&context->heap, segment, (uint32_t)context->boot->rank, context->user_memory,
+                    limit);
     TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->boot->size,
                                                   context->label, &context->error));
     uint32_t node = context->world.node[context->boot->rank];
     if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
         twill_segment_close(segment);
-        twill_heap_init(&context->heap, NULL, 0, context->user_memory);
+        twill_heap_init(&context->heap, NULL, 0, context->user_memory, limit);
     }
     return TWILL_OK;
 }
@@ -223,6 +252,9 @@ static void note_job(struct twill_context *context)
                        w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
                        w->node[rank], context->crowded ? "; ranks share cores" : "");
     twill_context_note(context, "bootstrap: %s", context->boot->how);
+    const struct twill_boot *boot = context->boot;
+    twill_context_note(context, "interface: %s address %s: %s", boot->interface, boot->address,
+                       boot->address_why);
     twill_context_note(context, "kernels: %s, at most %lld threads", context->kernels->isa,
                        (long long)context->config.number[TWILL_VARIABLE_THREADS]);
     twill_context_note(context, "memory for twill_alloc: %s", context->user_policy.why);
@@ -232,6 +264,30 @@ static void note_job(struct twill_context *context)
     if (twill_topology_advise(context->topology, w->local[rank], w->node_size[w->node[rank]],
                               advice, sizeof(advice), &ignored) == TWILL_OK)
         twill_context_note(context, "binding advice: rank %d on PUs %s", rank, advice);
+}
+
+static bool is_first(const struct twill_context *context, const twill_bootstrap *bootstrap)
+{
+    const char *rank = twill_config_text(&context->config, TWILL_VARIABLE_RANK);
+    return bootstrap != NULL ? bootstrap->rank == 0 : rank == NULL || strcmp(rank, "0") == 0;
+}
+
+/* One rank under a launcher that started several is hardly what was meant. */
+static void warn_if_alone(const struct twill_context *context)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS",
+                                        "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"};
+    if (context->boot->size > 1 || context->boot->ops != &twill_boot_single)
+        return;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        const char *text = getenv(sizes[i]);
+        if (text != NULL && atoi(text) > 1)
+            twill_say(
+                &context->log, TWILL_LOG_WARN,
+                "this is rank 0 of 1, but %s=%s: twill takes its ranks from RANK, WORLD_SIZE, "
+                "MASTER_ADDR and MASTER_PORT (see twill(7))",
+                sizes[i], text);
+    }
 }
 
 static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
@@ -249,14 +305,16 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
                          &context->topology,
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
     TWILL_TRY(error, open_memory(context));
-    TWILL_TRY(error, open_boot(context, bootstrap));
-    if (context->boot->rank == 0)
+    if (is_first(context, bootstrap)) /* once a job, and before anything can go wrong */
         twill_config_warn_unknown(&context->log);
+    TWILL_TRY(error, open_boot(context, bootstrap));
+    warn_if_alone(context);
     TWILL_TRY(error, meet(context));
     TWILL_TRY(error, open_heap(context));
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
     note_machine(context);
+    TWILL_TRY(error, twill_context_open_device(context));
     note_job(context);
     context->ready = true;
     return TWILL_OK;
@@ -277,9 +335,11 @@ void twill_context_destroy(twill_context *context)
 {
     if (context == NULL)
         return;
-    if (context->comms_open > 0) {
+    if (context->fork_guard != NULL && twill_context_is_forked(context))
+        return; /* it is the parent's */
+    if (context->open != NULL) {
         twill_say(&context->log, TWILL_LOG_WARN,
-                  "context destroyed with %u communicators open: kept", context->comms_open);
+                  "a context is destroyed with communicators open: it is kept");
         return;
     }
     struct twill_segment *segment = context->heap.segment;
@@ -296,6 +356,7 @@ void twill_context_destroy(twill_context *context)
     twill_boot_close(context->boot);
     if (context->topology != NULL)
         twill_topology_close(context->topology);
+    twill_context_close_device(context);
     twill_config_destroy(&context->config);
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
@@ -320,5 +381,8 @@ twill_status twill_free(twill_context *context, void *memory)
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
     twill_error_clear(&context->error);
+    if (twill_context_is_forked(context)) /* the memory is shared with the parent, and its data */
+        return TWILL_FAIL(&context->error, TWILL_ERR_FORKED,
+                          "twill_free: this process was forked after the context was created");
     return twill_heap_free(&context->heap, memory, &context->error);
 }

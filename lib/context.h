@@ -24,6 +24,7 @@ struct twill_context {
     struct twill_boot *boot;
     struct twill_topology *topology;
     const struct twill_kernels *kernels;
+    struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
     struct twill_world world;
     uint32_t *label;           /* [size] node labels, as agreed */
     bool crowded;              /* ranks share cores: waits must yield early */
@@ -31,16 +32,22 @@ struct twill_context {
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_heap heap;
-    uint32_t comms; /* created so far */
-    uint32_t comms_open;
+    uint32_t comms;             /* created so far */
+    struct twill_comm *open;    /* communicators */
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
+    bool previewed;
     unsigned lines;
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
-    char variable_line[1024];
+    char variable_line[1024], live_line[64];
 };
 
 /* Add a line to what twill_context_describe() says. */
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
+/* Add what would carry messages between nodes, where there is one node. lib/comm.c */
+void twill_context_preview(struct twill_context *context);
+
+/* Allocations so far that did not get the memory asked for. */
+uint64_t twill_context_fallbacks(const struct twill_context *context);
 
 #define TWILL_FORK_GUARD 0x7477696c6c212121u
 

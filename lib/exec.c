@@ -68,6 +68,21 @@ static int post(struct twill_run *run, struct twill_instance *instance,
     return status == TWILL_OK ? ADVANCED : status;
 }
 
+/* Another call's message has come. Who called what is better heard from the peer: lib/wait.c asks.
+ */
+static int differ(struct twill_comm *comm, const struct twill_request *request)
+{
+    comm->differs = request->peer;
+    if (request->peer_bytes == request->bytes)
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "rank %u is in another call or has other arguments", request->peer);
+    return TWILL_COMM_FAIL(
+        comm, TWILL_ERR_MISMATCH,
+        "rank %u is in another call or has other arguments: its message has %llu "
+        "bytes where %zu are expected",
+        request->peer, (unsigned long long)request->peer_bytes, request->bytes);
+}
+
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
     for (uint32_t i = 0; i < instance->posted[lane]; i++) {
@@ -75,11 +90,7 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
         if (request->status == TWILL_PENDING)
             return BLOCKED;
         if (request->status == TWILL_ERR_MISMATCH)
-            return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
-                                   "rank %u is in another call or has other arguments: its message "
-                                   "has %llu bytes where %zu are expected",
-                                   request->peer, (unsigned long long)request->peer_bytes,
-                                   request->bytes);
+            return differ(run->comm, request);
         if (request->status != TWILL_OK)
             return TWILL_COMM_FAIL(run->comm, (twill_status)request->status,
                                    "message with rank %u failed: %s", request->peer,

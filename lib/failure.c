@@ -36,10 +36,8 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
                            cause);
 }
 
-/* A consistent copy of what a rank of this node says of its call; false when it is just changing.
- */
-static bool read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
-                      uint64_t *sequence, uint64_t *entered)
+bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
+                          uint64_t *sequence, uint64_t *entered)
 {
     const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
     *sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
@@ -63,7 +61,7 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
     uint64_t sequence, entered;
     const struct twill_node_area *area = comm->node->area[comm->world->local[peer]];
     uint64_t left = atomic_load_explicit(&area->call.left, memory_order_relaxed);
-    if (!read_call(comm, peer, &call, &sequence, &entered)) {
+    if (!twill_comm_read_call(comm, peer, &call, &sequence, &entered)) {
         snprintf(text, bytes, "has made no call yet");
     } else if (left == sequence) {
         char name[128];
@@ -77,8 +75,8 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
     }
 }
 
-static twill_status compare(struct twill_comm *comm, uint32_t peer, const struct twill_call *theirs,
-                            uint64_t sequence)
+twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
+                                const struct twill_call *theirs, uint64_t sequence)
 {
     const struct twill_call *ours = &comm->run.call;
     if (sequence != comm->sequence ||
@@ -94,78 +92,13 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
 {
     struct twill_call theirs;
     uint64_t sequence, entered;
-    if (!read_call(comm, peer, &theirs, &sequence, &entered))
+    if (!twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
         return TWILL_OK;
-    return compare(comm, peer, &theirs, sequence);
+    return twill_comm_compare(comm, peer, &theirs, sequence);
 }
 
-/* --- ranks of other nodes: where are they? ---------------------------------------------------- */
-
-#define NOBODY    UINT32_MAX
-#define IS_ANSWER (UINT64_C(1) << 32) /* in state[3], beside whom the sender waits for */
-
-uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
-{
-    if (comm->world->node[peer] != comm->world->node[comm->rank])
-        return comm->waits_for[peer] != NOBODY ? comm->waits_for[peer] : peer;
-    for (uint32_t l = 0; l < comm->local_size; l++) {
-        struct twill_call call;
-        uint64_t sequence, entered;
-        if (l != comm->local &&
-            (!read_call(comm, comm->node->rank[l], &call, &sequence, &entered) ||
-             sequence < comm->sequence))
-            return comm->node->rank[l];
-    }
-    const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
-    uint32_t theirs = atomic_load_explicit(&line->waits_for, memory_order_acquire);
-    return theirs != 0 && theirs != comm->rank + 1 ? theirs - 1 : peer;
-}
-
-static void say_where(struct twill_comm *comm, uint32_t to, uint32_t missing, uint64_t answer)
-{
-    const struct twill_call *call = &comm->run.call;
-    struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
-    news.state[0] = comm->sequence;
-    news.state[1] = call->count;
-    news.state[2] = (uint64_t)call->collective | (uint64_t)call->type << 8 |
-                    (uint64_t)call->op << 16 | (uint64_t)call->root << 32;
-    news.state[3] = missing | answer;
-    twill_watch_send(comm->context->watch, to, &news);
-}
-
-void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
-{
-    if (n == 0)
-        return;
-    uint32_t missing = twill_comm_missing(comm, ranks[0]);
-    comm->waits_for[comm->rank] = missing;
-    atomic_store_explicit(&comm->node->area[comm->local]->call.waits_for, missing + 1,
-                          memory_order_release);
-    for (unsigned i = 0; i < n && comm->context->watch != NULL; i++)
-        if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
-            say_where(comm, ranks[i], missing, 0);
-}
-
-twill_status twill_comm_hear_report(struct twill_comm *comm, const struct twill_news *news)
-{
-    if (news->from >= comm->world->size)
-        return TWILL_OK;
-    struct twill_call theirs = {
-        .collective = (enum twill_collective)(news->state[2] & 0xff),
-        .type = (twill_type)(news->state[2] >> 8 & 0xff),
-        .op = (twill_op)(news->state[2] >> 16 & 0xff),
-        .count = (size_t)news->state[1],
-        .root = (uint32_t)(news->state[2] >> 32),
-    };
-    TWILL_TRY(&comm->error, compare(comm, news->from, &theirs, news->state[0]));
-    uint32_t missing = (uint32_t)news->state[3];
-    bool known = news->state[0] == comm->sequence && missing != comm->rank;
-    comm->waits_for[news->from] = known ? missing : NOBODY;
-    if ((news->state[3] & IS_ANSWER) == 0)
-        say_where(comm, news->from, comm->waits_for[comm->rank], IS_ANSWER);
-    return TWILL_OK;
-}
-
+/* News are told on as they were said, not wrapped once more; and only on the node: who failed first
+ * tells the others itself. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
 {
     if (comm->error.message[0] == '\0')
@@ -173,9 +106,11 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
         return status; /* nobody else is concerned */
     comm->broken = true;
-    twill_node_abort(comm->node, status, comm->rank, comm->error.message);
-    if (comm->context->watch != NULL) {
+    twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, comm->sequence,
+                     comm->told ? comm->news.message : comm->error.message);
+    if (comm->context->watch != NULL && !comm->told) {
         struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = status};
+        news.state[0] = comm->sequence;
         snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
                  comm->error.message);
         twill_watch_tell(comm->context->watch, &news, TELL_NS);

@@ -21,9 +21,9 @@ static size_t alignment_of(size_t bytes)
 }
 
 void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
-                     struct twill_memory *memory)
+                     struct twill_memory *memory, size_t limit)
 {
-    *heap = (struct twill_heap){.segment = segment, .memory = memory};
+    *heap = (struct twill_heap){.segment = segment, .memory = memory, .limit = limit};
     if (segment != NULL) {
         heap->base = twill_segment_at(segment, rank);
         heap->bytes = twill_segment_bytes(segment);
@@ -98,6 +98,13 @@ static twill_status take(struct twill_heap *heap, struct twill_extent *extent, s
     return TWILL_OK;
 }
 
+static twill_status no_room(size_t bytes, size_t limit, struct twill_error *error)
+{
+    return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT)",
+                      bytes, limit);
+}
+
 static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -112,14 +119,14 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
         if (!e->taken && e->bytes >= skip && e->bytes - skip >= bytes)
             return take(heap, e, skip, bytes, pointer, error);
     }
-    return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT)",
-                      bytes, heap->bytes);
+    return no_room(bytes, heap->bytes, error);
 }
 
 static twill_status alloc_private(struct twill_heap *heap, void **pointer, size_t bytes,
                                   struct twill_error *error)
 {
+    if (heap->limit > 0 && bytes > heap->limit - heap->private_bytes)
+        return no_room(bytes, heap->limit, error);
     struct twill_extent *extent = extent_new(NULL, bytes, true, heap->extents);
     if (extent == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
@@ -131,6 +138,7 @@ static twill_status alloc_private(struct twill_heap *heap, void **pointer, size_
     extent->start = *pointer;
     extent->private_ = true;
     heap->extents = extent;
+    heap->private_bytes += bytes;
     return TWILL_OK;
 }
 
@@ -167,6 +175,7 @@ static void release(struct twill_heap *heap, struct twill_extent *before,
         else
             before->next = extent->next;
         twill_memory_free(heap->memory, extent->start, extent->bytes);
+        heap->private_bytes -= extent->bytes;
         free(extent);
         return;
     }

@@ -16,13 +16,15 @@ struct twill_heap {
     struct twill_memory *memory;
     unsigned char *base;
     size_t bytes;
+    size_t limit;                 /* of private memory; 0: none */
+    size_t private_bytes;         /* taken */
     size_t placed;                /* bytes from base whose placement is decided */
     struct twill_extent *extents; /* by address */
 };
 
-/* segment may be NULL. */
+/* segment may be NULL: then at most `limit` bytes of private memory (0: no limit). */
 void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
-                     struct twill_memory *memory);
+                     struct twill_memory *memory, size_t limit);
 void twill_heap_destroy(struct twill_heap *heap); /* leaves segment and memory to their owner */
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
                               struct twill_error *error);

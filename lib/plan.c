@@ -75,17 +75,7 @@ static twill_status grow_scratch(struct twill_comm *comm, const struct twill_pla
 {
     size_t posted = (size_t)TWILL_WINDOW * TWILL_SCHEDULE_LANES * plan->schedule.most_posted;
     size_t bytes = TWILL_WINDOW * plan->tmp_bytes + posted * plan->bounce_bytes;
-    struct twill_memory *memory = comm->context->library_memory;
-    if (bytes > comm->scratch_bytes) {
-        if (comm->scratch != NULL)
-            twill_memory_free(memory, comm->scratch, comm->scratch_bytes);
-        comm->scratch = NULL;
-        comm->scratch_bytes = 0;
-        void *scratch;
-        TWILL_TRY(&comm->error, twill_memory_alloc(memory, &scratch, bytes, &comm->error));
-        comm->scratch = scratch;
-        comm->scratch_bytes = bytes;
-    }
+    TWILL_TRY(&comm->error, twill_comm_grow(comm, &comm->scratch, &comm->scratch_bytes, bytes));
     if (posted > comm->posted_count) {
         free(comm->posted);
         comm->posted_count = 0;

@@ -13,7 +13,8 @@
  * - Thread rule: one context and everything made from it belong to one thread at a time.
  *   Different contexts may be used by different threads concurrently.
  * - twill starts no thread, installs no signal handler, never calls exit() or abort(), and
- *   prints nothing but warnings (TWILL_LOG=none silences those too).
+ *   prints nothing but warnings (TWILL_LOG=none silences those too). Debian's libfabric brings a
+ *   library (PSM) that does install handlers when it is loaded: see CAVEATS in twill(7).
  * - A collective must be called by every rank of the communicator, in the same order and with
  *   the same count, type, operation and root. A rank that differs is an error on all ranks, not
  *   a hang: see ::TWILL_ERR_MISMATCH.
@@ -161,11 +162,14 @@ TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
  * Blocking: the result is complete on this rank when the call returns. Results are bit-identical
  * on all ranks. \p src may equal \p dst (in place) but must not overlap it otherwise.
  * A count of 0 is allowed and synchronises. Buffers must be aligned to the element.
+ * Memory of CUDA devices is accepted by a library built with TWILL_WITH_CUDA, see twill(7); any
+ * other cannot tell it from host memory, and crashes.
  * @{ */
 
 /** \brief dst = op over all ranks of src, on every rank.
- * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT (communicator left intact), or any code of a failure.
- * Algorithms: direct on a node; ring (Patarasuk and Yuan 2009) and recursive doubling
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails the call
+ * on all ranks and breaks the communicator, like every failure; only a communicator of one rank
+ * survives. Algorithms: direct on a node; ring (Patarasuk and Yuan 2009) and recursive doubling
  * (Thakur, Rabenseifner and Gropp 2005) between nodes; composed by levels.
  */
 TWILL_API twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,

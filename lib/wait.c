@@ -5,7 +5,10 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
+#define POLLS_PER_LOOK       4096u /* however long TWILL_SPIN lets it spin */
+#define EXPLAIN_NS           UINT64_C(500000000)
 #define YIELDS               200u            /* before sleeping */
 #define SLEEP_LEAST_NS       UINT64_C(50000) /* a lost ring costs no more than a sleep */
 #define SLEEP_MOST_NS        UINT64_C(2000000)
@@ -45,27 +48,6 @@ static twill_status time_out(struct twill_comm *comm, const struct twill_waiter 
                            n > 0 ? list : "?", (double)comm->timeout_ns * 1e-9, doing);
 }
 
-/* Has another rank failed and said so? */
-static twill_status hear(struct twill_comm *comm)
-{
-    uint32_t local = twill_node_aborted(comm->node);
-    if (local != UINT32_MAX) {
-        const struct twill_abort_line *line = &comm->node->area[local]->abort;
-        return TWILL_COMM_FAIL(comm, (twill_status)line->status, "told by rank %u: %s",
-                               comm->node->rank[local], line->message);
-    }
-    struct twill_news news;
-    while (comm->context->watch != NULL && twill_watch_hear(comm->context->watch, &news)) {
-        if (news.comm != comm->number)
-            continue;
-        if (news.status != TWILL_OK)
-            return TWILL_COMM_FAIL(comm, news.status, "told by rank %u: %s", news.from,
-                                   news.message);
-        TWILL_TRY(&comm->error, twill_comm_hear_report(comm, &news));
-    }
-    return TWILL_OK;
-}
-
 static bool is_dead(struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] == comm->world->node[comm->rank])
@@ -80,7 +62,7 @@ static twill_status look(struct twill_comm *comm, const struct twill_waiter *wai
 {
     uint32_t ranks[MOST_RANKS_LOOKED_AT];
     const char *step;
-    TWILL_TRY(&comm->error, hear(comm));
+    TWILL_TRY(&comm->error, twill_comm_hear(comm, false));
     unsigned n = waiter->waits_for(waiter->of, ranks, MOST_RANKS_LOOKED_AT, &step);
     uint32_t suspect = UINT32_MAX;
     if (report)
@@ -120,7 +102,7 @@ static int rest(struct twill_comm *comm, const struct twill_waiter *waiter,
 }
 
 static int wait_longer(struct twill_comm *comm, const struct twill_waiter *waiter,
-                       struct wait_state *state)
+                       struct wait_state *state, bool rests)
 {
     uint64_t now = twill_now();
     uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
@@ -142,7 +124,34 @@ static int wait_longer(struct twill_comm *comm, const struct twill_waiter *waite
     }
     if (now - state->begun > comm->timeout_ns)
         return time_out(comm, waiter);
-    return rest(comm, waiter, state);
+    return rests ? rest(comm, waiter, state) : 0;
+}
+
+/* A transport gave up. Perhaps that is only how another rank's failure looks from here: it closes
+ * its end. Then its own words explain more; they may take a moment. */
+static twill_status explain(struct twill_comm *comm, twill_status status)
+{
+    struct twill_error own = comm->error;
+    uint64_t deadline = twill_now() + EXPLAIN_NS;
+    bool between_nodes =
+        comm->context->watch != NULL && !comm->told &&
+        (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || status == TWILL_ERR_MISMATCH);
+    twill_error_clear(&comm->error);
+    if (between_nodes && status == TWILL_ERR_MISMATCH)
+        twill_comm_report(comm, &comm->differs, 1);
+    while (between_nodes && twill_now() < deadline) {
+        twill_status heard = twill_comm_hear(comm, true);
+        if (heard != TWILL_OK)
+            return heard;
+        uint32_t word = twill_node_sleep_begin(comm->node);
+        twill_node_sleep(comm->node, word, SLEEP_MOST_NS);
+        twill_node_sleep_end(comm->node);
+    }
+    comm->error = own;
+    if (strncmp(own.message, "rank ", 5) == 0)
+        return status;
+    twill_error_clear(&comm->error);
+    return TWILL_COMM_FAIL(comm, status, "%s", own.message);
 }
 
 twill_status twill_comm_wait(struct twill_comm *comm, const struct twill_waiter *waiter)
@@ -152,21 +161,22 @@ twill_status twill_comm_wait(struct twill_comm *comm, const struct twill_waiter 
     for (;;) {
         int moved = waiter->advance(waiter->of);
         if (TWILL_UNLIKELY(moved < 0))
-            return (twill_status)moved;
+            return explain(comm, (twill_status)moved);
         if (waiter->done(waiter->of))
             return TWILL_OK;
-        if (moved == 0 && idle++ >= comm->spin) {
-            moved = wait_longer(comm, waiter, &state);
-            if (moved < 0)
-                return (twill_status)moved;
-        } else {
-            twill_pause();
-        }
         if (moved > 0) {
             idle = 0;
             state.begun = 0; /* the deadline is for standing still */
             state.yields = 0;
             state.sleep_ns = SLEEP_LEAST_NS;
+            continue;
         }
+        bool rests = idle >= comm->spin;
+        twill_pause();
+        if (!rests && ++idle % POLLS_PER_LOOK != 0)
+            continue;
+        moved = wait_longer(comm, waiter, &state, rests);
+        if (TWILL_UNLIKELY(moved < 0))
+            return explain(comm, (twill_status)moved);
     }
 }

@@ -67,7 +67,23 @@ const char *twill_context_message(const twill_context *context)
 
 const char *twill_context_describe(twill_context *context, size_t index)
 {
-    return context != NULL && index < context->lines ? context->line[index] : NULL;
+    if (context == NULL)
+        return NULL;
+    if (index == context->lines && context->ready && !context->previewed) {
+        context->previewed = true; /* asking libfabric takes a while: only for who reads so far */
+        if (context->world.nodes == 1)
+            twill_context_preview(context);
+    }
+    if (index > context->lines)
+        return NULL;
+    if (index < context->lines)
+        return context->line[index];
+    if (!context->ready)
+        return NULL;
+    /* The last line is as of now. */
+    snprintf(context->live_line, sizeof(context->live_line), "memory fallbacks: %llu so far",
+             (unsigned long long)twill_context_fallbacks(context));
+    return context->live_line;
 }
 
 const char *twill_context_variable(twill_context *context, size_t index)

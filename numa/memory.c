@@ -21,7 +21,8 @@ struct record {
 struct twill_memory {
     struct twill_memory_policy policy;
     uint64_t budget;
-    uint64_t free_at_open; /* of the policy's nodes */
+    uint64_t free_at_open; /* of the policy's nodes: this rank's part of it */
+    bool shared;           /* with other ranks */
     uint64_t placed, placed_hbw;
     struct twill_log *log;
     const struct twill_memory_kind_ops *ops;
@@ -71,6 +72,14 @@ void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling
     sibling->sibling = memory;
 }
 
+void twill_memory_share(struct twill_memory *memory, unsigned ranks)
+{
+    if (ranks < 2)
+        return;
+    memory->free_at_open /= ranks;
+    memory->shared = true;
+}
+
 void twill_memory_close(struct twill_memory *memory)
 {
     if (memory == NULL)
@@ -101,7 +110,8 @@ static const char *refusal(const struct twill_memory *memory, size_t bytes)
     if (bytes > free_bytes(policy))
         return "not enough of it is free";
     if (held > memory->free_at_open || bytes > memory->free_at_open - held)
-        return "not enough of it was free when this pool was opened";
+        return memory->shared ? "this rank's part of what was free is spent"
+                              : "not enough of it was free when this pool was opened";
     return NULL;
 }
 
@@ -144,6 +154,7 @@ static int obtain(struct twill_memory *memory, struct record *record, size_t byt
     if (record->hbw)
         return 0;
     int failed = try_kind(memory->ops, NULL, record, bytes);
+    cause = memory->policy.missed ? memory->policy.why : cause;
     if (failed == 0 && cause != NULL)
         fall_back(memory, bytes, cause);
     return failed;
@@ -210,6 +221,8 @@ twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size
             memory->stats.bytes_hbw += bytes;
         }
     }
+    if (memory->policy.missed)
+        fall_back(memory, bytes, memory->policy.why);
     memory->placed += bytes;
     memory->stats.bytes += bytes;
     return TWILL_OK;

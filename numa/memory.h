@@ -13,6 +13,7 @@ struct twill_memory_policy {
     enum twill_memory_kind kind; /* what was decided: DDR or MCDRAM */
     enum twill_memory_mode mode;
     uint64_t nodes; /* NUMA nodes by os_index, one bit each; 0: the system's default */
+    bool missed;    /* MCDRAM was asked for by name, and is not there */
     bool nominal;   /* decided for a machine that is not this one: nothing is bound */
     char why[160];  /* "auto: 16 GiB MCDRAM at NUMA 1", for people */
 };
@@ -28,8 +29,8 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
 struct twill_memory; /* a pool with one policy and one budget */
 
 /* budget: most bytes of MCDRAM to take, 0: no limit but what is free. Free is what the kernel says;
- * ranks of a node that bind at the same time do not see each other's untouched pages, so they
- * should be given a share each. */
+ * ranks of a host that bind at the same time do not see each other's untouched pages, so each is
+ * limited to its part by twill_memory_share(). */
 twill_status twill_memory_open(struct twill_memory **memory,
                                const struct twill_memory_policy *policy, uint64_t budget,
                                struct twill_log *log, struct twill_error *error);
@@ -37,6 +38,11 @@ void twill_memory_close(struct twill_memory *memory);
 /* Two pools of one process (the user's, the library's) that count against each other's budget and
  * against the same free memory. Either may be closed first. */
 void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling);
+
+/* So many ranks take from the same nodes: from now on a BIND takes at most its part of what was
+ * free when the pool was opened. All of them are to open their pools before the first one
+ * allocates. */
+void twill_memory_share(struct twill_memory *memory, unsigned ranks);
 
 /* Private memory, aligned to 64 bytes, to 2 MiB from 2 MiB up (and advised to use huge pages). BIND
  * never takes more than is free or than the budget allows: it falls back to DDR, counted, said

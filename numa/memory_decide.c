@@ -173,5 +173,6 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
     if (form->insists)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MEMORY=%s: %s", form->text, none);
     snprintf(policy->why, sizeof(policy->why), "%s: DDR: %s", form->text, none);
+    policy->missed = strcmp(form->text, "auto") != 0 || unusable != NULL;
     return TWILL_OK;
 }

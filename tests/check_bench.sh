@@ -67,6 +67,78 @@ for name in x.json x.json.0; do
         fail "the JSON in $name"
 done
 
+# --list: the key table, last layer first, and the step below it, which is the sum of its keys.
+check_step() # list factor type redop root
+{
+    # shellcheck disable=SC2016 # awk's dollars
+    awk -v type="$3" -v op="$4" -v root="$5" -v factor="$2" '
+        function bad(why) { print "row: " $0 ": " why; failures++ }
+        function near(a, b) { return a - b < 0.02 * b + 0.011 && b - a < 0.02 * b + 0.011 }
+        BEGIN { width["float"] = 4; width["half"] = 2 }
+        FNR == NR { if ($1 ~ /^[0-9]/) { wanted[keys++] = $1; total += $1 } next }
+        /^#/ { next }
+        $4 != type || $5 != op || $6 != root { bad("what") }
+        $3 != $2 * width[type] { bad("size") }
+        $10 != 0 { bad("wrong values") }
+        $7 <= 0 || ($7 > 1 && !near($8, $3 / $7 / 1000)) || !near($9, $8 * factor) { bad("bandwidth") }
+        $1 == "step" {
+            steps++
+            if (rows != keys || $2 != total || !near(time, $7)) bad("not the sum of " rows " keys")
+            next
+        }
+        { if ($1 != keys - 1 - rows || $2 + 0 != wanted[$1] + 0) bad("not this key"); rows++; time += $7 }
+        END { exit steps != 1 || failures > 0 }
+    ' "$1" "$scratch/out" || fail "the step of $1"
+    grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "no good end: $1"
+}
+printf '# a small model\n1500   # weights\n  7\n\n33\r\n70000 \n1' >"$scratch/list"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce --list "$scratch/list" -d half -n 3 -m 2 -u 1 -c 2 -o max ||
+    fail "--list"
+tr -d ' \r' <"$scratch/list" >"$scratch/plain"
+check_step "$scratch/plain" 1.5 half max -1
+ranks 3 "$bench" broadcast --list "$scratch/list" -n 2 -r 2 --memory malloc || fail "--list broadcast"
+check_step "$scratch/plain" 1 float none 2
+for model in nt3 resnet50 alexnet vgg16 inceptionv3; do
+    model=${source:?}/bench/gradients/$model.txt
+    stated=$(sed -n '1s/.* \([0-9]*\) tensors, \([0-9]*\) floats.*/\1 \2/p' "$model")
+    counted=$(awk '!/^#/ { n++; sum += $1 } END { printf "%d %d", n, sum }' "$model")
+    [ "$stated" = "$counted" ] || fail "$model: $counted, not $stated"
+done
+model=$source/bench/gradients/resnet50.txt
+ranks 2 "$bench" allreduce --list "$model" -n 2 -I 1 -J "$scratch/step.json" || fail "--list resnet50"
+check_step "$model" 1 float sum -1
+cmake -DFILE="$scratch/step.json" -P "$(dirname "$0")/support/check_bench_step.cmake" >"$scratch/out" 2>&1 ||
+    fail "the JSON of --list"
+
+# Lists that are none. Rank 0 alone reads and speaks.
+expect 2 "--list: /nonexistent/x: No such file" "$bench" allreduce --list /nonexistent/x
+expect 2 "--list: $scratch: Is a directory" "$bench" allreduce --list "$scratch"
+expect 2 "there is no tensor in it" "$bench" allreduce --list /dev/null
+for word in abc -3 1.5 0 '12 13' 99999999999999999999; do
+    printf '# three lines\n12\n%s\n' "$word" >"$scratch/bad"
+    expect 2 "--list: $scratch/bad:3: '$word' is not a number" "$bench" allreduce --list "$scratch/bad"
+done
+echo 999999999999999999 >"$scratch/bad"
+expect 2 "bad: more elements" "$bin/twillrun" -n 2 "$bench" allreduce --list "$scratch/bad"
+[ "$(grep -c 'bad: more' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks of a list"
+
+# Progress: on a terminal, and nowhere else.
+if command -v script >/dev/null; then
+    for sizes in "-b 8 -e 64 -f 8" "--list $scratch/list"; do
+        timeout 60 script -qec "$bench allreduce $sizes -n 2" "$scratch/typescript" </dev/null >/dev/null ||
+            fail "on a terminal: $sizes"
+        grep -q '\[#* *\] *[0-9]*%  .*, [0-9]* s' "$scratch/typescript" ||
+            fail "no progress on a terminal: $sizes"
+    done
+else
+    echo "no script(1) here: progress on a terminal is not checked"
+fi
+for sizes in "-b 8 -e 64 -f 8" "--list $scratch/list"; do
+    # shellcheck disable=SC2086 # words
+    ranks 1 "$bench" allreduce $sizes -n 2 || fail "no terminal"
+    ! grep -q '%  ' "$scratch/err" || fail "progress where there is no terminal: $sizes"
+done
+
 # Command lines that are wrong: status 2, and the argument named.
 while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
@@ -92,6 +164,8 @@ done <<'END'
 -K/--per_iter_skip must|allreduce -K 20
 --memory: 'hbm'|allreduce --memory hbm
 --align: '48'|allreduce --align 48
+-b, -e, -i and -f do not go with it|allreduce --list x -f 2
+a barrier has no size|barrier --list x
 unrecognized option '--size'|allreduce --size 8
 'allgather' is not a collective|allgather
 name a collective|-n 3
@@ -135,3 +209,8 @@ expect 1 "# Out of bounds values : 2 FAILED" "$bin/twillrun" -n 2 env BROKEN=bit
     LD_PRELOAD="$scratch/broken.so" "$bench" allreduce -b 8K -e 8K -n 2
 # shellcheck disable=SC2016 # awk's dollars
 awk '/^ / { exit !($9 == 1 && $13 == 1) }' "$scratch/out" || fail "one wrong bit is one wrong element"
+expect 1 "FAILED" "$bin/twillrun" -n 2 env BROKEN=bit LD_PRELOAD="$scratch/broken.so" \
+    "$bench" allreduce --list "$scratch/list" -n 2
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^ / && ($1 == "step" ? $10 != 2 : $10 != ($2 > 1000)) { exit 1 }' "$scratch/out" ||
+    fail "one wrong bit in a key is one wrong element"

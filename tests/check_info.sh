@@ -15,7 +15,11 @@ expect 2 "--memory: '0' is not a size" "$info" --memory 0
 
 expect 0 "" "$info"
 [ "$(wc -l <"$scratch/out")" -ge 3 ] || fail "too little was said"
-expect 0 "machine" "$bin/twillrun" -n 2 "$info"
+grep -q '^interface  *lo address 127.0.0.1: there is no other rank$' "$scratch/out" || fail "interface"
+grep -q '^memory fallbacks  *0 so far$' "$scratch/out" || fail "fallbacks"
+expect 0 "lo address 127.0.0.1: as TWILL_INTERFACE=lo asks for" \
+    env TWILL_INTERFACE=lo "$bin/twillrun" -n 2 "$info"
+expect 0 "lo address 127.0.0.1: all ranks are on this host" "$bin/twillrun" -n 2 "$info"
 [ "$(grep -c '^machine' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks"
 
 # A variable: its row by default, and when it is set.

@@ -19,9 +19,13 @@ LIBDIR/cmake/twill/twill-targets.cmake
 bin/twillrun
 bin/twill-bench
 bin/twill-info
+bin/twill-place
 share/man/man1/twillrun.1
 share/man/man1/twill-bench.1
 share/man/man1/twill-info.1
+share/man/man1/twill-place.1
+share/twill/gradients/README.md
+share/twill/gradients/resnet50.txt
 share/man/man7/twill.7'
 
 check_files() # prefix

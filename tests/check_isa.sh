@@ -6,7 +6,7 @@
 # listed, not forbidden ones. The check first proves on small assembled files that it sees each kind.
 set -u
 
-objects=${TWILL_BUILD:?}/kernels/CMakeFiles/twill_kernels.dir
+objects=${TEST_BUILD:?}/kernels/CMakeFiles/twill_kernels.dir
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 

@@ -64,6 +64,13 @@ ranks 3 -l sh -c 'echo "${TWILL_LISTEN_FD:-none}"; [ -z "$TWILL_LISTEN_FD" ] || 
 grep -q '^\[0\] [0-9]' "$scratch/out" || fail "rank 0 has no listening socket"
 [ "$(grep -c ' none$' "$scratch/out")" -eq 2 ] || fail "others have one too"
 
+# How many peers libfabric is to expect; who set that themselves, or by -x, is left alone.
+universe='[ "$RANK" != 1 ] || echo "universe $FI_UNIVERSE_SIZE."'
+expect 0 "universe 256." env -u FI_UNIVERSE_SIZE "$run" -n 2 sh -c "$universe"
+expect 0 "universe 260." env -u FI_UNIVERSE_SIZE "$run" -n 260 sh -c "$universe"
+expect 0 "universe 4." env FI_UNIVERSE_SIZE=4 "$run" -n 2 sh -c "$universe"
+expect 0 "universe 5." env FI_UNIVERSE_SIZE=4 "$run" -n 2 -x FI_UNIVERSE_SIZE=5 sh -c "$universe"
+
 # --- exit codes
 ranks 3 true || fail "status $? of a job that is well"
 expect 7 "exited with status 7; ending the others" "$run" -n 4 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 7; sleep 60'

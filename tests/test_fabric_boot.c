@@ -216,6 +216,8 @@ static void interfaces(void **state)
         if (status == TWILL_OK) {
             assert_string_equal(address, table[i].address);
             assert_string_equal(interface, table[i].interface);
+            twill_interface_of(interface, address);
+            assert_string_equal(interface, table[i].interface);
         }
     }
     /* Nobody in particular: something, and never a bridge of containers. */
@@ -224,6 +226,8 @@ static void interfaces(void **state)
         twill_interface_choose(address, interface, NULL, NULL, why, sizeof(why), &error), TWILL_OK);
     assert_true(strncmp(interface, "docker", 6) != 0 && strncmp(interface, "veth", 4) != 0);
     assert_true(address[0] && why[0]);
+    twill_interface_of(interface, "203.0.113.77");
+    assert_string_equal(interface, "");
 }
 
 int main(void)

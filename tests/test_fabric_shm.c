@@ -379,13 +379,14 @@ static bool bad_news(struct fixture *f)
     struct twill_node *node = f->node;
     uint64_t limit = twill_now() + 20ull * 1000000000u;
     if (f->end.rank == 1) {
-        TWILL_REQUIRE(twill_node_aborted(node) == UINT32_MAX);
-        twill_node_abort(node, TWILL_ERR_TIMEOUT, 1, "rank 1 gave up");
-        twill_node_abort(node, TWILL_ERR_PEER, 0, "the second one does not count");
+        TWILL_REQUIRE(twill_node_aborted(node, 7) == UINT32_MAX);
+        twill_node_abort(node, TWILL_ERR_TIMEOUT, 1, 7, "rank 1 gave up");
+        twill_node_abort(node, TWILL_ERR_PEER, 0, 7, "the second one does not count");
     }
-    while (twill_node_aborted(node) == UINT32_MAX)
+    TWILL_REQUIRE(twill_node_aborted(node, 6) == UINT32_MAX);
+    while (twill_node_aborted(node, 7) == UINT32_MAX)
         TWILL_REQUIRE(twill_now() < limit);
-    TWILL_REQUIRE(twill_node_aborted(node) == 1);
+    TWILL_REQUIRE(twill_node_aborted(node, 8) == 1);
     const struct twill_abort_line *line = &node->area[1]->abort;
     TWILL_REQUIRE(line->status == TWILL_ERR_TIMEOUT && line->from == 1);
     TWILL_REQUIRE(strcmp(line->message, "rank 1 gave up") == 0);

@@ -233,6 +233,39 @@ static void check_free_limit(uint64_t nodes)
     twill_memory_close(pool.memory);
 }
 
+/* Four ranks that bind at once: each pool of a rank keeps to its quarter, before a page is touched.
+ */
+static void test_shares(void **state)
+{
+    (void)state;
+    if (!can_mbind())
+        skip();
+    struct pool one, two;
+    pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
+    pool_open(&two, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
+    twill_memory_join(one.memory, two.memory);
+    size_t fifth = twill_numa_free_bytes(0) / 5 / PAGE * PAGE, half = fifth / 2 / PAGE * PAGE;
+    take(&one, 2 * fifth); /* alone it may */
+    expect_stats(&one, 2 * fifth, 0);
+    twill_memory_close(one.memory);
+    pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
+    twill_memory_join(one.memory, two.memory);
+    twill_memory_share(one.memory, 4);
+    twill_memory_share(two.memory, 4);
+    take(&one, 2 * fifth);
+    expect_stats(&one, 0, 1);
+    assert_non_null(strstr(one.last, "this rank's part"));
+    unsigned char *first = take(&one, fifth);
+    expect_stats(&one, fifth, 1);
+    take(&two, half); /* the part is of both pools together */
+    expect_stats(&two, 0, 1);
+    twill_memory_free(one.memory, first, fifth);
+    take(&two, half);
+    expect_stats(&two, half, 1);
+    twill_memory_close(one.memory);
+    twill_memory_close(two.memory);
+}
+
 /* Node 0 as MCDRAM by decree: by mbind, as memkind knows nothing of it here. */
 static void test_limits_by_mbind(void **state)
 {
@@ -426,6 +459,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_alloc_touches_nothing),
         cmocka_unit_test(test_limits_by_mbind),
         cmocka_unit_test(test_joined_pools),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_place),
         cmocka_unit_test(test_missing_node),
         cmocka_unit_test(test_replaced_machine),

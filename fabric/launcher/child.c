@@ -19,11 +19,14 @@ struct trouble {
 
 enum step { STEP_SETUP, STEP_BIND, STEP_EXEC };
 
-static bool set_number(const char *name, int value)
+/* How many peers libfabric's providers expect unless told otherwise. */
+#define UNIVERSE_SIZE 256
+
+static bool set_number(const char *name, int value, bool replace)
 {
     char text[16];
     snprintf(text, sizeof(text), "%d", value);
-    return setenv(name, text, 1) == 0;
+    return setenv(name, text, replace) == 0;
 }
 
 static bool set_environment(const struct twill_launch *launch, int rank)
@@ -32,11 +35,16 @@ static bool set_environment(const struct twill_launch *launch, int rank)
     for (int i = 0; i < options->assigned; i++)
         if (putenv(options->assignments[i]) != 0)
             return false;
-    if (rank == 0 ? !set_number("TWILL_LISTEN_FD", launch->listener)
+    if (rank == 0 ? !set_number("TWILL_LISTEN_FD", launch->listener, true)
                   : unsetenv("TWILL_LISTEN_FD") != 0)
         return false;
-    return set_number("RANK", rank) && set_number("WORLD_SIZE", options->ranks) &&
-           set_number("LOCAL_RANK", rank) && set_number("LOCAL_WORLD_SIZE", options->ranks) &&
+    int ranks = options->ranks;
+    return set_number("RANK", rank, true) && set_number("WORLD_SIZE", ranks, true) &&
+           set_number("LOCAL_RANK", rank, true) && set_number("LOCAL_WORLD_SIZE", ranks, true) &&
+           set_number("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
+           /* Libraries that libfabric loads (PSM) catch crashes and signals when they are loaded,
+            * and turn them into exit status 1: ask them not to. */
+           setenv("IPATH_NO_BACKTRACE", "1", 0) == 0 && setenv("HFI_NO_BACKTRACE", "1", 0) == 0 &&
            setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 &&
            setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
 }

@@ -2,6 +2,8 @@
 /* The table of the ofi transport: open, post, cancel, close. */
 #include "fabric/ofi/ofi.h"
 
+#include <stdio.h>
+
 #include <rdma/fi_errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -185,6 +187,18 @@ static const char *ofi_describe(const struct twill_transport *transport)
     return ((const struct twill_ofi *)transport)->description;
 }
 
+static twill_status ofi_preview(const struct twill_transport_params *params, char *text,
+                                size_t bytes, struct twill_error *error)
+{
+    struct fi_info *info = NULL;
+    char why[160];
+    TWILL_TRY(error, twill_ofi_choose(&info, params, why, sizeof(why), error));
+    snprintf(text, bytes, "%s, domain %s: %s", info->fabric_attr->prov_name,
+             info->domain_attr->name != NULL ? info->domain_attr->name : "?", why);
+    fi_freeinfo(info);
+    return TWILL_OK;
+}
+
 const struct twill_transport_ops twill_ofi_transport = {
     .size_of = sizeof(struct twill_transport_ops),
     .name = "ofi",
@@ -198,4 +212,5 @@ const struct twill_transport_ops twill_ofi_transport = {
     .progress = twill_ofi_progress,
     .cancel = ofi_cancel,
     .describe = ofi_describe,
+    .preview = ofi_preview,
 };

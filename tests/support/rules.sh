@@ -5,11 +5,10 @@
 
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
-source=${TWILL_SOURCE:-$(dirname "$here")}
-build=${TWILL_BUILD:-$source/build}
+source=${TEST_SOURCE:-$(dirname "$here")}
+build=${TEST_BUILD:-$source/build}
 # shellcheck disable=SC2034 # read by who sources this
-sanitize=${TWILL_BUILD_SANITIZE:-}
-unset TWILL_SOURCE TWILL_BUILD TWILL_BUILD_SANITIZE # twill would wonder what they are
+sanitize=${TEST_SANITIZE:-}
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collectives on memory of a CUDA device (TWILL_WITH_CUDA): staged through host memory. */
+#ifndef TWILL_LIB_DEVICE_H
+#define TWILL_LIB_DEVICE_H
+
+#include "lib/comm.h"
+
+/* Look for a driver and note what was found; context->device stays NULL without one. In a library
+ * built without the option, naming one is an error. */
+twill_status twill_context_open_device(struct twill_context *context);
+void twill_context_close_device(struct twill_context *context);
+
+/* The call as it runs on host memory: what lies on a device is replaced by the other buffer of the
+ * call, if that is on the host, or by the communicator's staging memory, and src is brought
+ * there. */
+twill_status twill_comm_stage(struct twill_comm *comm, const struct twill_call *call,
+                              struct twill_call *host);
+/* Bring the result to where the caller wants it. */
+twill_status twill_comm_unstage(struct twill_comm *comm, const struct twill_call *call,
+                                const struct twill_call *host);
+
+#endif

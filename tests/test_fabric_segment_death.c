@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared memory when things go wrong: deaths are noticed, also in the midst of sharing, and
+ * strangers are no obstacle. */
+#include "tests/support/share.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    const bool *forks = user;
+    uint32_t label[3] = {0};
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "%s",
+                    o.error.message);
+    if (!twill_test_failed() && twill_test_is_shared(&o, label) && rank == 1) {
+        twill_test_expect_death(1);
+        pid_t child = *forks ? fork() : -1;
+        if (child == 0) { /* it has the descriptor too, and outlives its parent */
+            sleep(2);
+            _exit(0);
+        }
+        raise(SIGKILL);
+    }
+    uint64_t limit = twill_now() + 10ull * 1000000000u;
+    while (!twill_test_failed() && !twill_segment_owner_dead(o.segment, 1)) {
+        twill_test_note(twill_now() < limit, __FILE__, __LINE__,
+                        "rank 1 is not noticed to be dead");
+        usleep(1000);
+    }
+    twill_test_note(!twill_segment_owner_dead(o.segment, (uint32_t)(rank == 0 ? 0 : 2)), __FILE__,
+                    __LINE__, "rank %d is alive", rank);
+    twill_test_share_end(&o);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    bool forks = false;
+    twill_test_run_processes(3, dying_rank, &forks);
+    forks = true;
+    twill_test_run_processes(3, dying_rank, &forks);
+}
+
+/* A bootstrap that sends a signal to its own rank in the midst of sharing: when all have connected,
+ * before they exchange descriptors. */
+static struct {
+    const struct twill_boot_ops *ops;
+    int calls, signal;
+} midst;
+
+static twill_status gather_and_die(struct twill_boot *boot, const void *mine, void *all,
+                                   size_t bytes, struct twill_error *error)
+{
+    twill_status status = midst.ops->allgather(boot, mine, all, bytes, error);
+    if (++midst.calls == 2 && boot->rank == 1)
+        raise(midst.signal);
+    return status;
+}
+
+static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    uint32_t label[3] = {0};
+    struct twill_boot_ops ops = *o.boot->ops;
+    midst.ops = o.boot->ops;
+    midst.signal = *(int *)user;
+    ops.allgather = gather_and_die;
+    o.boot->ops = &ops;
+    o.boot->timeout_ns = 500000000u;
+    if (rank == 1) {
+        pid_t self = getpid();
+        twill_test_expect_death(1);
+        pid_t child = midst.signal == SIGSTOP ? fork() : -1;
+        if (child == 0) { /* stopped, it is ended for good later */
+            sleep(2);
+            _exit(kill(self, SIGKILL));
+        }
+    }
+    o.status =
+        twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, &o.why, &o.error);
+    bool stopped = midst.signal == SIGSTOP;
+    twill_test_note(o.segment == NULL &&
+                        o.status == (stopped ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER) &&
+                        strstr(o.error.message, stopped ? "lost rank 1" : "lost rank") != NULL,
+                    __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
+    twill_test_share_end(&o);
+}
+
+static void test_midst(void **state)
+{
+    (void)state;
+    int signals[] = {SIGKILL, SIGSTOP};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(signals); i++)
+        twill_test_run_processes(3, midst_rank, &signals[i]);
+}
+
+/* A greeting as rank r + 1 would send it to rank r, but for the key, which no name gives away. */
+static void forge(unsigned char hello[32], const char *name)
+{
+    unsigned rank = 0, version = 0x74770001u, byte = 0;
+    memset(hello, 0x5a, 32);
+    for (int i = 0; i < TWILL_NONCE_BYTES; i++) {
+        sscanf(name + strlen("@twill-") + 2 * i, "%2x", &byte);
+        hello[i] = (unsigned char)byte;
+    }
+    sscanf(name + strlen("@twill-") + 2 * TWILL_NONCE_BYTES, "-%u-", &rank);
+    rank++;
+    memcpy(hello + 24, &rank, sizeof(rank));
+    memcpy(hello + 28, &version, sizeof(version));
+}
+
+/* Connect to every socket of ours in sight; say nothing, or something wrong; be quick about it. */
+static void pester(void)
+{
+    char line[512];
+    unsigned char garbage[200];
+    memset(garbage, 0x5a, sizeof(garbage));
+    for (unsigned turn = 0;; turn++) {
+        FILE *sockets = fopen("/proc/net/unix", "r");
+        while (sockets != NULL && fgets(line, sizeof(line), sockets) != NULL) {
+            const char *name = strstr(line, "@twill-");
+            if (name == NULL)
+                continue;
+            struct sockaddr_un address = {.sun_family = AF_UNIX};
+            size_t length = strcspn(name + 1, "\n");
+            memcpy(address.sun_path + 1, name + 1, length);
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+            if (turn % 2)
+                forge(garbage, name);
+            if (connect(fd, (struct sockaddr *)&address,
+                        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) == 0)
+                (void)!send(fd, garbage, turn % 2 ? 32 : sizeof(garbage), MSG_NOSIGNAL);
+            close(fd);
+        }
+        if (sockets != NULL)
+            fclose(sockets);
+    }
+}
+
+static void pestered_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    uint32_t label[4] = {0};
+    for (int turn = 0; turn < 30 && !twill_test_failed(); turn++) {
+        struct twill_test_share o;
+        twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+        twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
+                        "rank %d: %d: %s: %s", rank, o.status, o.error.message, o.why);
+        if (!twill_test_failed())
+            twill_test_is_shared(&o, label);
+        twill_test_share_end(&o);
+    }
+}
+
+static void test_strangers(void **state)
+{
+    (void)state;
+    pid_t pest = fork();
+    assert_true(pest >= 0);
+    if (pest == 0) {
+        alarm(60);
+        pester();
+    }
+    twill_test_run_processes(4, pestered_rank, NULL);
+    kill(pest, SIGKILL);
+    waitpid(pest, NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_midst),
+        cmocka_unit_test(test_strangers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The executor over a network that misbehaves: late, overtaking, busy, piecemeal - results are
+ * right all the same; and failing - then every rank hears of it, in time. */
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define COUNT 3000
+
+struct mischief {
+    const char *script;
+    const char *algorithm;
+    const char *nodes;
+    twill_status expected; /* on the rank that fails; others: any failure */
+    int failing;           /* rank, or -1 */
+    int size;
+    const char *timeout;
+};
+
+static bool start(twill_context **context, twill_comm **comm, const struct mischief *m,
+                  twill_bootstrap *boot)
+{
+    char mock[80], algorithm[80], nodes[40], timeout[40];
+    snprintf(mock, sizeof(mock), "TWILL_MOCK=%s", m->script);
+    snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", m->algorithm);
+    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", m->nodes);
+    snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%s", m->timeout);
+    /* small segments: several in flight, on several lanes */
+    const char *settings[] = {mock,
+                              algorithm,
+                              nodes,
+                              timeout,
+                              "TWILL_SEGMENT_NET=4K",
+                              "TWILL_HEAP_LIMIT=4M",
+                              "TWILL_INTERFACE=lo",
+                              NULL};
+    twill_status status = twill_context_create(context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(comm, *context);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", m->script,
+                           twill_context_message(*context));
+}
+
+static bool reduce_once(const struct mischief *m, twill_comm *comm, int rank, int size,
+                        size_t count)
+{
+    static const int weight = 3;
+    int32_t *x = calloc(COUNT, sizeof(*x));
+    bool right = x != NULL;
+    for (size_t i = 0; right && i < count; i++)
+        x[i] = rank * weight + (int32_t)i;
+    twill_status status = twill_allreduce(comm, x, x, count, TWILL_I32, TWILL_SUM);
+    right = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s %s: %s", m->script,
+                            m->algorithm, twill_comm_message(comm));
+    for (size_t i = 0; right && i < count; i++)
+        right = twill_test_note(x[i] == weight * size * (size - 1) / 2 + size * (int32_t)i,
+                                __FILE__, __LINE__, "%s %s: rank %d element %zu of %zu", m->script,
+                                m->algorithm, rank, i, count);
+    status = right ? twill_broadcast(comm, x, x, count, TWILL_I32, size - 1) : TWILL_OK;
+    right = right && twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", m->script,
+                                     twill_comm_message(comm));
+    free(x);
+    return right;
+}
+
+static void endure(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    static const size_t counts[] = {1, 0, 7, 500, COUNT};
+    const struct mischief *m = user;
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    if (start(&context, &comm, m, boot))
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(counts); i++)
+            if (!reduce_once(m, comm, rank, size, counts[i]))
+                break;
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void results_survive_mischief(void **unused)
+{
+    (void)unused;
+    static const char *const habits[] = {"delay=7", "delay=3,reorder=1", "again=40", "chunk=8",
+                                         "delay=5,reorder=1,again=20,chunk=64"};
+    static const struct {
+        const char *algorithm, *nodes;
+        int size;
+    } worlds[] = {
+        {"allreduce:ring", "", 2},
+        {"allreduce:ring", "", 5},
+        {"allreduce:recursive_doubling;broadcast:tree", "", 6},
+        {"allreduce:ring;broadcast:tree", "4x1", 4},
+        {"allreduce:hierarchical:ring", "2x2", 4},
+        {"allreduce:hierarchical:recursive_doubling", "3+2+1", 6},
+    };
+    for (unsigned seed = 0; seed < 3; seed++)
+        for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
+            for (size_t h = 0; h < TWILL_ARRAY_LENGTH(habits); h++) {
+                char script[80];
+                snprintf(script, sizeof(script), "seed=%u,%s", seed * 100 + (unsigned)h, habits[h]);
+                struct mischief m = {.script = script,
+                                     .algorithm = worlds[w].algorithm,
+                                     .nodes = worlds[w].nodes,
+                                     .timeout = "30"};
+                twill_test_run_ranks(worlds[w].size, endure, &m);
+            }
+}
+
+/* Until it fails, which it must. */
+static void suffer(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)size;
+    const struct mischief *m = user;
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    if (start(&context, &comm, m, boot)) {
+        int32_t x[64] = {0};
+        twill_status status = TWILL_OK;
+        for (int i = 0; i < 200 && status == TWILL_OK; i++)
+            status = twill_allreduce(comm, x, x, 64, TWILL_I32, TWILL_SUM);
+        bool right = rank == m->failing ? status == m->expected || m->expected == TWILL_OK
+                                        : status != TWILL_OK;
+        (void)twill_test_note(right && strstr(twill_comm_message(comm), "rank") != NULL, __FILE__,
+                              __LINE__, "%s: rank %d: status %d: \"%s\"", m->script, rank, status,
+                              twill_comm_message(comm));
+        (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
+                              "%s: rank %d is not broken", m->script, rank);
+    }
+    boot->exchange(boot->user, "x", (char[64]){0}, 1); /* leave together */
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void failures_reach_everybody(void **unused)
+{
+    (void)unused;
+    static const struct mischief failures[] = {
+        {"fail=9:1,rank=1", "ring", "", TWILL_ERR_FABRIC, 1, 3, "20"},
+        {"fail=9:1,rank=2", "allreduce:ring", "4x1", TWILL_ERR_FABRIC, 2, 4, "20"},
+        {"fail=9:3,rank=1", "ring", "", TWILL_OK, 1, 3, "20"},
+        {"fail=9:2,rank=0", "ring", "", TWILL_OK, 0, 3, "2"},
+        {"fail=9:4,rank=0", "allreduce:recursive_doubling", "2x1", TWILL_OK, 0, 2, "2"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(failures); i++) {
+        struct mischief m = failures[i];
+        twill_test_run_ranks(m.size, suffer, &m);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(results_survive_mischief),
+        cmocka_unit_test(failures_reach_everybody),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Real-valued payloads, where every order of folding rounds differently: the result is within the
+ * error bound of a long double oracle, and has the same bits on all ranks. NaN and infinities are
+ * among them. */
+#include "algorithms/algorithms.h"
+#include "kernels/convert.h"
+#include "tests/support/numbers.h"
+#include "tests/support/ranks.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Short ones, and one of several segments. */
+static const size_t counts[] = {1, 257, 5003};
+static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16};
+
+struct run {
+    int size;
+    const char *nodes; /* TWILL_NODES, or "" */
+    const char *algorithm;
+    uint64_t seed;
+};
+
+/* One call of many: rank 0 keeps what all of them gave. */
+struct call {
+    const struct run *run;
+    twill_type type;
+    twill_op op;
+    size_t count;
+};
+
+static void store(twill_type type, void *array, size_t i, double value)
+{
+    if (type == TWILL_F64)
+        ((double *)array)[i] = value;
+    else if (type == TWILL_F32)
+        ((float *)array)[i] = (float)value;
+    else
+        twill_test_put(type, array, i,
+                       type == TWILL_F16 ? twill_f16_from_f32((float)value)
+                                         : twill_bf16_from_f32((float)value));
+}
+
+static double load(twill_type type, const void *array, size_t i)
+{
+    if (type == TWILL_F64)
+        return ((const double *)array)[i];
+    if (type == TWILL_F32)
+        return (double)((const float *)array)[i];
+    uint16_t bits = (uint16_t)twill_test_get(type, array, i);
+    return (double)(type == TWILL_F16 ? twill_f32_from_f16(bits) : twill_f32_from_bf16(bits));
+}
+
+/* Infinities and NaN: one rank has one, or two ranks have infinities of both signs. */
+static bool special(int rank, int size, size_t i, double *value)
+{
+    int first = (int)(i / 17 % (size_t)size), second = (first + 1) % size;
+    static const struct {
+        double first, second; /* 0: an ordinary number */
+    } table[17] = {[3] = {NAN, 0},
+                   [5] = {INFINITY, 0},
+                   [8] = {-INFINITY, 0},
+                   [11] = {INFINITY, -INFINITY},
+                   [14] = {NAN, INFINITY}};
+    *value = rank == first ? table[i % 17].first : rank == second ? table[i % 17].second : 0;
+    return *value != 0;
+}
+
+/* Both signs and many magnitudes; near one where they are multiplied. */
+static double payload(const struct call *call, int rank, size_t i)
+{
+    uint64_t state = call->run->seed * 1000003 + (uint64_t)rank * 65537 + i * 31 + call->count;
+    uint64_t bits = twill_test_random(&state);
+    double value, fraction = (double)(bits >> 12) * 0x1p-52;
+    if (special(rank, call->run->size, i, &value))
+        return value;
+    value = call->op == TWILL_PROD ? 15.0 / 16 + fraction / 8
+                                   : ldexp(1 + fraction, (int)(bits >> 1 & 7) - 4);
+    return bits & 1 ? -value : value;
+}
+
+/* What it should be, and how far from it rounding may lead: gamma(n) of the sum of magnitudes, with
+ * n roundings on the longest way that an element can go. */
+static long double oracle(const struct call *call, size_t i, long double *bound)
+{
+    int size = call->run->size;
+    long double value = 0, magnitude = 0;
+    for (int r = 0; r < size; r++) {
+        double element; /* as the type has it */
+        store(call->type, &element, 0, payload(call, r, i));
+        long double x = (long double)load(call->type, &element, 0);
+        magnitude += fabsl(x);
+        if (r == 0)
+            value = x;
+        else if (call->op == TWILL_PROD)
+            value *= x;
+        else if (call->op == TWILL_MIN || call->op == TWILL_MAX)
+            value = isnan(x) || isnan(value)                 ? (long double)NAN
+                    : (x < value) == (call->op == TWILL_MIN) ? x
+                                                             : value;
+        else
+            value += x;
+    }
+    /* 16 bits: what f32 adds to the roundings is less than one more; an average divides. */
+    const struct twill_test_layout *layout = twill_test_layout(call->type);
+    long double n = size - 1 + (layout->bits == 16) + (call->op == TWILL_AVG);
+    long double nu = n * ldexpl(1, -(int)layout->mantissa - 1);
+    long double gamma = nu / (1 - nu) + size * 0x1p-63L; /* the oracle rounds too */
+    if (call->op == TWILL_AVG) {
+        value /= size;
+        magnitude /= size;
+    }
+    *bound = call->op == TWILL_PROD ? gamma * fabsl(value) : gamma * magnitude;
+    if (call->op == TWILL_MIN || call->op == TWILL_MAX)
+        *bound = 0;
+    *bound += ldexpl(1, 1 - layout->bias - (int)layout->mantissa); /* a denormal */
+    return value;
+}
+
+static bool check_values(const struct call *call, const void *result, size_t index)
+{
+    static const uint64_t nans[TWILL_TYPE_COUNT] = {[TWILL_F32] = TWILL_NAN_F32,
+                                                    [TWILL_F64] = TWILL_NAN_F64,
+                                                    [TWILL_F16] = TWILL_NAN_F16,
+                                                    [TWILL_BF16] = TWILL_NAN_BF16};
+    for (size_t i = 0; i < call->count; i++) {
+        long double bound, want = oracle(call, i, &bound);
+        long double got = (long double)load(call->type, result, i);
+        bool right = isnan(want)   ? twill_test_get(call->type, result, i) == nans[call->type]
+                     : isinf(want) ? got == want
+                                   : fabsl(got - want) <= bound;
+        if (!twill_test_note(right, __FILE__, __LINE__,
+                             "%d ranks (%s) %s: call %zu, %s %s count %zu element %zu: %.20Lg, not "
+                             "%.20Lg (within %Lg)",
+                             call->run->size, call->run->nodes, call->run->algorithm, index,
+                             twill_type_name(call->type), twill_op_name(call->op), call->count, i,
+                             got, want, bound))
+            return false;
+    }
+    return true;
+}
+
+/* Every count, type and operation; results one after the other. */
+static bool call_at(const struct run *run, size_t index, struct call *call)
+{
+    size_t n = TWILL_ARRAY_LENGTH(types);
+    *call = (struct call){
+        .run = run, .type = types[index % n], .op = (twill_op)(index / n % TWILL_OP_COUNT)};
+    if (index >= n * TWILL_OP_COUNT * TWILL_ARRAY_LENGTH(counts))
+        return false;
+    call->count = counts[index / n / TWILL_OP_COUNT];
+    return true;
+}
+
+static size_t bytes_of(const struct call *call)
+{
+    return twill_round_up(call->count * twill_type_size(call->type), 8);
+}
+
+static bool run_calls(twill_comm *comm, const struct run *run, int rank, unsigned char *results)
+{
+    struct call call;
+    for (size_t k = 0; call_at(run, k, &call); results += bytes_of(&call), k++) {
+        double src[5003];
+        void *from = k % 2 ? (void *)results : src;
+        for (size_t i = 0; i < call.count; i++)
+            store(call.type, from, i, payload(&call, rank, i));
+        twill_status status = twill_allreduce(comm, from, results, call.count, call.type, call.op);
+        if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", run->algorithm,
+                             twill_comm_message(comm)))
+            return false;
+    }
+    return true;
+}
+
+/* The same bits everywhere; right ones at rank 0. */
+static void check_results(const struct run *run, const unsigned char *all, size_t bytes)
+{
+    struct call call;
+    size_t at = 0;
+    for (size_t k = 0; call_at(run, k, &call); at += bytes_of(&call), k++) {
+        for (int r = 1; r < run->size; r++)
+            if (!twill_test_note(
+                    memcmp(all + at, all + (size_t)r * bytes + at,
+                           call.count * twill_type_size(call.type)) == 0,
+                    __FILE__, __LINE__,
+                    "%s (%s): %s %s count %zu: rank %d of %d has other bits than rank 0",
+                    run->algorithm, run->nodes, twill_type_name(call.type), twill_op_name(call.op),
+                    call.count, r, run->size))
+                return;
+        if (!check_values(&call, all + at, k))
+            return;
+    }
+}
+
+static void random_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const struct run *run = user;
+    char nodes[64], algorithm[256];
+    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", run->nodes);
+    snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->algorithm);
+    const char *settings[] = {nodes,
+                              algorithm,
+                              "TWILL_HEAP_LIMIT=4M",
+                              "TWILL_TIMEOUT=60",
+                              "TWILL_INTERFACE=lo",
+                              "TWILL_SEGMENT=4K",
+                              "TWILL_SEGMENT_NET=8K",
+                              NULL};
+    size_t bytes = 0;
+    struct call call;
+    for (size_t k = 0; call_at(run, k, &call); k++)
+        bytes += bytes_of(&call);
+    unsigned char *results = calloc(1, bytes), *all = malloc((size_t)size * bytes);
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_status status = twill_context_create(&context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
+    bool ok = twill_test_note(status == TWILL_OK && results != NULL && all != NULL &&
+                                  bytes <= TWILL_TEST_EXCHANGE_BYTES,
+                              __FILE__, __LINE__, "%s: %s", run->algorithm,
+                              twill_context_message(context)) &&
+              run_calls(comm, run, rank, results);
+    if (ok && boot->exchange(boot->user, results, all, bytes) == 0 && rank == 0)
+        check_results(run, all, bytes);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    free(results);
+    free(all);
+}
+
+static bool applies(const struct twill_algorithm *algorithm, const struct run *run)
+{
+    uint32_t label[8] = {0};
+    struct twill_world world;
+    struct twill_error error = {0};
+    struct twill_request_shape shape = {.collective = TWILL_ALLREDUCE};
+    if (run->nodes[0] != '\0')
+        assert_int_equal(twill_world_parse_nodes(run->nodes, (uint32_t)run->size, label, &error),
+                         TWILL_OK);
+    assert_int_equal(twill_world_create(&world, (uint32_t)run->size, label, &error), TWILL_OK);
+    bool yes = twill_algorithm_applies(algorithm, &world, &shape);
+    twill_world_destroy(&world);
+    return yes;
+}
+
+static void test_random(void **state)
+{
+    static const struct run worlds[] = {{.size = 2, .nodes = ""},    {.size = 3, .nodes = ""},
+                                        {.size = 5, .nodes = ""},    {.size = 8, .nodes = ""},
+                                        {.size = 4, .nodes = "2x2"}, {.size = 5, .nodes = "3+2"}};
+    unsigned runs = 0;
+    (void)state;
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
+        struct run run = worlds[w];
+        const struct twill_algorithm *algorithm;
+        run.algorithm = ""; /* the choice of twill_select() */
+        run.seed = ++runs;
+        twill_test_run_ranks(run.size, random_rank, &run);
+        for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++) {
+            char name[64];
+            if (!applies(algorithm, &run))
+                continue;
+            snprintf(name, sizeof(name), "allreduce:%s", algorithm->name);
+            run.algorithm = name;
+            run.seed = ++runs;
+            twill_test_run_ranks(run.size, random_rank, &run);
+        }
+    }
+    print_message("%u combinations of world and algorithm\n", runs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings that cannot be used: each is an error that names the variable, its value and what would
+ * do. */
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct bad_setting {
+    const char *setting;
+    const char *expected[3];
+};
+
+static const struct bad_setting bad_settings[] = {
+    {"TWILL_TIMEOUT=soon", {"TWILL_TIMEOUT", "soon", "seconds"}},
+    {"TWILL_TIMEOUT=0", {"TWILL_TIMEOUT", "0", "1"}},
+    {"TWILL_LOG=loud", {"TWILL_LOG", "loud", "none"}},
+    {"TWILL_SEGMENT=12Q", {"TWILL_SEGMENT", "12Q", "bytes"}},
+    {"TWILL_THREADS=-1", {"TWILL_THREADS", "-1", "number"}},
+    {"TWILL_TIMEOT=3", {"TWILL_TIMEOT", "did you mean", "TWILL_TIMEOUT"}},
+    {"nonsense", {"nonsense", "NAME=value", ""}},
+    {"TWILL_ISA=mmx", {"mmx", "scalar", ""}},
+    {"TWILL_MEMORY=fast", {"TWILL_MEMORY", "fast", "mcdram"}},
+    {"TWILL_NODES=3x3", {"TWILL_NODES", "3x3", ""}},
+    {"TWILL_NODES=pair", {"TWILL_NODES", "pair", ""}},
+    {"TWILL_TOPOLOGY=/etc/passwd", {"TWILL_TOPOLOGY", "/etc/passwd", ""}},
+    {"TWILL_TOPOLOGY=/nowhere.xml", {"TWILL_TOPOLOGY", "/nowhere.xml", ""}},
+    {"RANK=1", {"WORLD_SIZE", "", ""}},
+};
+
+static void check_message(const char *what, const char *const *expected, const char *message)
+{
+    for (int i = 0; i < 3; i++)
+        if (strstr(message, expected[i]) == NULL)
+            fail_msg("%s: \"%s\" is not in \"%s\"", what, expected[i], message);
+}
+
+static void settings_that_cannot_be_used(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad_settings); i++) {
+        const char *settings[] = {bad_settings[i].setting, NULL};
+        twill_context *context = NULL;
+        twill_status status = twill_context_create(&context, NULL, settings);
+        assert_non_null(context);
+        if (status != TWILL_ERR_CONFIG)
+            fail_msg("%s: status %d: %s", bad_settings[i].setting, status,
+                     twill_context_message(context));
+        check_message(bad_settings[i].setting, bad_settings[i].expected,
+                      twill_context_message(context));
+        twill_comm *comm = NULL;
+        assert_int_equal(twill_comm_create(&comm, context), TWILL_ERR_ARGUMENT);
+        twill_context_destroy(context);
+    }
+}
+
+/* Settings that fail only when the communicator is made; on every rank. */
+static void fail_late(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)rank, (void)size;
+    const struct bad_setting *bad = user;
+    const char *settings[] = {bad->setting, "TWILL_NODES=2x1", "TWILL_TIMEOUT=20",
+                              "TWILL_HEAP_LIMIT=4M", NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_status status = twill_context_create(&context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
+    float x = 1, y = 0;
+    const char *message = twill_context_message(context);
+    if (status == TWILL_OK) {
+        status = twill_allreduce(comm, &x, &y, 1, TWILL_F32, TWILL_SUM);
+        message = twill_comm_message(comm);
+    }
+    bool found = status != TWILL_OK;
+    for (int i = 0; i < 3; i++)
+        found = found && strstr(message, bad->expected[i]) != NULL;
+    (void)twill_test_note(found, __FILE__, __LINE__, "%s: status %d: \"%s\"", bad->setting, status,
+                          message);
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void settings_that_fail_late(void **unused)
+{
+    (void)unused;
+    static const struct bad_setting bad[] = {
+        {"TWILL_PROVIDER=carrier-pigeon", {"TWILL_PROVIDER", "carrier-pigeon", "tcp"}},
+        {"TWILL_INTERFACE=nope0", {"nope0", "", ""}},
+        {"TWILL_ALGORITHM=rnig", {"rnig", "ring", ""}},
+        {"TWILL_ALGORITHM=allreduce:direct", {"direct", "", ""}},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
+        struct bad_setting one = bad[i];
+        twill_test_run_ranks(2, fail_late, &one);
+    }
+}
+
+/* Each rank another value of a variable that must be the same. */
+static void differ(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)size, (void)user;
+    const char *settings[] = {rank == 1 ? "TWILL_SEGMENT=64K" : "TWILL_SEGMENT=128K", NULL};
+    twill_context *context = NULL;
+    twill_status status = twill_context_create(&context, boot, settings);
+    (void)twill_test_note(status == TWILL_ERR_CONFIG &&
+                              strstr(twill_context_message(context), "TWILL_SEGMENT") != NULL &&
+                              strstr(twill_context_message(context), "rank 1") != NULL,
+                          __FILE__, __LINE__, "status %d: \"%s\"", status,
+                          twill_context_message(context));
+    twill_context_destroy(context);
+}
+
+static void settings_that_differ(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(3, differ, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(settings_that_cannot_be_used),
+        cmocka_unit_test(settings_that_differ),
+        cmocka_unit_test(settings_that_fail_late),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
