@@ -26,7 +26,8 @@ fi
 root=
 if [ "$(id -u)" -ne 0 ]; then
     if ! command -v sudo >/dev/null 2>&1; then
-        echo "install.sh: run as root or install these first:$missing" >&2
+        echo "install.sh: packages are missing, and this is neither root nor is there sudo. As root:" >&2
+        echo "    apt-get update && apt-get install --no-install-recommends$missing" >&2
         exit 1
     fi
     root=sudo
@@ -34,4 +35,5 @@ fi
 echo "installing:$missing"
 $root apt-get update -qq
 # shellcheck disable=SC2086 # a list of words
-$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 \
+    --no-install-recommends $missing

@@ -7,6 +7,7 @@
 [ -z "$sanitize" ] || skip "sanitizer builds are not for installing"
 prefix=$scratch/prefix
 cc=$(cached CMAKE_C_COMPILER)
+generator=$(cached CMAKE_GENERATOR) # what CMake would take by itself, make, may not be here
 
 EXPECTED='include/twill.h
 LIBDIR/libtwill.so
@@ -72,8 +73,9 @@ run() # program
 
 by_cmake()
 {
-    must_end 0 "find_package(twill): configure" cmake -S "$scratch/project" -B "$scratch/out" \
-        -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release || return
+    must_end 0 "find_package(twill): configure" cmake -G "$generator" \
+        -S "$scratch/project" -B "$scratch/out" -DCMAKE_C_COMPILER="$cc" \
+        -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release || return
     must_end 0 "find_package(twill): build" cmake --build "$scratch/out" || return
     for program in consumer consumer_cxx; do
         must_pass "${program}_twill is shared" check_shared "$scratch/out/${program}_twill"
@@ -83,8 +85,9 @@ by_cmake()
         run "$scratch/out/${program}_twill_static"
     done
     sed -i 's/find_package(twill 0.1 /find_package(twill 7.0 /' "$scratch/project/CMakeLists.txt"
-    must_end failure "find_package(twill 7.0) is refused" cmake -S "$scratch/project" \
-        -B "$scratch/refused" -DCMAKE_PREFIX_PATH="$prefix"
+    must_end failure "find_package(twill 7.0) is refused" cmake -G "$generator" \
+        -S "$scratch/project" -B "$scratch/refused" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix"
+    grep -q 'requested version "7.0"' "$scratch/output" || fault "7.0 is refused for another reason"
 }
 
 # Words of pkg-config are split on purpose.

@@ -6,7 +6,7 @@
 # Usage: sh tests/run.sh [stage...]   stages: clang tsan asan release (all of them)
 set -eu
 cd "$(dirname "$0")/.."
-jobs=${TWILL_TEST_JOBS:-2}
+jobs=${TEST_JOBS:-2}
 failed=
 [ $# -gt 0 ] || set -- clang tsan asan release
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules as text: the golden ones, exactly, and the way back. TWILL_GOLDEN_WRITE=1 writes the
+/* Schedules as text: the golden ones, exactly, and the way back. TEST_GOLDEN_WRITE=1 writes the
  * golden files anew. */
 #include "tests/support/schedules.h"
 
@@ -56,7 +56,7 @@ static void compare_golden(const char *name, const char *text)
 {
     char path[512];
     snprintf(path, sizeof(path), "%s/golden/%s.txt", TWILL_TEST_DATA, name);
-    if (getenv("TWILL_GOLDEN_WRITE") != NULL) {
+    if (getenv("TEST_GOLDEN_WRITE") != NULL) {
         FILE *file = fopen(path, "w");
         assert_non_null(file);
         fputs(text, file);
@@ -64,7 +64,7 @@ static void compare_golden(const char *name, const char *text)
     }
     char *golden = read_file(path);
     if (golden == NULL)
-        fail_msg("%s cannot be read; TWILL_GOLDEN_WRITE=1 writes it", path);
+        fail_msg("%s cannot be read; TEST_GOLDEN_WRITE=1 writes it", path);
     if (strcmp(golden, text) != 0)
         fail_msg("%s differs from what is emitted now", path);
     free(golden);

@@ -15,6 +15,14 @@
 
 #define COUNT 20000
 
+/* libfabric 1.17 now and then loses a connection that is torn down while it is being made, which is
+ * what failing ranks do. Everywhere else, leaks under libfabric count. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libfabric.so";
+}
+
 struct job {
     twill_context *context;
     twill_comm *comm;
