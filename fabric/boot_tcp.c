@@ -172,6 +172,9 @@ static void settle_address(struct twill_boot *boot, const char *wanted)
         snprintf(boot->address, sizeof(boot->address), "%s", wanted);
         return;
     }
+    if (strncmp(boot->address, "127.", 4) == 0) /* such as a host name's 127.0.1.1: no interface
+                                                 * has it, yet all of 127/8 is loopback */
+        snprintf(boot->address, sizeof(boot->address), "127.0.0.1");
     if (boot->size == 1)
         why = "there is no other rank";
     else if (strncmp(boot->address, "127.", 4) == 0 || strcmp(boot->address, "::1") == 0)

@@ -57,6 +57,7 @@ struct vote {
     struct twill_comm *comm;
     uint32_t next; /* local rank looked at */
     uint32_t end;
+    size_t bytes;
     bool src_only;
     bool mapped;
 };
@@ -85,10 +86,14 @@ static int count_votes(void *of)
             vote->mapped = false;
             continue;
         }
-        unsigned char *heap =
-            twill_segment_at(comm->context->heap.segment, comm->node->rank[vote->next]);
-        comm->peer_src[vote->next] = heap + src;
-        comm->peer_dst[vote->next] = vote->src_only ? NULL : heap + dst;
+        struct twill_heap_view *view = &comm->view[vote->next];
+        comm->peer_src[vote->next] = view->base + src;
+        comm->peer_dst[vote->next] = vote->src_only ? NULL : view->base + dst;
+        if (vote->next != comm->local) {
+            twill_heap_view_touch(view, src, vote->bytes);
+            if (!vote->src_only && dst != src)
+                twill_heap_view_touch(view, dst, vote->bytes);
+        }
     }
     return counted;
 }
@@ -133,8 +138,11 @@ static twill_status agree_on_mapping(struct twill_comm *comm, const struct twill
     bool root_here = comm->world->node[call->root] == comm->world->node[comm->rank];
     if (broadcast && !root_here) /* a representative hands the data on, out of its dst */
         return TWILL_OK;
-    struct vote vote = {
-        .comm = comm, .end = comm->local_size, .src_only = broadcast, .mapped = true};
+    struct vote vote = {.bytes = bytes,
+                        .comm = comm,
+                        .end = comm->local_size,
+                        .src_only = broadcast,
+                        .mapped = true};
     uint64_t src = twill_heap_offset(heap, call->src, bytes);
     uint64_t dst = twill_heap_offset(heap, call->dst, bytes);
     if (!broadcast || comm->rank == call->root)

@@ -98,6 +98,15 @@ static twill_status open_transports(struct twill_comm *comm)
     return TWILL_OK;
 }
 
+static twill_status open_views(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    for (uint32_t l = 0; l < comm->local_size; l++)
+        TWILL_TRY(&context->error, twill_heap_view_open(&comm->view[l], &context->heap,
+                                                        comm->node->rank[l], &context->error));
+    return TWILL_OK;
+}
+
 static twill_status open_node(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -123,11 +132,12 @@ static twill_status allocate(struct twill_comm *comm)
 {
     comm->route = calloc(comm->world->size, sizeof(*comm->route));
     comm->connected = calloc(comm->world->size, sizeof(*comm->connected));
+    comm->view = calloc(comm->local_size, sizeof(*comm->view));
     comm->peer_src = calloc(comm->local_size, sizeof(*comm->peer_src));
     comm->peer_dst = calloc(comm->local_size, sizeof(*comm->peer_dst));
     comm->heard = calloc(comm->world->size, sizeof(*comm->heard));
-    if (comm->heard == NULL || comm->route == NULL || comm->connected == NULL ||
-        comm->peer_src == NULL || comm->peer_dst == NULL)
+    if (comm->view == NULL || comm->heard == NULL || comm->route == NULL ||
+        comm->connected == NULL || comm->peer_src == NULL || comm->peer_dst == NULL)
         return TWILL_FAIL(&comm->context->error, TWILL_ERR_MEMORY, "out of memory");
     return TWILL_OK;
 }
@@ -173,6 +183,9 @@ static void release(struct twill_comm *comm)
     free(comm->route);
     free(comm->connected);
     free(comm->heard);
+    for (uint32_t l = 0; comm->view != NULL && l < comm->local_size; l++)
+        twill_heap_view_close(&comm->view[l]);
+    free(comm->view);
     free((void *)comm->peer_src);
     free((void *)comm->peer_dst);
     free(comm);
@@ -202,6 +215,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     configure(made);
     TWILL_TRY_OR_FAIL(&context->error, allocate(made));
     TWILL_TRY_OR_FAIL(&context->error, open_node(made));
+    TWILL_TRY_OR_FAIL(&context->error, open_views(made));
     TWILL_TRY_OR_FAIL(&context->error, open_transports(made));
     made->next = context->open;
     context->open = made;

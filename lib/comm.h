@@ -41,6 +41,7 @@ struct twill_comm {
         uint64_t in;                /* our call in which we heard it */
         uint32_t rank;              /* whom it waits for */
     } * heard;                      /* [size] from ranks of other nodes */
+    struct twill_heap_view *view;   /* [local_size] of the peers' heaps */
     const unsigned char **peer_src; /* [local_size] mapped buffers of this call, for MAPPED */
     unsigned char **peer_dst;
     struct twill_posted *posted; /* [window][lane][most posted] */

@@ -209,3 +209,45 @@ uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, s
         return TWILL_HEAP_NOWHERE;
     return (uint64_t)(p - heap->base);
 }
+
+twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,
+                                  uint32_t rank, struct twill_error *error)
+{
+    *view = (struct twill_heap_view){0};
+    if (heap->segment == NULL)
+        return TWILL_OK;
+    view->base = twill_segment_at(heap->segment, rank);
+    view->seen = calloc(heap->bytes / TWILL_HUGE_PAGE / 64 + 1, sizeof(*view->seen));
+    if (view->seen == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    return TWILL_OK;
+}
+
+void twill_heap_view_close(struct twill_heap_view *view)
+{
+    free(view->seen);
+    view->seen = NULL;
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older kernel says no, and faults come one by one  \
+                                */
+#endif
+
+void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes)
+{
+    uint64_t end = offset + bytes;
+    uint64_t last = (end - 1) / TWILL_HUGE_PAGE;
+    for (uint64_t piece = offset / TWILL_HUGE_PAGE; piece <= last; piece++) {
+        uint64_t first = piece;
+        while (piece <= last && (view->seen[piece / 64] >> piece % 64 & 1) == 0) {
+            view->seen[piece / 64] |= UINT64_C(1) << piece % 64;
+            piece++;
+        }
+        if (piece == first)
+            continue;
+        uint64_t from = twill_max(offset, first * TWILL_HUGE_PAGE) & ~UINT64_C(4095);
+        uint64_t to = twill_min(end, piece * TWILL_HUGE_PAGE);
+        (void)madvise(view->base + from, to - from, MADV_POPULATE_WRITE);
+    }
+}

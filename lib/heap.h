@@ -29,6 +29,17 @@ void twill_heap_destroy(struct twill_heap *heap); /* leaves segment and memory t
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
                               struct twill_error *error);
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error);
+/* A peer's heap, as it is mapped here: which pieces of it have been looked at. */
+struct twill_heap_view {
+    unsigned char *base;
+    uint64_t *seen; /* a bit for each TWILL_HUGE_PAGE */
+};
+twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,
+                                  uint32_t rank, struct twill_error *error);
+void twill_heap_view_close(struct twill_heap_view *view);
+/* Map what is about to be read or written of a peer's heap at once, when it is seen for the first
+ * time: page by page, faults would cost several times as much. */
+void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes);
 /* Offset of [pointer, pointer + bytes) in the shared segment, or TWILL_HEAP_NOWHERE. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
 
