@@ -229,9 +229,9 @@ void twill_heap_view_close(struct twill_heap_view *view)
     view->seen = NULL;
 }
 
+/* Linux 5.14. An older kernel says no, and faults come one by one. */
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* Linux 5.14; an older kernel says no, and faults come one by one  \
-                                */
+#define MADV_POPULATE_WRITE 23
 #endif
 
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes)
