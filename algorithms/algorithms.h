@@ -17,7 +17,7 @@ const char *twill_collective_name(enum twill_collective collective);
 /* Messages from this size up are worth asking whether all buffers are mapped. Zero-copy saves two
  * copies, but has every rank wait for the slowest at the end and touch pages of all peers: it pays
  * when a copy takes longer than a synchronisation. */
-#define TWILL_MAPPED_BYTES ((size_t)16 << 10)
+#define TWILL_MAPPED_BYTES ((size_t)4 << 10)
 
 /* How the ranks of one node exchange data in a composed schedule. */
 enum twill_flavour {
@@ -73,6 +73,10 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_world *world, uint32_t rank,
                                  const struct twill_request_shape *shape,
                                  struct twill_error *error);
+
+/* Does the choice depend on `mapped`? Asking the peers costs a turn. The same on all ranks. */
+bool twill_mapping_matters(const struct twill_world *world, enum twill_collective collective,
+                           size_t bytes, const char *wanted);
 
 /* Choose for a call of `bytes` on this world. `wanted` is TWILL_ALGORITHM's value or NULL:
  * "name", or "collective:name;collective:name", a name optionally followed by "@flavour"; "auto" is

@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Everybody folding everything reads (L-1)n per rank but synchronises once; beyond this the second
- * synchronisation (some 200 ns) is cheaper than the reading. */
-#define FLAT_MOST ((size_t)2 << 10)
+/* Everybody folding everything synchronises once instead of twice, but reads (L-1)n per rank: worth
+ * it while all of that is little, and the more the more ranks there are to synchronise. Measured
+ * with 2 ranks on 2 cores and 4 on 2; what it costs with many is an estimate. */
+#define FLAT_MOST     ((size_t)8 << 10)  /* of a message */
+#define FLAT_PER_RANK ((size_t)4 << 10)  /* of it, for each other rank */
+#define FLAT_READ     ((size_t)24 << 10) /* of all messages */
 /* Between nodes: below, lg G latencies of n bytes beat 2(G-1) latencies of n/G bytes, at latencies
  * of 10 us and 1 to 10 GB/s. */
 #define DOUBLING_MOST ((size_t)32 << 10)
@@ -21,11 +24,25 @@ struct wish {
     int collective; /* -1: all that the algorithm does */
 };
 
-static enum twill_flavour flavour_for(enum twill_collective collective, size_t bytes, bool mapped)
+static bool is_flat(const struct twill_world *world, size_t bytes)
+{
+    size_t others = twill_world_widest(world) - 1;
+    return bytes <= FLAT_MOST && bytes <= FLAT_PER_RANK * others && bytes * others <= FLAT_READ;
+}
+
+bool twill_mapping_matters(const struct twill_world *world, enum twill_collective collective,
+                           size_t bytes, const char *wanted)
+{
+    bool flat = wanted == NULL && collective == TWILL_ALLREDUCE && is_flat(world, bytes);
+    return bytes >= TWILL_MAPPED_BYTES && !flat;
+}
+
+static enum twill_flavour flavour_for(const struct twill_world *world,
+                                      enum twill_collective collective, size_t bytes, bool mapped)
 {
     if (bytes <= TWILL_IMM_BYTES)
         return TWILL_FLAVOUR_IMM;
-    if (bytes <= FLAT_MOST && collective == TWILL_ALLREDUCE)
+    if (collective == TWILL_ALLREDUCE && is_flat(world, bytes))
         return TWILL_FLAVOUR_FLAT;
     return mapped && bytes >= TWILL_MAPPED_BYTES ? TWILL_FLAVOUR_MAPPED : TWILL_FLAVOUR_STAGED;
 }
@@ -198,7 +215,7 @@ twill_status twill_select(struct twill_choice *choice, const struct twill_world 
                           enum twill_collective collective, uint32_t root, size_t bytes,
                           bool mapped, const char *wanted, struct twill_error *error)
 {
-    enum twill_flavour flavour = flavour_for(collective, bytes, mapped);
+    enum twill_flavour flavour = flavour_for(world, collective, bytes, mapped);
     choice->shape =
         (struct twill_request_shape){.collective = collective, .flavour = flavour, .root = root};
     struct wish wish = {.length = 0};

@@ -132,7 +132,9 @@ static twill_status agree_on_mapping(struct twill_comm *comm, const struct twill
     const struct twill_heap *heap = &comm->context->heap;
     size_t bytes = call->count * twill_type_size(call->type);
     *mapped = false;
-    if (heap->segment == NULL || bytes < TWILL_MAPPED_BYTES)
+    const char *wanted = twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM);
+    if (heap->segment == NULL ||
+        !twill_mapping_matters(comm->world, call->collective, bytes, wanted))
         return TWILL_OK;
     bool broadcast = call->collective == TWILL_BROADCAST;
     bool root_here = comm->world->node[call->root] == comm->world->node[comm->rank];

@@ -38,9 +38,13 @@ static const struct {
     {"4", A, 0, false, NULL, "direct@imm"},
     {"4", A, 48, false, NULL, "direct@imm"},
     {"4", A, 49, false, NULL, "direct@flat"},
-    {"4", A, 2 * KIB, true, NULL, "direct@flat"},
-    {"4", A, 2 * KIB + 1, true, NULL, "direct@staged"},
-    {"4", A, 16 * KIB - 1, true, NULL, "direct@staged"},
+    {"4", A, 8 * KIB, true, NULL, "direct@flat"},
+    {"4", A, 8 * KIB + 1, true, NULL, "direct@mapped"},
+    {"4", A, 8 * KIB + 1, false, NULL, "direct@staged"},
+    {"2", A, 4 * KIB, false, NULL, "direct@flat"},
+    {"2", A, 4 * KIB + 1, false, NULL, "direct@staged"},
+    {"7", A, 4 * KIB, false, NULL, "direct@flat"},
+    {"7", A, 4 * KIB + 1, false, NULL, "direct@staged"},
     {"4", A, 16 * KIB, true, NULL, "direct@mapped"},
     {"4", A, 16 * KIB, false, NULL, "direct@staged"},
     {"4", A, 3221225472u, true, NULL, "direct@mapped"},
@@ -54,7 +58,8 @@ static const struct {
     {"4x1", B, 1 << 20, false, NULL, "tree"},
     {"4x1", N, 0, false, NULL, "recursive_doubling"},
     {"2x2", A, 8, false, NULL, "hierarchical:recursive_doubling@imm"},
-    {"2x2", A, 2 * KIB, false, NULL, "hierarchical:recursive_doubling@flat"},
+    {"2x2", A, 4 * KIB, false, NULL, "hierarchical:recursive_doubling@flat"},
+    {"2x2", A, 4 * KIB + 1, false, NULL, "hierarchical:recursive_doubling@staged"},
     {"2x2", A, 64 * KIB, false, NULL, "hierarchical:recursive_doubling@staged"},
     {"2x2", A, 64 * KIB + 4, false, NULL, "hierarchical:ring@staged"},
     {"2x2", A, 64 * KIB, true, NULL, "hierarchical:recursive_doubling@mapped"},
@@ -138,7 +143,7 @@ static void test_table(void **state)
 static void test_all_choices_apply(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {0,     1,     48,    49,     2048,     2049,
+    static const size_t sizes[] = {0,     1,     48,    49,     2048,     4097,
                                    16383, 16384, 32768, 100000, 1u << 20, 3221225472u};
     for (uint32_t size = 1; size <= 40; size++) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -181,7 +186,7 @@ static void test_registry(void **state)
         assert_true(a->collectives != 0 && a->collectives >> TWILL_COLLECTIVE_COUNT == 0);
         assert_true(a->flavours >> TWILL_FLAVOUR_COUNT == 0);
     }
-    assert_int_equal(count, 7);
+    assert_true(count >= 7);
     assert_null(twill_algorithm_find("none"));
     /* Emitting says no, it does not crash. */
     struct twill_world world;
