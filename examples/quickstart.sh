@@ -26,11 +26,11 @@ $bin/twillrun -n 4 $bin/train --data $data
 heading "The same with the ranks on 2 virtual nodes of 2, which talk through libfabric"
 TWILL_NODES=2x2 $bin/twillrun -n 4 $bin/train --data $data
 
-heading "Measure allreduce between 2 ranks"
-$bin/twillrun -n 2 $bin/twill-bench allreduce -b 8 -e 4M -f 8
+heading "Measure allreduce between 2 ranks, bound to a core each"
+$bin/twillrun -n 2 --bind core $bin/twill-bench allreduce -b 8 -e 4M -f 8
 
 heading "Done"
 cat <<END
-Programs are in $bin: twillrun, twill-bench, twill-info, and the examples hello, callback and train.
+Programs are in $bin: twillrun, twill-bench, twill-info, twill-place, and the examples hello, callback and train.
 Next: $bin/twill-info shows this machine as twill sees it; sh tests/run.sh runs every test.
 END

@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG       4096 /* the kernel clips it; a full one is answered by trying again */
+#define BACKLOG       4096 /* the kernel clips it (somaxconn), and strangers can fill it */
 #define MAX_STRANGERS 16   /* accepted, but not yet known by name */
 #define RETRY_MS      1
 
@@ -93,41 +93,44 @@ static int send_hello(const struct twill_passing *passing, int to, bool with_fil
     return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
 }
 
-/* Connect and say who we are: who accepts then knows whom it lost when this rank gives up. */
-static enum twill_share_cause connect_one(struct twill_passing *passing,
-                                          struct twill_passing_peer *peer, uint64_t deadline)
+static bool is_called(const struct twill_passing *passing, const struct twill_passing_peer *peer)
 {
-    peer->socket = open_socket();
-    if (peer->socket < 0)
-        return TWILL_SHARE_DESCRIPTORS;
-    struct sockaddr_un address;
-    socklen_t length = socket_name(&address, passing->boot, peer->rank, peer->name);
-    bool connected = false;
-    for (;;) {
-        if (!connected)
-            connected = connect(peer->socket, (struct sockaddr *)&address, length) == 0;
-        /* Nobody listens under that name here: another network namespace, or it has died. */
-        if (!connected && errno != EAGAIN && errno != EINTR)
-            return TWILL_SHARE_REFUSED;
-        int sent = connected ? send_hello(passing, peer->socket, false) : 0;
-        if (sent > 0)
-            return TWILL_SHARE_FINE;
-        passing->late = twill_now() > deadline;
-        if (sent < 0 || passing->late)
-            break;
-        poll(NULL, 0, RETRY_MS);
+    return peer->rank < (uint32_t)passing->boot->rank;
+}
+
+/* Connect and say who we are, or leave that for later: a full queue of connections may stay full
+ * until its owner, who might be waiting for us elsewhere, comes to the exchange. */
+static enum twill_share_cause call_peer(struct twill_passing *passing,
+                                        struct twill_passing_peer *peer)
+{
+    if (peer->socket < 0) {
+        int fd = open_socket();
+        if (fd < 0)
+            return TWILL_SHARE_DESCRIPTORS;
+        struct sockaddr_un address;
+        socklen_t length = socket_name(&address, passing->boot, peer->rank, peer->name);
+        if (connect(fd, (struct sockaddr *)&address, length) != 0) {
+            bool later = errno == EAGAIN || errno == EINTR;
+            close(fd);
+            /* Nobody listens under that name here: another network namespace, or it has died. */
+            return later ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
+        }
+        peer->socket = fd;
     }
+    int sent = send_hello(passing, peer->socket, false);
+    peer->met = sent > 0;
+    if (sent >= 0)
+        return TWILL_SHARE_FINE;
     passing->lost = peer->rank;
     return TWILL_SHARE_LOST;
 }
 
 enum twill_share_cause twill_passing_connect(struct twill_passing *passing)
 {
-    uint64_t deadline = twill_now() + passing->boot->timeout_ns;
     enum twill_share_cause cause = TWILL_SHARE_FINE;
     for (size_t i = 0; i < passing->peer_count && cause == TWILL_SHARE_FINE; i++)
-        if (passing->peers[i].rank < (uint32_t)passing->boot->rank)
-            cause = connect_one(passing, &passing->peers[i], deadline);
+        if (is_called(passing, &passing->peers[i]))
+            cause = call_peer(passing, &passing->peers[i]);
     return cause;
 }
 
@@ -192,8 +195,9 @@ static enum twill_share_cause identify(struct twill_passing *passing, int from,
         close(fd);
     if (got == (ssize_t)sizeof(hello))
         *peer = find_peer(passing, &hello);
-    return *peer != NULL && (*peer)->socket < 0 && same_user(from) ? TWILL_SHARE_FINE
-                                                                   : TWILL_SHARE_STRANGER;
+    return *peer != NULL && !(*peer)->met && !is_called(passing, *peer) && same_user(from)
+               ? TWILL_SHARE_FINE
+               : TWILL_SHARE_STRANGER;
 }
 
 /* Take the peer's file if it has come. */
@@ -253,39 +257,63 @@ static enum twill_share_cause hear_strangers(struct exchange *exchange)
         if (cause != TWILL_SHARE_FINE && peer != NULL)
             return cause;
         exchange->strangers[i] = exchange->strangers[--exchange->stranger_count];
-        if (peer != NULL)
-            peer->socket = fd;
-        else
+        if (peer == NULL) {
             close(fd);
+            continue;
+        }
+        peer->socket = fd;
+        peer->met = true;
     }
     return TWILL_SHARE_FINE;
 }
 
-/* Hand out our file and take in theirs. *missing: files that have not come; *unsent: ours that
- * could not go yet. */
+/* Hand out our file. */
+static enum twill_share_cause give_file(struct twill_passing *passing,
+                                        struct twill_passing_peer *peer)
+{
+    int sent = send_hello(passing, peer->socket, true);
+    peer->sent = sent > 0;
+    if (sent >= 0)
+        return TWILL_SHARE_FINE;
+    passing->lost = peer->rank;
+    return TWILL_SHARE_LOST;
+}
+
+/* All that can be done for a peer now. */
+static enum twill_share_cause serve_peer(struct twill_passing *passing,
+                                         struct twill_passing_peer *peer)
+{
+    enum twill_share_cause cause = TWILL_SHARE_FINE;
+    if (!peer->met && is_called(passing, peer))
+        cause = call_peer(passing, peer);
+    if (cause == TWILL_SHARE_REFUSED) { /* it did listen: it has gone */
+        passing->lost = peer->rank;
+        cause = TWILL_SHARE_LOST;
+    }
+    if (cause == TWILL_SHARE_FINE && peer->met && !peer->sent)
+        cause = give_file(passing, peer);
+    if (cause == TWILL_SHARE_FINE && peer->met && peer->fd < 0)
+        cause = take_file(passing, peer);
+    if (cause == TWILL_SHARE_FINE && peer->fd >= 0 && peer->sent && peer->socket >= 0) {
+        close(peer->socket);
+        peer->socket = -1;
+    }
+    return cause;
+}
+
+/* *missing: files that have not come; *unsent: ours that could not go yet, though there is somebody
+ * to try. */
 static enum twill_share_cause serve_peers(struct twill_passing *passing, size_t *missing,
                                           size_t *unsent)
 {
     *missing = *unsent = 0;
     for (size_t i = 0; i < passing->peer_count; i++) {
         struct twill_passing_peer *peer = &passing->peers[i];
-        enum twill_share_cause cause = TWILL_SHARE_FINE;
-        if (!peer->sent && peer->socket >= 0) {
-            int rc = send_hello(passing, peer->socket, true);
-            peer->sent = rc > 0;
-            *unsent += rc == 0;
-            passing->lost = rc < 0 ? peer->rank : passing->lost;
-            cause = rc < 0 ? TWILL_SHARE_LOST : TWILL_SHARE_FINE;
-        }
-        if (cause == TWILL_SHARE_FINE && peer->fd < 0 && peer->socket >= 0)
-            cause = take_file(passing, peer);
+        enum twill_share_cause cause = serve_peer(passing, peer);
         if (cause != TWILL_SHARE_FINE)
             return cause;
         *missing += peer->fd < 0;
-        if (peer->fd >= 0 && peer->sent && peer->socket >= 0) {
-            close(peer->socket);
-            peer->socket = -1;
-        }
+        *unsent += !peer->sent && (peer->met || is_called(passing, peer));
     }
     return TWILL_SHARE_FINE;
 }
@@ -306,25 +334,38 @@ static void await_traffic(struct exchange *exchange, bool sending)
     poll(polls, n, sending ? RETRY_MS : 100);
 }
 
+static enum twill_passing_stage stage_of(const struct twill_passing_peer *peer)
+{
+    if (peer->fd >= 0)
+        return TWILL_PASSING_TAKEN;
+    if (peer->sent)
+        return TWILL_PASSING_SENT;
+    return peer->met ? TWILL_PASSING_CONNECTED : TWILL_PASSING_APART;
+}
+
 static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_passing *passing = exchange->passing;
     uint64_t deadline = twill_now() + passing->boot->timeout_ns;
-    for (;;) {
+    for (bool over = false; !over;) {
         size_t missing, unsent;
+        over = twill_now() > deadline; /* asked first: who slept past it still looks once more */
         accept_strangers(exchange);
         enum twill_share_cause cause = hear_strangers(exchange);
         if (cause == TWILL_SHARE_FINE)
             cause = serve_peers(passing, &missing, &unsent);
         if (cause != TWILL_SHARE_FINE || missing + unsent == 0)
             return cause;
-        if (twill_now() > deadline)
-            break;
-        await_traffic(exchange, unsent > 0);
+        if (!over)
+            await_traffic(exchange, unsent > 0);
     }
-    for (size_t i = 0; i < passing->peer_count && passing->lost == UINT32_MAX; i++)
-        if (passing->peers[i].fd < 0 || !passing->peers[i].sent)
-            passing->lost = passing->peers[i].rank;
+    for (size_t i = 0; i < passing->peer_count && passing->lost == UINT32_MAX; i++) {
+        const struct twill_passing_peer *peer = &passing->peers[i];
+        if (peer->fd >= 0 && peer->sent)
+            continue;
+        passing->lost = peer->rank;
+        passing->stage = stage_of(peer);
+    }
     passing->late = true;
     return TWILL_SHARE_LOST;
 }

@@ -28,7 +28,17 @@ struct twill_passing_peer {
     uint64_t key;  /* it must show this to be believed; never visible in a name */
     int socket;    /* connected; -1: not, or no longer */
     int fd;        /* out: its file, owned by the caller; -1 */
+    bool met;      /* who connected has said who it is */
     bool sent;
+};
+
+/* How far a peer got that never came. Travels between ranks. */
+enum twill_passing_stage {
+    TWILL_PASSING_APART,     /* not connected, or not known by name */
+    TWILL_PASSING_CONNECTED, /* no file went either way */
+    TWILL_PASSING_SENT,      /* ours went out */
+    TWILL_PASSING_TAKEN,     /* theirs came, ours could not go out */
+    TWILL_PASSING_STAGES
 };
 
 struct twill_passing {
@@ -38,17 +48,20 @@ struct twill_passing {
     int file; /* to hand out */
     struct twill_passing_peer *peers;
     size_t peer_count;
-    uint32_t lost; /* the peer that hung up or never came, or UINT32_MAX */
-    bool late;     /* it never came: the deadline has passed */
+    uint32_t lost;                  /* the peer that hung up or never came, or UINT32_MAX */
+    bool late;                      /* it never came: the deadline has passed */
+    enum twill_passing_stage stage; /* of a late one */
 };
 
 /* Start to listen; draws name and key. */
 enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
                                             const struct twill_boot *boot);
-/* Connect to the peers of lower rank. Once this is agreed to have worked for all, nobody needs to
- * wait for somebody who never connects. */
+/* Connect to the peers of lower rank, without waiting: the exchange goes on with those whose queue
+ * of connections is full. Once this is agreed to have worked for all, everybody listens where the
+ * others can see it. */
 enum twill_share_cause twill_passing_connect(struct twill_passing *passing);
-/* Accept the others, hand out and take in. passing->lost names who is missing at the deadline. */
+/* Connect and accept the others, hand out and take in. passing->lost names who is missing at the
+ * deadline. */
 enum twill_share_cause twill_passing_exchange(struct twill_passing *passing);
 /* Close the sockets; files that were received stay open. */
 void twill_passing_close(struct twill_passing *passing);

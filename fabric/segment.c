@@ -43,6 +43,7 @@ struct record {
 struct verdict {
     int32_t cause;
     int32_t late;
+    int32_t stage; /* enum twill_passing_stage, of the late one */
     uint32_t lost;
 };
 
@@ -75,6 +76,17 @@ static const char *cause_text(int32_t cause)
         [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
     };
     return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
+}
+
+static const char *stage_text(int32_t stage)
+{
+    static const char *const texts[TWILL_PASSING_STAGES] = {
+        [TWILL_PASSING_APART] = "the two never connected",
+        [TWILL_PASSING_CONNECTED] = "they connected, but nothing went either way",
+        [TWILL_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
+        [TWILL_PASSING_TAKEN] = "it came, but the waiting rank's own could not go out",
+    };
+    return stage >= 0 && stage < TWILL_PASSING_STAGES ? texts[stage] : "at an unknown stage";
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -200,7 +212,10 @@ static twill_status list_peers(struct share *share)
 static twill_status agree(struct share *share, enum twill_share_cause cause)
 {
     const struct twill_passing *passing = &share->passing;
-    struct verdict mine = {.cause = (int32_t)cause, .late = passing->late, .lost = passing->lost};
+    struct verdict mine = {.cause = (int32_t)cause,
+                           .late = passing->late,
+                           .stage = (int32_t)passing->stage,
+                           .lost = passing->lost};
     struct twill_error why;
     twill_error_clear(&why);
     int rank = share->segment->rank;
@@ -210,7 +225,8 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
         return TWILL_FAIL(share->error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
                           "rank %d lost rank %u while memory was being shared (%s); then: %s", rank,
                           passing->lost,
-                          passing->late ? "it did not answer" : "it died, or lost a rank itself",
+                          passing->late ? stage_text(passing->stage)
+                                        : "it died, or lost a rank itself",
                           why.message);
     if (status < 0)
         return TWILL_FAIL(share->error, status, "rank %d, sharing memory: %s", rank, why.message);
@@ -218,8 +234,9 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
         const struct verdict *v = &share->verdict[r];
         if (v->late)
             return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
-                              "rank %u waited %llu s for the memory of rank %u", r,
-                              (unsigned long long)(share->boot->timeout_ns / 1000000000u), v->lost);
+                              "rank %u waited %llu s for the memory of rank %u (%s)", r,
+                              (unsigned long long)(share->boot->timeout_ns / 1000000000u), v->lost,
+                              stage_text(v->stage));
         if (share->cause[share->first[r]] == TWILL_SHARE_FINE)
             share->cause[share->first[r]] = v->cause;
     }
