@@ -225,7 +225,7 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
         return TWILL_FAIL(share->error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
                           "rank %d lost rank %u while memory was being shared (%s); then: %s", rank,
                           passing->lost,
-                          passing->late ? stage_text(passing->stage)
+                          passing->late ? stage_text((int32_t)passing->stage)
                                         : "it died, or lost a rank itself",
                           why.message);
     if (status < 0)

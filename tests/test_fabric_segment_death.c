@@ -179,12 +179,76 @@ static void test_strangers(void **state)
     waitpid(pest, NULL, 0);
 }
 
+/* Fill the queue of connections of this rank's own socket. */
+static bool crowd(const struct twill_boot *boot)
+{
+    char line[512], own[2 * TWILL_NONCE_BYTES + 32] = "@twill-";
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t length = 0;
+    for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
+        snprintf(own + strlen(own), 3, "%02x", boot->nonce[i]);
+    snprintf(own + strlen(own), 16, "-%d-", boot->rank);
+    FILE *sockets = fopen("/proc/net/unix", "r");
+    while (sockets != NULL && length == 0 && fgets(line, sizeof(line), sockets) != NULL) {
+        const char *name = strstr(line, own);
+        if (name == NULL)
+            continue;
+        size_t bytes = strcspn(name + 1, "\n");
+        memcpy(address.sun_path + 1, name + 1, bytes);
+        length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
+    }
+    if (sockets != NULL)
+        fclose(sockets);
+    int rc = length == 0;
+    while (rc == 0) { /* closed, a connection still waits to be accepted */
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+        rc = connect(fd, (struct sockaddr *)&address, length);
+        close(fd);
+    }
+    return length > 0;
+}
+
+static twill_status gather_crowded(struct twill_boot *boot, const void *mine, void *all,
+                                   size_t bytes, struct twill_error *error)
+{
+    if (++midst.calls == 1)
+        twill_test_note(crowd(boot), __FILE__, __LINE__, "rank %d has no socket", boot->rank);
+    return midst.ops->allgather(boot, mine, all, bytes, error);
+}
+
+/* Strangers are there first, and leave no room: the true peers get in nevertheless. */
+static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    uint32_t label[3] = {0};
+    struct twill_boot_ops ops = *o.boot->ops;
+    midst.ops = o.boot->ops;
+    ops.allgather = gather_crowded;
+    o.boot->ops = &ops;
+    o.status =
+        twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, &o.why, &o.error);
+    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %d: %s",
+                    rank, o.status, o.error.message);
+    if (!twill_test_failed())
+        twill_test_is_shared(&o, label);
+    twill_test_share_end(&o);
+}
+
+static void test_crowd(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, crowded_rank, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_midst),
         cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
