@@ -8,6 +8,7 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char usage[] =
     "Usage: twill-info [--env] [--memory[=SIZE]]\n"
@@ -132,6 +133,12 @@ static int prove_memory(twill_context *context, size_t bytes)
     char value[128];
     bool bind = bind_asked(context, value, sizeof(value));
     void *memory;
+    size_t have = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > have) { /* all of it will be touched: the kernel would kill, not refuse */
+        fprintf(stderr, "twill-info: --memory: %zu bytes are more than the %zu that are free\n",
+                bytes, have);
+        return 1;
+    }
     twill_status status = twill_alloc(context, &memory, bytes);
     if (status != TWILL_OK) {
         fprintf(stderr, "twill-info: --memory: %zu bytes: %s: %s\n", bytes, twill_strerror(status),

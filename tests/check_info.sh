@@ -12,6 +12,7 @@ expect 2 "unrecognized option '--foo'" "$info" --foo
 expect 2 "no argument is wanted: 'foo'" "$info" foo
 expect 2 "--memory: 'x' is not a size" "$info" --memory=x
 expect 2 "--memory: '0' is not a size" "$info" --memory 0
+expect 1 "are more than the" "$info" --memory 900T
 
 expect 0 "" "$info"
 [ "$(wc -l <"$scratch/out")" -ge 3 ] || fail "too little was said"
