@@ -55,8 +55,7 @@ static int post(struct twill_run *run, struct twill_instance *instance,
         posted->run = run;
         posted->dst = span.start;
         posted->src = twill_run_span(run, instance, step, step->src, step->peer[0]).start;
-        bool divides = (step->flags & TWILL_STEP_FINAL) || run->call.op != TWILL_AVG;
-        posted->op = divides ? run->call.op : TWILL_SUM;
+        posted->op = twill_run_op(run, step->flags);
         posted->message_first = (step->flags & TWILL_STEP_FIRST) != 0;
         request->fold = twill_run_fold;
         request->fold_with = posted;

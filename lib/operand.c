@@ -59,7 +59,7 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
                                (last + last_length - from) * run->element};
 }
 
-static twill_op op_of(const struct twill_run *run, unsigned flags)
+twill_op twill_run_op(const struct twill_run *run, unsigned flags)
 {
     bool divides = (flags & TWILL_STEP_FINAL) != 0 || run->call.op != TWILL_AVG;
     return divides ? run->call.op : TWILL_SUM;
@@ -72,7 +72,7 @@ static void fold(struct twill_run *run, unsigned flags, unsigned char *dst, cons
 {
     const struct twill_comm *comm = run->comm;
     size_t count = bytes / run->element;
-    twill_op op = op_of(run, flags);
+    twill_op op = twill_run_op(run, flags);
     unsigned first = sources > TWILL_KERNEL_MAX_SOURCES ? TWILL_KERNEL_MAX_SOURCES : sources;
     twill_kernels_reduce(comm->context->kernels, run->call.type,
                          first < sources && op == TWILL_AVG ? TWILL_SUM : op, dst, source, first,
@@ -113,16 +113,6 @@ static void reduce_strip(struct twill_run *run, const struct twill_step *step, u
     for (unsigned i = 0; i < sources; i++)
         at[i] = source[i] + skip;
     fold(run, step->flags, dst + skip, at, sources, bytes);
-}
-
-void twill_run_reduce(struct twill_run *run, const struct twill_instance *instance,
-                      const struct twill_step *step)
-{
-    const unsigned char *source[TWILL_STEP_PEERS + 1];
-    struct twill_span dst = twill_run_span(run, instance, step, step->dst, step->peer[0]);
-    unsigned sources = gather(run, instance, step, dst.start, source);
-    if (dst.bytes > 0)
-        reduce_strip(run, step, dst.start, source, sources, 0, dst.bytes);
 }
 
 static void copy(struct twill_run *run, unsigned char *dst, const unsigned char *src, size_t bytes,

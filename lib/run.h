@@ -56,7 +56,6 @@ struct twill_run {
     size_t slices, started, finished;
     struct twill_instance instance[TWILL_WINDOW];
     unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
-    uint64_t sent;
 };
 
 /* Begin; nothing is done yet. */
@@ -80,8 +79,8 @@ struct twill_span {
 struct twill_span twill_run_span(const struct twill_run *run, const struct twill_instance *instance,
                                  const struct twill_step *step, twill_operand operand,
                                  uint32_t peer);
-void twill_run_reduce(struct twill_run *run, const struct twill_instance *instance,
-                      const struct twill_step *step);
+/* The operation of a step with these flags: an average is a sum until its last fold. */
+twill_op twill_run_op(const struct twill_run *run, unsigned flags);
 /* REDUCE and the COPYs of its result that follow, strip by strip, so that they find it in the
  * cache. Returns how many COPYs were done. */
 uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
