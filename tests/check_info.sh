@@ -59,3 +59,10 @@ if grep -q "Bound as asked" "$scratch/out"; then
 elif [ $result -ne 1 ]; then
     fail "mcdram:bind without MCDRAM: status $result"
 fi
+
+# MCDRAM that was asked for and is not there: said once, and counted.
+if [ "$("$info" | grep -c MCDRAM/HBM)" -eq 0 ]; then
+    expect 0 "meant for MCDRAM are in DDR: mcdram: DDR: this machine has no MCDRAM" \
+        env TWILL_MEMORY=mcdram "$info" --memory 1M
+    [ "$(grep -c 'meant for MCDRAM' "$scratch/out")" -eq 1 ] || fail "not said once"
+fi

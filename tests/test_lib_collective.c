@@ -258,6 +258,7 @@ static void sweep_rank(int rank, int size, twill_bootstrap *boot, void *user)
                               "TWILL_INTERFACE=lo",
                               "TWILL_SEGMENT=64K",
                               "TWILL_SEGMENT_NET=128K",
+                              "TWILL_STREAM=200K",
                               NULL};
     twill_context *context = NULL;
     struct rank_state state = {.sweep = sweep, .rank = rank, .size = size};
