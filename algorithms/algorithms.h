@@ -6,13 +6,51 @@
 
 #include "algorithms/schedule.h"
 
+struct twill_shape;
+
 enum twill_collective {
     TWILL_ALLREDUCE,
     TWILL_BROADCAST,
     TWILL_BARRIER, /* an allreduce of nothing */
+    TWILL_REDUCE,
+    TWILL_ALLGATHER,
+    TWILL_REDUCE_SCATTER,
+    TWILL_GATHER,
+    TWILL_SCATTER,
+    TWILL_ALLTOALL,
     TWILL_COLLECTIVE_COUNT
 };
 const char *twill_collective_name(enum twill_collective collective);
+
+/* Which rank holds which parts of SRC or DST. */
+enum twill_holder {
+    TWILL_HOLDS_NOTHING,
+    TWILL_HOLDS_ALL, /* every rank: all parts */
+    TWILL_HOLDS_OWN, /* every rank: the part of its number */
+    TWILL_HOLDS_ROOT /* the root: all parts; others: nothing */
+};
+
+/* What a collective is: the table that everything else asks. */
+struct twill_collective_facts {
+    const char *name;
+    bool reduces; /* has an operation */
+    bool rooted;  /* has a root */
+    bool parts;   /* one part per rank; else 1 */
+    bool joins;   /* nobody may end before everybody has begun, by its very meaning */
+    enum twill_holder src, dst;
+};
+const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective);
+/* Does this rank's SRC, or DST, hold this part? */
+bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t part);
+bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t part);
+
+/* The order that operands are folded in. */
+enum twill_order {
+    TWILL_ORDER_ANY,   /* any, the same on all ranks */
+    TWILL_ORDER_RANKS, /* by rank, associated anyhow: operations that do not commute */
+    TWILL_ORDER_LEFT,  /* by rank from the left, ((0 op 1) op 2) op ...: TWILL_REPRODUCIBLE */
+    TWILL_ORDER_COUNT
+};
 
 /* Messages from this size up are worth asking whether all buffers are mapped. Zero-copy saves two
  * copies, but has every rank wait for the slowest at the end and touch pages of all peers: it pays
@@ -34,11 +72,21 @@ static inline bool twill_flavour_is_sharded(enum twill_flavour flavour)
     return flavour == TWILL_FLAVOUR_STAGED || flavour == TWILL_FLAVOUR_MAPPED;
 }
 
+#define TWILL_PARAMETERS 4
+
 /* What a schedule is asked for. */
-struct twill_request_shape {
+struct twill_shape {
     enum twill_collective collective;
     enum twill_flavour flavour; /* read by algorithms that work inside a node */
-    uint32_t root;              /* broadcast */
+    uint32_t root;              /* of rooted collectives, else 0 */
+    /* Parts may differ in size. All ranks know all sizes in allgather and reduce_scatter; in
+     * gather, scatter and alltoall a rank knows those of its own messages only: a message is one of
+     * its own parts, and there is neither TMP nor SHARED. Peers' SRC and DST are not mapped (no
+     * MAPPED). */
+    bool vector;
+    enum twill_order order; /* of what reduces */
+    /* Of the algorithm, as written after its name: "torus=4x6" is {4, 6}. 0: its own choice. */
+    uint16_t parameter[TWILL_PARAMETERS];
 };
 
 /* One algorithm: how it is known, what it can do, how it emits. */
@@ -47,10 +95,16 @@ struct twill_algorithm {
     const char *help; /* one line: idea, rounds, bytes, source */
     uint32_t collectives; /* bit per enum twill_collective */
     uint32_t flavours;    /* bit per enum twill_flavour it distinguishes; 0: none */
-    bool (*applies)(const struct twill_world *world, const struct twill_request_shape *shape);
+    uint32_t parameters;  /* how many numbers it takes, at most TWILL_PARAMETERS */
+    /* Pure, and cheap. Must be false where shape's vector, order, root or parameters are not for
+     * it.
+     */
+    bool (*applies)(const struct twill_world *world, const struct twill_shape *shape);
+    /* NULL, or reads what follows "=" if that is not numbers with x between them; false: nonsense.
+     */
+    bool (*parse)(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS]);
     twill_status (*emit)(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_request_shape *shape,
-                         struct twill_error *error);
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error);
 };
 
 const struct twill_algorithm *twill_algorithm_at(size_t index); /* NULL past the end */
@@ -59,8 +113,7 @@ const struct twill_algorithm *twill_algorithm_find(const char *name);
 /* Does it do this collective, in this flavour, on this world? Ask this, not applies() itself. A
  * barrier has no flavour. */
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
-                             const struct twill_world *world,
-                             const struct twill_request_shape *shape);
+                             const struct twill_world *world, const struct twill_shape *shape);
 
 /* Invariants of one rank's schedule as plain data: TWILL_ERR_INTERNAL names lane, step, reason. */
 twill_status twill_schedule_check(const struct twill_schedule *schedule,
@@ -71,8 +124,7 @@ twill_status twill_schedule_check(const struct twill_schedule *schedule,
 twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_algorithm *algorithm,
                                  const struct twill_world *world, uint32_t rank,
-                                 const struct twill_request_shape *shape,
-                                 struct twill_error *error);
+                                 const struct twill_shape *shape, struct twill_error *error);
 
 /* Does the choice depend on `mapped`? Asking the peers costs a turn. The same on all ranks. */
 bool twill_mapping_matters(const struct twill_world *world, enum twill_collective collective,
@@ -87,7 +139,7 @@ bool twill_mapping_matters(const struct twill_world *world, enum twill_collectiv
  * one that does not apply, is TWILL_ERR_CONFIG. */
 struct twill_choice {
     const struct twill_algorithm *algorithm;
-    struct twill_request_shape shape;
+    struct twill_shape shape;
 };
 twill_status twill_select(struct twill_choice *choice, const struct twill_world *world,
                           enum twill_collective collective, uint32_t root, size_t bytes,
@@ -100,14 +152,13 @@ twill_status twill_select(struct twill_choice *choice, const struct twill_world 
  * in_place makes SRC and DST the same memory. Returns TWILL_OK, or TWILL_ERR_INTERNAL with a
  * message that names rank, lane, step and reason. */
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
-                                   const struct twill_world *world,
-                                   const struct twill_request_shape *shape, bool in_place,
-                                   struct twill_error *error);
+                                   const struct twill_world *world, const struct twill_shape *shape,
+                                   bool in_place, struct twill_error *error);
 
 /* The same with `window` instances in flight, over as many runs as reuse every copy. */
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
-                                          const struct twill_request_shape *shape, bool in_place,
+                                          const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error);
 
 /* Exact costs of one rank's schedule for count elements. */

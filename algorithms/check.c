@@ -103,6 +103,7 @@ static const char *check_step(const struct check *c, const struct twill_step *st
         why = check_peers(c, step);
     if (why != NULL)
         return why;
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
     bool has_data = shape->dst != 0 || shape->src != 0;
     if (!has_data && step->blocks != 0)
         return "has blocks, but no operand";
@@ -110,14 +111,13 @@ static const char *check_step(const struct check *c, const struct twill_step *st
         return "moves nothing";
     if (step->op == TWILL_STEP_RECV_REDUCE && step->blocks == 0)
         return "folds nothing";
-    if (shape->dst != 0 && shape->src != 0 &&
-        twill_operand_block(step->dst) % c->schedule->blocks !=
-            twill_operand_block(step->src) % c->schedule->blocks)
-        return "mixes parts of different places";
+    if (shape->dst != 0 && shape->src != 0 && twill_operand_space(step->src) != TWILL_IMM &&
+        twill_operand_block(step->dst) % pieces != twill_operand_block(step->src) % pieces)
+        return "mixes pieces of different places";
     if (twill_operand_is_peer(step->dst) && twill_operand_is_peer(step->src))
         return "has a peer on both sides";
-    if (step->op == TWILL_STEP_PUT_IMM && (c->schedule->blocks != 1 || step->blocks != 1))
-        return "puts a part of a buffer: IMM takes it whole";
+    if (step->op == TWILL_STEP_PUT_IMM && step->blocks != 1)
+        return "puts several blocks: a line takes one";
     return NULL;
 }
 
@@ -127,6 +127,8 @@ static const char *check_facts(const struct twill_schedule *schedule)
     twill_schedule_derive(&again);
     if (schedule->blocks == 0 || schedule->blocks >> TWILL_BLOCK_BITS != 0)
         return "number of blocks";
+    if (schedule->parts == 0 || schedule->blocks % schedule->parts != 0)
+        return "parts";
     if (schedule->tmp_blocks % schedule->blocks != 0)
         return "tmp_blocks";
     if (schedule->shared_blocks % schedule->blocks != 0)
@@ -154,9 +156,10 @@ twill_status twill_schedule_check(const struct twill_schedule *schedule,
 {
     struct check c = {.schedule = schedule, .world = world, .rank = rank};
     const char *why = check_lanes(schedule);
-    if (why != NULL || schedule->blocks == 0)
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank,
-                          why ? why : "number of blocks");
+    if (why == NULL)
+        why = check_facts(schedule);
+    if (why != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank, why);
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         bool posted = false;
         for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++) {
@@ -173,8 +176,5 @@ twill_status twill_schedule_check(const struct twill_schedule *schedule,
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                               "schedule of rank %u, lane %u: ends with something posted", rank, l);
     }
-    why = check_facts(schedule);
-    if (why != NULL)
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank, why);
     return TWILL_OK;
 }

@@ -8,7 +8,7 @@
  * Broadcast: the root shows, the others copy. Barrier: signal, await all. */
 #include "algorithms/emit.h"
 
-static bool applies(const struct twill_world *world, const struct twill_request_shape *shape)
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     if (world->nodes != 1)
         return false;
@@ -35,19 +35,18 @@ static void emit_allreduce(struct twill_emitter *e, enum twill_flavour flavour)
     twill_emit_node_allgather(e, flavour, shards);
 }
 
-static void emit_broadcast(struct twill_emitter *e, const struct twill_request_shape *shape)
+static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
 {
     if (shape->flavour == TWILL_FLAVOUR_STAGED)
         e->shared_blocks = 1;
     if (e->rank == shape->root) /* before others read: in place it is the same memory */
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1);
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
+                        0);
     twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_request_shape *shape,
-                         struct twill_error *error)
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, 1);
@@ -57,7 +56,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
         twill_emit_await(&e, &node, 1, 0);
     } else if (world->size == 1 && shape->collective != TWILL_BARRIER) {
         twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1);
+                        1, 0);
     } else if (shape->collective == TWILL_ALLREDUCE) {
         emit_allreduce(&e, shape->flavour);
     } else if (shape->collective == TWILL_BROADCAST) {

@@ -20,6 +20,7 @@ struct twill_emitter {
     struct twill_step_list lanes[TWILL_SCHEDULE_LANES];
     /* Facts of the schedule. Scratch is declared, not derived, so that all ranks agree on it even
      * where only some use it: segment lengths follow from it. */
+    uint32_t parts; /* 1 unless the emitter says world->size */
     uint32_t blocks, tmp_blocks, shared_blocks;
     bool uses_peer_src, uses_peer_dst;
     bool no_memory;
@@ -36,12 +37,13 @@ struct twill_group {
 
 /* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
+/* The whole world by rank, for orders other than ANY. */
+struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
 /* The ranks of the emitting rank's node. */
 struct twill_group twill_group_node(const struct twill_emitter *e);
 
 /* For algorithms that any world suits. */
-bool twill_applies_everywhere(const struct twill_world *world,
-                              const struct twill_request_shape *shape);
+bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape);
 
 void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *world, uint32_t rank,
                          uint32_t blocks);
@@ -49,8 +51,12 @@ void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *worl
 twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule *schedule,
                                   struct twill_error *error);
 
-void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks);
-void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks);
+/* flags: PARTIAL or 0. Blocks that belong to several parts are one message where the parts are even
+ * and the call is one slice, else one message for each part: on both sides alike. */
+void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks,
+                     unsigned flags);
+void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks,
+                     unsigned flags);
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
                             twill_operand src, uint32_t blocks, unsigned flags);
 /* dst = dst op src, or with FIRST src op dst. */
@@ -62,14 +68,20 @@ void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill
                      twill_operand src, uint32_t blocks, unsigned flags);
 /* peer: read only if an operand has the PEER bit. */
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
-                     uint32_t blocks);
-void twill_emit_put_imm(struct twill_emitter *e, twill_operand src);
+                     uint32_t blocks, unsigned flags);
+void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags);
 void twill_emit_wait(struct twill_emitter *e);
 void twill_emit_signal(struct twill_emitter *e);
 /* Await everybody else in the group; flags 0 or IMM. */
 void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint32_t ordinal,
                       unsigned flags);
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
+
+/* For algorithms that only exchange messages: nobody leaves before all ranks of the node have come.
+ * enter first and leave last, in lane 0; nothing where a rank is alone on its node. No other
+ * SIGNALs in lane 0. */
+void twill_emit_enter(struct twill_emitter *e);
+void twill_emit_leave(struct twill_emitter *e);
 
 /* Allreduce of g's blocks over g. The contribution is in `from` (SRC or DST), the result in DST,
  * divided where that is asked for (FINAL). A group of one: the result is copied. True: the last

@@ -47,7 +47,7 @@ static void emit_top(struct twill_emitter *e, twill_emit_allreduce_fn top,
     free(drivers);
 }
 
-static void emit_allreduce(struct twill_emitter *e, const struct twill_request_shape *shape,
+static void emit_allreduce(struct twill_emitter *e, const struct twill_shape *shape,
                            twill_emit_allreduce_fn top, struct twill_shards shards)
 {
     uint32_t ranks = e->world->node_size[e->world->node[e->rank]];
@@ -77,7 +77,7 @@ static void emit_barrier(struct twill_emitter *e)
 
 /* each: parts that the top level cuts a shard into. */
 static twill_status compose(struct twill_schedule *schedule, const struct twill_world *world,
-                            uint32_t rank, const struct twill_request_shape *shape,
+                            uint32_t rank, const struct twill_shape *shape,
                             twill_emit_allreduce_fn top, uint32_t each, struct twill_error *error)
 {
     uint32_t widest = twill_world_widest(world);
@@ -103,40 +103,39 @@ static twill_status compose(struct twill_schedule *schedule, const struct twill_
     return twill_emitter_finish(&e, schedule, error);
 }
 
-static bool applies_ring(const struct twill_world *world, const struct twill_request_shape *shape)
+static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
 {
     return world->nodes > 1 && shape->flavour != TWILL_FLAVOUR_IMM;
 }
 
 static twill_status emit_ring(struct twill_schedule *schedule, const struct twill_world *world,
-                              uint32_t rank, const struct twill_request_shape *shape,
+                              uint32_t rank, const struct twill_shape *shape,
                               struct twill_error *error)
 {
     return compose(schedule, world, rank, shape, twill_emit_ring, world->nodes, error);
 }
 
-static bool applies_doubling(const struct twill_world *world,
-                             const struct twill_request_shape *shape)
+static bool applies_doubling(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)shape;
     return world->nodes > 1;
 }
 
 static twill_status emit_doubling(struct twill_schedule *schedule, const struct twill_world *world,
-                                  uint32_t rank, const struct twill_request_shape *shape,
+                                  uint32_t rank, const struct twill_shape *shape,
                                   struct twill_error *error)
 {
     return compose(schedule, world, rank, shape, twill_emit_recursive_doubling, 1, error);
 }
 
-static bool applies_tree(const struct twill_world *world, const struct twill_request_shape *shape)
+static bool applies_tree(const struct twill_world *world, const struct twill_shape *shape)
 {
     return world->nodes > 1 && shape->root < world->size && shape->flavour != TWILL_FLAVOUR_FLAT;
 }
 
 /* Broadcast: a tree over one rank per node (on the root's node the root), then on each node. */
 static twill_status emit_tree(struct twill_schedule *schedule, const struct twill_world *world,
-                              uint32_t rank, const struct twill_request_shape *shape,
+                              uint32_t rank, const struct twill_shape *shape,
                               struct twill_error *error)
 {
     uint32_t node = world->node[rank], root_node = world->node[shape->root];
@@ -155,7 +154,7 @@ static twill_status emit_tree(struct twill_schedule *schedule, const struct twil
     bool posted = false;
     if (rank == shape->root)
         twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1);
+                        1, 0);
     if (rank == givers[node]) {
         twill_emit_tree_receive(&e, &g, root_node);
         posted = twill_emit_tree_send(&e, &g, root_node, from);

@@ -31,7 +31,7 @@ static void stage_in(struct twill_emitter *e, const struct twill_group *g,
             continue;
         if (s > from)
             twill_emit_copy(e, at(TWILL_SHARED, from * shards.each),
-                            at(TWILL_SRC, from * shards.each), 0, (s - from) * shards.each);
+                            at(TWILL_SRC, from * shards.each), 0, (s - from) * shards.each, 0);
         from = s + 1;
     }
 }
@@ -55,7 +55,7 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour 
         uint32_t block = s * shards.each;
         twill_emit_fold(e, &g, at(target, block), at(source, block), shards.each, flags);
         if (target != TWILL_DST)
-            twill_emit_copy(e, at(TWILL_DST, block), at(target, block), 0, shards.each);
+            twill_emit_copy(e, at(TWILL_DST, block), at(target, block), 0, shards.each, 0);
     }
 }
 
@@ -66,7 +66,7 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
     bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
     for (uint32_t s = g.me; s < shards.count && !mapped; s += g.size)
         twill_emit_copy(e, at(TWILL_SHARED, s * shards.each), at(TWILL_DST, s * shards.each), 0,
-                        shards.each);
+                        shards.each, 0);
     if (!mapped) {
         twill_emit_signal(e);
         twill_emit_await(e, &g, 2, 0);
@@ -77,7 +77,7 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
             uint32_t block = s * shards.each;
             twill_emit_copy(e, at(mapped ? TWILL_DST | TWILL_PEER : TWILL_DST, block),
                             at(mapped ? TWILL_DST : TWILL_SHARED | TWILL_PEER, block), g.rank[peer],
-                            shards.each);
+                            shards.each, 0);
         }
     }
     if (mapped) {
@@ -90,10 +90,10 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
 static void show(struct twill_emitter *e, enum twill_flavour flavour, unsigned space)
 {
     if (flavour == TWILL_FLAVOUR_IMM) {
-        twill_emit_put_imm(e, at(space, 0));
+        twill_emit_put_imm(e, at(space, 0), 0);
         return;
     }
-    twill_emit_copy(e, at(TWILL_SHARED, 0), at(space, 0), 0, e->blocks);
+    twill_emit_copy(e, at(TWILL_SHARED, 0), at(space, 0), 0, e->blocks, 0);
     twill_emit_signal(e);
 }
 
@@ -116,7 +116,7 @@ static uint32_t first_of(enum twill_flavour flavour)
 static void take(struct twill_emitter *e, enum twill_flavour flavour, uint32_t peer)
 {
     twill_emit_await_one(e, peer, first_of(flavour), awaited(flavour));
-    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(flavour), 0), peer, e->blocks);
+    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(flavour), 0), peer, e->blocks, 0);
 }
 
 void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour)
@@ -170,13 +170,13 @@ static void give(struct twill_emitter *e, const struct twill_group *g, enum twil
                  enum twill_space from)
 {
     if (flavour == TWILL_FLAVOUR_STAGED)
-        twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks);
+        twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks, 0);
     /* MAPPED awaits them again: what is left of the first time is that takers hear of each other.
      */
     if (flavour != TWILL_FLAVOUR_MAPPED || g->size > 2)
         twill_emit_await(e, g, 1, 0);
     if (flavour == TWILL_FLAVOUR_IMM)
-        twill_emit_put_imm(e, at(from, 0));
+        twill_emit_put_imm(e, at(from, 0), 0);
     else
         twill_emit_signal(e);
     if (flavour == TWILL_FLAVOUR_MAPPED)
@@ -205,6 +205,6 @@ void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavo
         return;
     }
     twill_emit_await_one(e, giver, 1, 0);
-    twill_emit_copy(e, at(TWILL_DST, 0), at((unsigned)from | TWILL_PEER, 0), giver, e->blocks);
+    twill_emit_copy(e, at(TWILL_DST, 0), at((unsigned)from | TWILL_PEER, 0), giver, e->blocks, 0);
     twill_emit_signal(e);
 }

@@ -23,8 +23,8 @@ static void exchange(struct twill_emitter *e, const struct twill_group *g, uint3
 {
     twill_operand dst = twill_operand_make(TWILL_DST, g->first);
     twill_operand tmp = twill_operand_make(TWILL_TMP, g->first);
-    twill_emit_send(e, g->rank[peer], dst, g->blocks);
-    twill_emit_recv(e, g->rank[peer], tmp, g->blocks);
+    twill_emit_send(e, g->rank[peer], dst, g->blocks, 0);
+    twill_emit_recv(e, g->rank[peer], tmp, g->blocks, 0);
     twill_emit_wait(e);
     if (g->blocks > 0)
         twill_emit_accumulate(e, dst, tmp, g->blocks,
@@ -35,10 +35,10 @@ static void exchange(struct twill_emitter *e, const struct twill_group *g, uint3
 static void stand_by(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)
 {
     uint32_t peer = g->rank[g->me + 1];
-    twill_emit_send(e, peer, twill_operand_make(from, g->first), g->blocks);
+    twill_emit_send(e, peer, twill_operand_make(from, g->first), g->blocks, 0);
     if (g->blocks > 0) /* in place the result goes where the data come from */
         twill_emit_wait(e);
-    twill_emit_recv(e, peer, twill_operand_make(TWILL_DST, g->first), g->blocks);
+    twill_emit_recv(e, peer, twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
 }
 
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
@@ -60,22 +60,21 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
         if (g->blocks > 0)
             twill_emit_recv_reduce(e, g->rank[g->me - 1], dst, src, g->blocks, TWILL_STEP_FIRST);
         else
-            twill_emit_recv(e, g->rank[g->me - 1], dst, 0);
+            twill_emit_recv(e, g->rank[g->me - 1], dst, 0, 0);
         twill_emit_wait(e);
     } else if (g->blocks > 0 && from != TWILL_DST) {
-        twill_emit_copy(e, dst, src, 0, g->blocks);
+        twill_emit_copy(e, dst, src, 0, g->blocks, 0);
     }
     uint32_t me = paired ? g->me / 2 : g->me - extra;
     for (uint32_t bit = 1; bit < power; bit *= 2)
         exchange(e, g, position(me ^ bit, extra), 2 * bit == power ? TWILL_STEP_FINAL : 0);
     if (paired)
-        twill_emit_send(e, g->rank[g->me - 1], dst, g->blocks);
+        twill_emit_send(e, g->rank[g->me - 1], dst, g->blocks, 0);
     return paired;
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_request_shape *shape,
-                         struct twill_error *error)
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     struct twill_emitter e;
     bool barrier = shape->collective == TWILL_BARRIER;

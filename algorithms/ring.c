@@ -19,7 +19,7 @@ bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum 
     uint32_t n = g->size, each = g->blocks / n;
     if (n == 1) {
         twill_emit_copy(e, twill_operand_make(TWILL_DST, g->first),
-                        twill_operand_make(from, g->first), 0, g->blocks);
+                        twill_operand_make(from, g->first), 0, g->blocks, 0);
         return false;
     }
     uint32_t right = g->rank[(g->me + 1) % n], left = g->rank[(g->me + n - 1) % n];
@@ -28,12 +28,12 @@ bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum 
         uint32_t out = g->first + (g->me + 2 * n - k) % n * each;
         uint32_t in = g->first + (g->me + 2 * n - k - 1) % n * each;
         twill_operand dst = twill_operand_make(TWILL_DST, in);
-        twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_DST, out), each);
+        twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_DST, out), each, 0);
         if (k < n - 1)
             twill_emit_recv_reduce(e, left, dst, twill_operand_make(from, in), each,
                                    TWILL_STEP_FIRST | (k == n - 2 ? TWILL_STEP_FINAL : 0));
         else
-            twill_emit_recv(e, left, dst, each);
+            twill_emit_recv(e, left, dst, each, 0);
         if (k + 1 < 2 * (n - 1))
             twill_emit_wait(e);
     }
@@ -41,8 +41,7 @@ bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum 
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_request_shape *shape,
-                         struct twill_error *error)
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     (void)shape;
     struct twill_emitter e;

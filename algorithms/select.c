@@ -95,7 +95,7 @@ static const struct twill_algorithm *find(const struct wish *wish)
 
 /* List the algorithms that apply here, with a suggestion if a name came close. */
 static twill_status refuse(const struct wish *wish, const struct twill_world *world,
-                           const struct twill_request_shape *shape, const char *why,
+                           const struct twill_shape *shape, const char *why,
                            struct twill_error *error)
 {
     char names[256] = "";
@@ -103,7 +103,7 @@ static twill_status refuse(const struct wish *wish, const struct twill_world *wo
     const struct twill_algorithm *a, *nearest = NULL;
     unsigned best = 5; /* farther is no slip of the hand */
     for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
-        struct twill_request_shape any = *shape;
+        struct twill_shape any = *shape;
         bool applies = false;
         for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
             any.flavour = (enum twill_flavour)f;
@@ -159,7 +159,7 @@ static bool is_auto(const struct wish *wish)
  * collective goes before one for all, a later one before an earlier one. Every entry is checked for
  * spelling, whichever governs. */
 static twill_status parse(const char *wanted, const struct twill_world *world,
-                          const struct twill_request_shape *shape, struct wish *chosen,
+                          const struct twill_shape *shape, struct wish *chosen,
                           struct twill_error *error)
 {
     *chosen = (struct wish){.collective = -1, .flavour = -1};
@@ -189,7 +189,7 @@ static twill_status apply(struct twill_choice *choice, const struct wish *wish,
                           const struct twill_world *world, size_t bytes, bool mapped,
                           struct twill_error *error)
 {
-    struct twill_request_shape *shape = &choice->shape;
+    struct twill_shape *shape = &choice->shape;
     choice->algorithm = find(wish);
     bool barrier = shape->collective == TWILL_BARRIER;
     if (wish->flavour >= 0 && choice->algorithm->flavours == 0)
@@ -217,7 +217,7 @@ twill_status twill_select(struct twill_choice *choice, const struct twill_world 
 {
     enum twill_flavour flavour = flavour_for(world, collective, bytes, mapped);
     choice->shape =
-        (struct twill_request_shape){.collective = collective, .flavour = flavour, .root = root};
+        (struct twill_shape){.collective = collective, .flavour = flavour, .root = root};
     struct wish wish = {.length = 0};
     if (wanted != NULL)
         TWILL_TRY(error, parse(wanted, world, &choice->shape, &wish, error));

@@ -26,7 +26,7 @@ void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *
     if (v == 0)
         return;
     uint32_t parent = (v - reach(v, g->size) + root) % g->size;
-    twill_emit_recv(e, g->rank[parent], twill_operand_make(TWILL_DST, g->first), g->blocks);
+    twill_emit_recv(e, g->rank[parent], twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
     twill_emit_wait(e);
 }
 
@@ -39,7 +39,7 @@ bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, 
         if (v + bit >= g->size)
             continue;
         uint32_t child = (v + bit + root) % g->size;
-        twill_emit_send(e, g->rank[child], twill_operand_make(from, g->first), g->blocks);
+        twill_emit_send(e, g->rank[child], twill_operand_make(from, g->first), g->blocks, 0);
         any = true;
     }
     return any;
@@ -72,14 +72,13 @@ static void emit_node_part(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_signal(e);
 }
 
-static bool applies(const struct twill_world *world, const struct twill_request_shape *shape)
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return shape->root < world->size;
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_request_shape *shape,
-                         struct twill_error *error)
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, 1);
@@ -91,7 +90,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
         twill_emit_wait(&e);
     if (rank == shape->root)
         twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1);
+                        1, 0);
     emit_node_part(&e, &g, root, true);
     return twill_emitter_finish(&e, schedule, error);
 }

@@ -200,7 +200,7 @@ static twill_status run_all(struct twill_machine *m)
 
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
-                                          const struct twill_request_shape *shape, bool in_place,
+                                          const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error)
 {
     struct twill_machine m = {.schedules = schedules,
@@ -231,9 +231,8 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
 }
 
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
-                                   const struct twill_world *world,
-                                   const struct twill_request_shape *shape, bool in_place,
-                                   struct twill_error *error)
+                                   const struct twill_world *world, const struct twill_shape *shape,
+                                   bool in_place, struct twill_error *error)
 {
     return twill_schedule_verify_window(schedules, world, shape, in_place, 1, error);
 }

@@ -103,7 +103,7 @@ struct twill_process {
 struct twill_machine {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
-    const struct twill_request_shape *shape;
+    const struct twill_shape *shape;
     struct twill_error *error;
     bool in_place;
     uint32_t window, copies, runs, lanes, blocks, processes;

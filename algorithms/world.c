@@ -35,6 +35,8 @@ static void place(struct twill_world *world)
         world->node[r] = node;
         world->local[r] = world->node_size[node]++;
     }
+    for (uint32_t r = 0; r < world->size; r++)
+        world->everyone[r] = r;
     for (uint32_t n = 0; n < world->nodes; n++)
         world->node_first[n + 1] = world->node_first[n] + world->node_size[n];
     for (uint32_t r = 0; r < world->size; r++)
@@ -55,8 +57,9 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     world->node_size = calloc(size, sizeof(uint32_t));
     world->node_first = calloc((size_t)size + 1, sizeof(uint32_t));
     world->member = calloc(size, sizeof(uint32_t));
+    world->everyone = calloc(size, sizeof(uint32_t));
     if (sorted == NULL || world->node == NULL || world->local == NULL || world->node_size == NULL ||
-        world->node_first == NULL || world->member == NULL) {
+        world->node_first == NULL || world->member == NULL || world->everyone == NULL) {
         free(sorted);
         twill_world_destroy(world);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
@@ -67,6 +70,44 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     return TWILL_OK;
 }
 
+/* Labels of each rank's unit at a level, refined by what lies above. */
+static uint64_t refined(const struct twill_world *world, const uint32_t *label, uint32_t above,
+                        uint32_t rank)
+{
+    const uint32_t *outer = above == TWILL_LEVEL_NODE ? world->node : world->unit[above];
+    return (uint64_t)(outer != NULL ? outer[rank] : 0) << 32 | label[rank];
+}
+
+twill_status twill_world_set_level(struct twill_world *world, twill_level level,
+                                   const uint32_t *label, struct twill_error *error)
+{
+    uint32_t size = world->size, above = (uint32_t)level + 1, units = 0;
+    while (above < TWILL_LEVEL_NODE && world->unit[above] == NULL)
+        above++;
+    uint64_t *seen = malloc(size * sizeof(*seen));
+    uint32_t *unit = calloc(size, sizeof(*unit));
+    if (seen == NULL || unit == NULL) {
+        free(seen);
+        free(unit);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
+    }
+    for (uint32_t r = 0; r < size; r++) {
+        /* A group holds whole nodes: a rank is where the first of its node is. */
+        uint32_t of = level == TWILL_LEVEL_GROUP ? twill_world_member(world, world->node[r], 0) : r;
+        uint64_t key = level == TWILL_LEVEL_GROUP ? label[of] : refined(world, label, above, of);
+        uint32_t u = 0;
+        while (u < units && seen[u] != key)
+            u++;
+        if (u == units)
+            seen[units++] = key;
+        unit[r] = u;
+    }
+    free(seen);
+    free(world->unit[level]);
+    world->unit[level] = unit;
+    return TWILL_OK;
+}
+
 void twill_world_destroy(struct twill_world *world)
 {
     free(world->node);
@@ -74,6 +115,9 @@ void twill_world_destroy(struct twill_world *world)
     free(world->node_size);
     free(world->node_first);
     free(world->member);
+    free(world->everyone);
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
+        free(world->unit[level]);
     memset(world, 0, sizeof(*world));
 }
 

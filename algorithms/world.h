@@ -15,11 +15,20 @@ struct twill_world {
     uint32_t *node_size;  /* [nodes] ranks on a node */
     uint32_t *node_first; /* [nodes + 1] index into member of a node's first rank */
     uint32_t *member;     /* [size] ranks, node by node, ascending */
+    uint32_t *everyone;   /* [size] 0, 1, 2, ... */
+    /* [size] each: equal numbers mean the same unit; TWILL_LEVEL_NODE is `node`. A unit of a lower
+     * level lies within one of the next. NULL: not known, every rank counts as a unit of its own
+     * below the node, and all nodes as one group. */
+    uint32_t *unit[TWILL_LEVEL_COUNT];
 };
 
 /* Build from a node label per rank (any numbers; equal means same node). */
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
                                 struct twill_error *error);
+/* Say which unit of a level each rank is in (any numbers; they are made dense, and refined so that
+ * units lie within those of the levels above that are known). Not for TWILL_LEVEL_NODE. */
+twill_status twill_world_set_level(struct twill_world *world, twill_level level,
+                                   const uint32_t *label, struct twill_error *error);
 void twill_world_destroy(struct twill_world *world);
 /* Ranks on the fullest node. */
 uint32_t twill_world_widest(const struct twill_world *world);

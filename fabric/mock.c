@@ -45,7 +45,7 @@ struct inbox {
 
 /* One (peer, lane) as this rank sees it. */
 struct stream {
-    struct twill_request_queue send, recv;
+    struct twill_transfer_queue send, recv;
     struct message *current; /* being delivered */
     uint64_t sent;           /* messages, which number them */
     uint32_t busy;           /* calls of progress until the network takes the next one */
@@ -183,7 +183,7 @@ static twill_status transmit(struct mock *mock, uint32_t peer, uint32_t lane,
 {
     const struct script *script = &mock->script;
     struct stream *stream = &mock->stream[peer * (size_t)TWILL_NODE_LANES + lane];
-    const struct twill_request *request = stream->send.head;
+    const struct twill_transfer *request = stream->send.head;
     bool fails = script->fail_how != FAIL_NEVER && mock->sent == script->fail_after &&
                  (script->rank == UINT64_MAX || script->rank == mock->rank);
     mock->sent++;
@@ -237,7 +237,7 @@ static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_er
     mock->base.counters.copied += stream->send.head->bytes;
     stream->sent++;
     stream->drawn = false;
-    twill_request_pop(&stream->send, TWILL_OK);
+    twill_transfer_pop(&stream->send, TWILL_OK);
     return 1;
 }
 
@@ -246,9 +246,9 @@ static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_er
 /* Hand over a piece of the current message. */
 static twill_status deliver(const struct mock *mock, struct stream *stream)
 {
-    struct twill_request *request = stream->recv.head;
+    struct twill_transfer *request = stream->recv.head;
     const struct message *message = stream->current;
-    if (!twill_request_matches(request, message->signature, message->bytes))
+    if (!twill_transfer_matches(request, message->signature, message->bytes))
         return TWILL_ERR_MISMATCH;
     size_t left = message->bytes - request->moved;
     size_t piece = mock->script.chunk > 0 ? twill_min(left, mock->script.chunk) : left;
@@ -279,7 +279,7 @@ static int pull(struct mock *mock, uint32_t peer, uint32_t lane)
     if (status != TWILL_PENDING) {
         free(stream->current);
         stream->current = NULL;
-        twill_request_pop(&stream->recv, status);
+        twill_transfer_pop(&stream->recv, status);
     }
     return 1;
 }
@@ -308,7 +308,7 @@ static int mock_progress(struct twill_transport *transport, struct twill_error *
     return moved;
 }
 
-static twill_status mock_post(struct twill_transport *transport, struct twill_request *request,
+static twill_status mock_post(struct twill_transport *transport, struct twill_transfer *request,
                               struct twill_error *error)
 {
     struct mock *mock = (struct mock *)transport;
@@ -316,8 +316,8 @@ static twill_status mock_post(struct twill_transport *transport, struct twill_re
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "mock: no stream to rank %u on lane %u",
                           request->peer, request->lane);
     struct stream *stream = &mock->stream[request->peer * (size_t)TWILL_NODE_LANES + request->lane];
-    twill_request_push(request->kind == TWILL_REQUEST_SEND ? &stream->send : &stream->recv,
-                       request);
+    twill_transfer_push(request->kind == TWILL_TRANSFER_SEND ? &stream->send : &stream->recv,
+                        request);
     return TWILL_OK;
 }
 

@@ -30,7 +30,7 @@ struct credit_line {
 
 /* One direction of one lane with one peer, as this rank sees it. */
 struct channel {
-    struct twill_request_queue queue;
+    struct twill_transfer_queue queue;
     struct twill_line *line;    /* [SLOTS] */
     unsigned char *data;        /* [SLOTS][SLOT_BYTES] */
     _Atomic uint64_t *consumed; /* by the receiver */
@@ -65,7 +65,7 @@ size_t twill_shm_channel_bytes(uint32_t node_size)
 
 /* --- the ring -------------------------------------------------------------------------------- */
 
-static void produce(struct channel *channel, const struct twill_request *request, size_t piece,
+static void produce(struct channel *channel, const struct twill_transfer *request, size_t piece,
                     struct twill_transport_counters *counters)
 {
     uint64_t slot = channel->index % SLOTS;
@@ -94,7 +94,7 @@ static int push(struct channel *channel, struct twill_transport_counters *counte
 {
     int moved = 0;
     while (channel->queue.head != NULL) {
-        struct twill_request *request = channel->queue.head;
+        struct twill_transfer *request = channel->queue.head;
         if (channel->index - channel->seen == SLOTS) {
             channel->seen = atomic_load_explicit(channel->consumed, memory_order_acquire);
             if (channel->index - channel->seen == SLOTS) {
@@ -109,7 +109,7 @@ static int push(struct channel *channel, struct twill_transport_counters *counte
         if (request->moved == request->bytes) {
             counters->messages++;
             counters->bytes += request->bytes;
-            twill_request_pop(&channel->queue, TWILL_OK);
+            twill_transfer_pop(&channel->queue, TWILL_OK);
         }
     }
     return moved;
@@ -121,7 +121,7 @@ static void consumed(struct channel *channel)
     atomic_store_explicit(channel->consumed, channel->index, memory_order_release);
 }
 
-static void deliver(struct twill_request *request, const void *data, size_t piece)
+static void deliver(struct twill_transfer *request, const void *data, size_t piece)
 {
     if (piece == 0)
         return;
@@ -149,11 +149,11 @@ static bool take(struct channel *channel)
         consumed(channel);
         return true;
     }
-    struct twill_request *request = channel->queue.head;
-    if (request->moved == 0 && !twill_request_matches(request, line->signature, total)) {
+    struct twill_transfer *request = channel->queue.head;
+    if (request->moved == 0 && !twill_transfer_matches(request, line->signature, total)) {
         channel->unwanted = total - piece;
         consumed(channel);
-        twill_request_pop(&channel->queue, TWILL_ERR_MISMATCH);
+        twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
         return true;
     }
     if (piece > request->bytes - request->moved)
@@ -162,7 +162,7 @@ static bool take(struct channel *channel)
     consumed(channel);
     request->moved += piece;
     if (request->moved == request->bytes)
-        twill_request_pop(&channel->queue, TWILL_OK);
+        twill_transfer_pop(&channel->queue, TWILL_OK);
     return true;
 }
 
@@ -234,7 +234,7 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     return moved;
 }
 
-static twill_status shm_post(struct twill_transport *transport, struct twill_request *request,
+static twill_status shm_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
     struct shm *shm = (struct shm *)transport;
@@ -244,11 +244,11 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_req
         request->lane >= TWILL_NODE_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "shm: no channel to rank %u on lane %u",
                           request->peer, request->lane);
-    size_t direction = request->kind == TWILL_REQUEST_SEND ? 0 : channels_of(node->size);
+    size_t direction = request->kind == TWILL_TRANSFER_SEND ? 0 : channels_of(node->size);
     struct channel *channel =
         &shm->channel[direction + local * (size_t)TWILL_NODE_LANES + request->lane];
     bool first = channel->queue.head == NULL;
-    twill_request_push(&channel->queue, request);
+    twill_transfer_push(&channel->queue, request);
     /* Mostly it can be done at once; folding is promised to happen in progress only. */
     if (first && request->fold == NULL) {
         int rc = advance(shm, channel, error);

@@ -38,13 +38,13 @@ static int post(struct twill_run *run, struct twill_instance *instance,
     struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
     struct twill_posted *posted =
         posted_at(run, instance->epoch, step->lane, instance->posted[step->lane]++);
-    struct twill_request *request = &posted->request;
+    struct twill_transfer *request = &posted->request;
     bool sends = step->op == TWILL_STEP_SEND;
     struct twill_span span =
         twill_run_span(run, instance, step, sends ? step->src : step->dst, step->peer[0]);
-    *request = (struct twill_request){
+    *request = (struct twill_transfer){
         .status = TWILL_PENDING,
-        .kind = sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
+        .kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
         .lane = (uint8_t)physical_lane(instance, step->lane),
         .peer = step->peer[0],
         .signature = run->signature,
@@ -69,7 +69,7 @@ static int post(struct twill_run *run, struct twill_instance *instance,
 
 /* Another call's message has come. Who called what is better heard from the peer: lib/wait.c asks.
  */
-static int differ(struct twill_comm *comm, const struct twill_request *request)
+static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
     if (request->peer_bytes == request->bytes)
@@ -85,7 +85,7 @@ static int differ(struct twill_comm *comm, const struct twill_request *request)
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
     for (uint32_t i = 0; i < instance->posted[lane]; i++) {
-        const struct twill_request *request = &posted_at(run, instance->epoch, lane, i)->request;
+        const struct twill_transfer *request = &posted_at(run, instance->epoch, lane, i)->request;
         if (request->status == TWILL_PENDING)
             return BLOCKED;
         if (request->status == TWILL_ERR_MISMATCH)
@@ -314,7 +314,7 @@ static unsigned lane_waits_for(const struct twill_run *run, const struct twill_i
     } else if (step->op == TWILL_STEP_WAIT) {
         *name = "message";
         for (uint32_t i = 0; i < instance->posted[lane] && n < most; i++) {
-            const struct twill_request *request =
+            const struct twill_transfer *request =
                 &posted_at(run, instance->epoch, lane, i)->request;
             if (request->status == TWILL_PENDING)
                 ranks[n++] = request->peer;

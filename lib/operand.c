@@ -158,7 +158,7 @@ uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_ins
     return copies;
 }
 
-void twill_run_fold(struct twill_request *request, size_t offset, const void *data, size_t bytes)
+void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
     struct twill_posted *posted = request->fold_with;
     struct twill_comm *comm = posted->run->comm;

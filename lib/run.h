@@ -24,7 +24,7 @@ struct twill_call {
 
 /* A posted message and what to do with it. */
 struct twill_posted {
-    struct twill_request request;
+    struct twill_transfer request;
     struct twill_run *run;
     const unsigned char *src; /* fold: dst = src op message */
     unsigned char *dst;
@@ -87,6 +87,6 @@ uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_ins
                                    const struct twill_step *step, const struct twill_step *end);
 void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
                     const struct twill_step *step);
-void twill_run_fold(struct twill_request *request, size_t offset, const void *data, size_t bytes);
+void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes);
 
 #endif

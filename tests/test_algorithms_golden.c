@@ -185,7 +185,7 @@ static void test_lanes(void **state)
         "lane\nsend SRC[1] to 0\nwait\nrecv DST[1] from 0\nwait\n"};
     struct twill_schedule schedules[2];
     struct twill_world world;
-    struct twill_request_shape shape = {.collective = TWILL_ALLREDUCE};
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
     assert_true(test_world(&world, 2, TEST_ALL_NODES, 0));
     for (int r = 0; r < 2; r++) {
         assert_int_equal(twill_schedule_parse(&schedules[r], texts[r], NULL), TWILL_OK);

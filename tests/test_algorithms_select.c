@@ -192,7 +192,7 @@ static void test_registry(void **state)
     struct twill_world world;
     struct twill_schedule schedule;
     struct twill_error error = {.status = TWILL_OK};
-    struct twill_request_shape shape = {.collective = TWILL_BROADCAST, .root = 4};
+    struct twill_shape shape = {.collective = TWILL_BROADCAST, .root = 4};
     make_world(&world, "4");
     assert_int_equal(
         twill_schedule_emit(&schedule, twill_algorithm_find("tree"), &world, 0, &shape, &error),

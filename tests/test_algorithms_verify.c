@@ -151,7 +151,7 @@ static void check_row(size_t i, bool in_place, uint32_t window)
     struct twill_world world;
     struct twill_schedule schedules[2];
     struct twill_error error = {.status = TWILL_OK};
-    struct twill_request_shape shape = {.collective = (enum twill_collective)table[i].collective};
+    struct twill_shape shape = {.collective = (enum twill_collective)table[i].collective};
     uint32_t label[2] = {0, (uint32_t)table[i].nodes - 1};
     assert_int_equal(twill_world_create(&world, 2, label, NULL), TWILL_OK);
     const char *texts[2] = {table[i].rank0, table[i].rank1};

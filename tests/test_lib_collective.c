@@ -296,7 +296,7 @@ static struct twill_world world_of(const struct world_case *c)
 static bool applies(const struct twill_algorithm *algorithm, const struct twill_world *world,
                     unsigned flavour)
 {
-    struct twill_request_shape shape = {.flavour = (enum twill_flavour)flavour};
+    struct twill_shape shape = {.flavour = (enum twill_flavour)flavour};
     for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
         shape.collective = (enum twill_collective)c;
         if ((algorithm->collectives >> c & 1) && algorithm->applies(world, &shape))

@@ -240,7 +240,7 @@ static bool applies(const struct twill_algorithm *algorithm, const struct run *r
     uint32_t label[8] = {0};
     struct twill_world world;
     struct twill_error error = {0};
-    struct twill_request_shape shape = {.collective = TWILL_ALLREDUCE};
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
     if (run->nodes[0] != '\0')
         assert_int_equal(twill_world_parse_nodes(run->nodes, (uint32_t)run->size, label, &error),
                          TWILL_OK);

@@ -63,7 +63,7 @@ static void each_root(struct test_case *test, uint32_t roots, test_case_fn fn, v
     for (uint32_t i = 0; i < count; i++) {
         /* Spread, with both ends. */
         test->shape.root = count == 1 ? 0 : (uint32_t)((uint64_t)i * (size - 1) / (count - 1));
-        const struct twill_request_shape *shape = &test->shape;
+        const struct twill_shape *shape = &test->shape;
         if (!twill_algorithm_applies(test->algorithm, test->world, shape))
             continue;
         snprintf(test->name, sizeof(test->name), "%s@%s %s, %u ranks on %u nodes, root %u",

@@ -21,7 +21,7 @@
 struct test_case {
     const struct twill_algorithm *algorithm;
     struct twill_world *world;
-    struct twill_request_shape shape;
+    struct twill_shape shape;
     char name[128];
 };
 

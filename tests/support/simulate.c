@@ -33,7 +33,7 @@ struct lane {
 struct world {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
-    const struct twill_request_shape *shape;
+    const struct twill_shape *shape;
     bool in_place;
     uint64_t random;
     uint32_t blocks;
@@ -318,7 +318,7 @@ static size_t cells_of(const struct world *w, uint32_t rank, unsigned space)
 }
 
 const char *test_simulate(const struct twill_schedule *schedules, const struct twill_world *world,
-                          const struct twill_request_shape *shape, bool in_place, uint32_t seed)
+                          const struct twill_shape *shape, bool in_place, uint32_t seed)
 {
     size_t size = world->size, lanes = size * TWILL_SCHEDULE_LANES;
     struct world w = {.schedules = schedules,
