@@ -35,7 +35,9 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+#if defined(TWILL_API)
+/* somebody else's */
+#elif defined(__GNUC__)
 #define TWILL_API __attribute__((visibility("default")))
 #else
 #define TWILL_API
@@ -374,108 +376,42 @@ TWILL_API twill_status twill_wait_all(size_t count, twill_request **requests);
 /** \brief Free a persistent request that is not under way; *request becomes NULL. */
 TWILL_API twill_status twill_request_free(twill_request **request);
 
-/** @} */
+/** \brief The forms twill_X_start() and twill_X_init() of a call: its arguments, then the request.
+ */
+#define TWILL_FORMS(name, ...)                                                                     \
+    TWILL_API twill_status twill_##name##_start(__VA_ARGS__, twill_request **request);             \
+    TWILL_API twill_status twill_##name##_init(__VA_ARGS__, twill_request **request)
 
-/** \name Begun: as above, with the request
- * @{ */
-TWILL_API twill_status twill_allreduce_start(twill_comm *comm, const void *src, void *dst,
-                                             size_t count, twill_type type, twill_op op,
-                                             twill_request **request);
-TWILL_API twill_status twill_reduce_start(twill_comm *comm, const void *src, void *dst,
-                                          size_t count, twill_type type, twill_op op, int root,
-                                          twill_request **request);
-TWILL_API twill_status twill_broadcast_start(twill_comm *comm, const void *src, void *dst,
-                                             size_t count, twill_type type, int root,
-                                             twill_request **request);
-TWILL_API twill_status twill_barrier_start(twill_comm *comm, twill_request **request);
-TWILL_API twill_status twill_allgather_start(twill_comm *comm, const void *src, void *dst,
-                                             size_t count, twill_type type,
-                                             twill_request **request);
-TWILL_API twill_status twill_allgatherv_start(twill_comm *comm, const void *src, void *dst,
-                                              const size_t *counts, const size_t *offsets,
-                                              twill_type type, twill_request **request);
-TWILL_API twill_status twill_reduce_scatter_start(twill_comm *comm, const void *src, void *dst,
-                                                  size_t count, twill_type type, twill_op op,
-                                                  twill_request **request);
-TWILL_API twill_status twill_reduce_scatterv_start(twill_comm *comm, const void *src, void *dst,
-                                                   const size_t *counts, twill_type type,
-                                                   twill_op op, twill_request **request);
-TWILL_API twill_status twill_gather_start(twill_comm *comm, const void *src, void *dst,
-                                          size_t count, twill_type type, int root,
-                                          twill_request **request);
-TWILL_API twill_status twill_gatherv_start(twill_comm *comm, const void *src, size_t count,
-                                           void *dst, const size_t *counts, const size_t *offsets,
-                                           twill_type type, int root, twill_request **request);
-TWILL_API twill_status twill_scatter_start(twill_comm *comm, const void *src, void *dst,
-                                           size_t count, twill_type type, int root,
-                                           twill_request **request);
-TWILL_API twill_status twill_scatterv_start(twill_comm *comm, const void *src, const size_t *counts,
-                                            const size_t *offsets, void *dst, size_t count,
-                                            twill_type type, int root, twill_request **request);
-TWILL_API twill_status twill_alltoall_start(twill_comm *comm, const void *src, void *dst,
-                                            size_t count, twill_type type, twill_request **request);
-TWILL_API twill_status twill_alltoallv_start(twill_comm *comm, const void *src,
-                                             const size_t *src_counts, const size_t *src_offsets,
-                                             void *dst, const size_t *dst_counts,
-                                             const size_t *dst_offsets, twill_type type,
-                                             twill_request **request);
-TWILL_API twill_status twill_send_start(twill_comm *comm, const void *src, size_t count,
-                                        twill_type type, int to, twill_request **request);
-TWILL_API twill_status twill_recv_start(twill_comm *comm, void *dst, size_t count, twill_type type,
-                                        int from, twill_request **request);
-TWILL_API twill_status twill_sendrecv_start(twill_comm *comm, const void *src, size_t src_count,
-                                            int to, void *dst, size_t dst_count, int from,
-                                            twill_type type, twill_request **request);
-/** @} */
-
-/** \name Prepared: as above, with the request
- * @{ */
-TWILL_API twill_status twill_allreduce_init(twill_comm *comm, const void *src, void *dst,
-                                            size_t count, twill_type type, twill_op op,
-                                            twill_request **request);
-TWILL_API twill_status twill_reduce_init(twill_comm *comm, const void *src, void *dst, size_t count,
-                                         twill_type type, twill_op op, int root,
-                                         twill_request **request);
-TWILL_API twill_status twill_broadcast_init(twill_comm *comm, const void *src, void *dst,
-                                            size_t count, twill_type type, int root,
-                                            twill_request **request);
-TWILL_API twill_status twill_barrier_init(twill_comm *comm, twill_request **request);
-TWILL_API twill_status twill_allgather_init(twill_comm *comm, const void *src, void *dst,
-                                            size_t count, twill_type type, twill_request **request);
-TWILL_API twill_status twill_allgatherv_init(twill_comm *comm, const void *src, void *dst,
-                                             const size_t *counts, const size_t *offsets,
-                                             twill_type type, twill_request **request);
-TWILL_API twill_status twill_reduce_scatter_init(twill_comm *comm, const void *src, void *dst,
-                                                 size_t count, twill_type type, twill_op op,
-                                                 twill_request **request);
-TWILL_API twill_status twill_reduce_scatterv_init(twill_comm *comm, const void *src, void *dst,
-                                                  const size_t *counts, twill_type type,
-                                                  twill_op op, twill_request **request);
-TWILL_API twill_status twill_gather_init(twill_comm *comm, const void *src, void *dst, size_t count,
-                                         twill_type type, int root, twill_request **request);
-TWILL_API twill_status twill_gatherv_init(twill_comm *comm, const void *src, size_t count,
-                                          void *dst, const size_t *counts, const size_t *offsets,
-                                          twill_type type, int root, twill_request **request);
-TWILL_API twill_status twill_scatter_init(twill_comm *comm, const void *src, void *dst,
-                                          size_t count, twill_type type, int root,
-                                          twill_request **request);
-TWILL_API twill_status twill_scatterv_init(twill_comm *comm, const void *src, const size_t *counts,
-                                           const size_t *offsets, void *dst, size_t count,
-                                           twill_type type, int root, twill_request **request);
-TWILL_API twill_status twill_alltoall_init(twill_comm *comm, const void *src, void *dst,
-                                           size_t count, twill_type type, twill_request **request);
-TWILL_API twill_status twill_alltoallv_init(twill_comm *comm, const void *src,
-                                            const size_t *src_counts, const size_t *src_offsets,
-                                            void *dst, const size_t *dst_counts,
-                                            const size_t *dst_offsets, twill_type type,
-                                            twill_request **request);
-TWILL_API twill_status twill_send_init(twill_comm *comm, const void *src, size_t count,
-                                       twill_type type, int to, twill_request **request);
-TWILL_API twill_status twill_recv_init(twill_comm *comm, void *dst, size_t count, twill_type type,
-                                       int from, twill_request **request);
-TWILL_API twill_status twill_sendrecv_init(twill_comm *comm, const void *src, size_t src_count,
-                                           int to, void *dst, size_t dst_count, int from,
-                                           twill_type type, twill_request **request);
+TWILL_FORMS(allreduce, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            twill_op op);
+TWILL_FORMS(reduce, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            twill_op op, int root);
+TWILL_FORMS(broadcast, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            int root);
+TWILL_FORMS(barrier, twill_comm *comm);
+TWILL_FORMS(allgather, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type);
+TWILL_FORMS(allgatherv, twill_comm *comm, const void *src, void *dst, const size_t *counts,
+            const size_t *offsets, twill_type type);
+TWILL_FORMS(reduce_scatter, twill_comm *comm, const void *src, void *dst, size_t count,
+            twill_type type, twill_op op);
+TWILL_FORMS(reduce_scatterv, twill_comm *comm, const void *src, void *dst, const size_t *counts,
+            twill_type type, twill_op op);
+TWILL_FORMS(gather, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            int root);
+TWILL_FORMS(gatherv, twill_comm *comm, const void *src, size_t count, void *dst,
+            const size_t *counts, const size_t *offsets, twill_type type, int root);
+TWILL_FORMS(scatter, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            int root);
+TWILL_FORMS(scatterv, twill_comm *comm, const void *src, const size_t *counts,
+            const size_t *offsets, void *dst, size_t count, twill_type type, int root);
+TWILL_FORMS(alltoall, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type);
+TWILL_FORMS(alltoallv, twill_comm *comm, const void *src, const size_t *src_counts,
+            const size_t *src_offsets, void *dst, const size_t *dst_counts,
+            const size_t *dst_offsets, twill_type type);
+TWILL_FORMS(send, twill_comm *comm, const void *src, size_t count, twill_type type, int to);
+TWILL_FORMS(recv, twill_comm *comm, void *dst, size_t count, twill_type type, int from);
+TWILL_FORMS(sendrecv, twill_comm *comm, const void *src, size_t src_count, int to, void *dst,
+            size_t dst_count, int from, twill_type type);
 /** @} */
 
 /** \name Memory

@@ -39,8 +39,8 @@ check_no_calls() # archive...
 # The functions a header promises.
 promised_by() # header
 {
-    sed 's|/\*.*\*/||' "$1" | tr '\n' ' ' | grep -oE 'TWILL_API [^;(]*\(' |
-        grep -oE '[A-Za-z0-9_]+ *\($' | tr -d ' (' | grep -v '^__attribute__$' | sort -u
+    ${CC:-cc} -E -P -U__GNUC__ -DTWILL_API=PROMISED "$1" | tr '\n' ' ' | tr ';' '\n' |
+        grep -oE 'PROMISED [^(]*\(' | grep -oE '[A-Za-z0-9_]+ *\($' | tr -d ' (' | sort -u
 }
 
 shown_by() # shared library
