@@ -64,9 +64,7 @@ static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *pl
         uint32_t peer = step->peer[0];
         struct twill_transport *link = twill_comm_link(comm, peer);
         plan->polled |= !link->ops->sleeps_on_bell;
-        if (!comm->connected[peer] && link->ops->connect != NULL)
-            TWILL_TRY(&comm->error, link->ops->connect(link, peer, &comm->error));
-        comm->connected[peer] = 1;
+        TWILL_TRY(&comm->error, twill_comm_connect(comm, peer));
     }
     return TWILL_OK;
 }
