@@ -173,6 +173,7 @@ static void release(struct twill_comm *comm)
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->close(comm->transport[t]);
     twill_plans_destroy(comm);
+    twill_chooser_destroy(comm->chooser);
     if (comm->scratch != NULL)
         twill_memory_free(comm->context->library_memory, comm->scratch, comm->scratch_bytes);
     if (comm->staging != NULL)
