@@ -2,6 +2,7 @@
 /* Creates communicators: shared lines and staging memory on the node, transports between ranks. */
 #include "lib/comm.h"
 #include "fabric/registry.h"
+#include "lib/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -218,8 +219,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     TWILL_TRY_OR_FAIL(&context->error, open_node(made));
     TWILL_TRY_OR_FAIL(&context->error, open_views(made));
     TWILL_TRY_OR_FAIL(&context->error, open_transports(made));
-    made->next = context->open;
-    context->open = made;
+    TWILL_TRY_OR_FAIL(&context->error, twill_context_add(context, made, &context->error));
     *comm = made;
     return TWILL_OK;
 fail:
@@ -233,10 +233,7 @@ void twill_comm_destroy(twill_comm *comm)
         return;        /* a child must not close the parent's connections */
     if (!comm->broken) /* nobody may still be reading what we unmap, or sending to us */
         (void)twill_barrier(comm);
-    struct twill_comm **link = &comm->context->open;
-    while (*link != comm)
-        link = &(*link)->next;
-    *link = comm->next;
+    twill_context_remove(comm->context, comm);
     release(comm);
 }
 

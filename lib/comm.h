@@ -6,12 +6,16 @@
 #include "lib/context.h"
 #include "lib/run.h"
 
+#include <stdatomic.h>
+
 #define TWILL_COMM_TRANSPORTS 8
 
 struct twill_comm {
     struct twill_error error;
     bool broken;
-    bool owns_context; /* by twill_init() */
+    bool owns_context;        /* by twill_init() */
+    _Atomic bool held;        /* somebody has it: lib/progress.h */
+    _Atomic unsigned pending; /* requests under way that others may advance; changed while held */
     struct twill_context *context;
     const struct twill_world *world;
     uint32_t rank;
@@ -32,12 +36,11 @@ struct twill_comm {
     struct twill_plan *plans;
     struct twill_chooser *chooser;
     struct twill_run run;
-    uint64_t sequence;       /* calls begun */
-    uint64_t epoch;          /* instances begun */
-    struct twill_comm *next; /* open communicators of the context */
-    uint32_t differs;        /* rank whose message was of another call */
-    bool told;               /* news has a failure */
-    struct twill_news news;  /* the first failure another rank told of */
+    uint64_t sequence;      /* calls begun */
+    uint64_t epoch;         /* instances begun */
+    uint32_t differs;       /* rank whose message was of another call */
+    bool told;              /* news has a failure */
+    struct twill_news news; /* the first failure another rank told of */
     struct twill_heard {
         uint64_t in;                /* our call in which we heard it */
         uint32_t rank;              /* whom it waits for */

@@ -30,6 +30,17 @@ void twill_context_note(struct twill_context *context, const char *format, ...)
     va_end(arguments);
 }
 
+twill_status twill_context_outcome(struct twill_context *context, twill_status status,
+                                   const struct twill_error *error)
+{
+    if (status == TWILL_OK)
+        return status;
+    twill_context_lock(context);
+    context->error = *error;
+    twill_context_unlock(context);
+    return status;
+}
+
 uint64_t twill_context_fallbacks(const struct twill_context *context)
 {
     struct twill_memory_stats user, library;
@@ -295,6 +306,9 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
 {
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
+    if (pthread_mutex_init(&context->lock, NULL) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
+    context->lockable = true;
     TWILL_TRY(error, guard_against_fork(context));
     TWILL_TRY(error, twill_config_load(&context->config, settings, error));
     context->log.level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
@@ -337,7 +351,7 @@ void twill_context_destroy(twill_context *context)
         return;
     if (context->fork_guard != NULL && twill_context_is_forked(context))
         return; /* it is the parent's */
-    if (context->open != NULL) {
+    if (context->opened > 0) {
         twill_say(&context->log, TWILL_LOG_WARN,
                   "a context is destroyed with communicators open: it is kept");
         return;
@@ -358,6 +372,9 @@ void twill_context_destroy(twill_context *context)
         twill_topology_close(context->topology);
     twill_context_close_device(context);
     twill_config_destroy(&context->config);
+    free(context->open);
+    if (context->lockable)
+        pthread_mutex_destroy(&context->lock);
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
     free(context);

@@ -91,14 +91,20 @@ static void keep(struct twill_comm *comm, const struct twill_news *news)
     comm->news = *news;
 }
 
+static struct twill_comm *find_open(struct twill_context *context, uint32_t number)
+{
+    for (size_t i = 0; i < context->opened; i++)
+        if (context->open[i]->number == number)
+            return context->open[i];
+    return NULL;
+}
+
 /* Take everything off the watch; it serves all communicators of the context. */
 static twill_status listen(struct twill_comm *comm)
 {
     struct twill_news news;
     while (twill_watch_hear(comm->context->watch, &news)) {
-        struct twill_comm *about = comm->context->open;
-        while (about != NULL && about->number != news.comm)
-            about = about->next;
+        struct twill_comm *about = find_open(comm->context, news.comm);
         if (about != NULL && news.status != TWILL_OK)
             keep(about, &news);
         else if (about == comm)
