@@ -126,24 +126,43 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_world *world, uint32_t rank,
                                  const struct twill_shape *shape, struct twill_error *error);
 
-/* Does the choice depend on `mapped`? Asking the peers costs a turn. The same on all ranks. */
-bool twill_mapping_matters(const struct twill_world *world, enum twill_collective collective,
-                           size_t bytes, const char *wanted);
+/* What is asked of the selector: only what all ranks know alike, so that all choose alike. */
+struct twill_select_request {
+    enum twill_collective collective;
+    uint32_t root; /* of rooted collectives, else 0 */
+    /* Of the whole message: all parts together, which is what twill-bench calls size. With
+     * `vector`, in gather, scatter and alltoall, nobody knows it: 0. */
+    size_t bytes;
+    bool mapped; /* every buffer that it needs is in memory that the node's peers have mapped */
+    bool vector;
+    enum twill_order order; /* of what reduces, else ANY */
+    twill_type type;        /* of what reduces; an operation of one's own: TWILL_U8 */
+};
 
-/* Choose for a call of `bytes` on this world. `wanted` is TWILL_ALGORITHM's value or NULL:
- * "name", or "collective:name;collective:name", a name optionally followed by "@flavour"; "auto" is
- * the choice made without a wish. An entry for the collective goes before one for all, a later
- * entry before an earlier one; a name for all is not meant for collectives that the algorithm
- * cannot do. mapped: every buffer that the collective needs is in memory that the node's peers have
- * mapped. Deterministic: all ranks get the same answer from the same arguments. An unknown name, or
- * one that does not apply, is TWILL_ERR_CONFIG. */
 struct twill_choice {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape;
+    bool substituted; /* what TWILL_ALGORITHM names does not do this call: chosen without it */
 };
-twill_status twill_select(struct twill_choice *choice, const struct twill_world *world,
-                          enum twill_collective collective, uint32_t root, size_t bytes,
-                          bool mapped, const char *wanted, struct twill_error *error);
+
+/* Chooses for one world: holds what was wished for, and remembers prices. Not for two threads at a
+ * time. The world and the tuning (NULL: none) must outlive it. `wanted` is TWILL_ALGORITHM's value
+ * or NULL; algorithms/wish.h says how it reads. What cannot be read, an unknown name, or one that
+ * can never apply to this world is TWILL_ERR_CONFIG. */
+struct twill_chooser;
+struct twill_tuning; /* algorithms/tuning.h */
+twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
+                                  const struct twill_tuning *tuning, const char *wanted,
+                                  struct twill_error *error);
+void twill_chooser_destroy(struct twill_chooser *chooser);
+
+/* Does the choice depend on `mapped`? Asking the peers costs a turn. The same on all ranks. */
+bool twill_mapping_matters(struct twill_chooser *chooser,
+                           const struct twill_select_request *request);
+/* Choose. Deterministic: all ranks get the same answer from the same world, tuning, wish and
+ * request. Allocates where a collective is asked about for the first time only. */
+twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
+                          const struct twill_select_request *request, struct twill_error *error);
 
 /* Check the schedules of all ranks together: schedules[world->size]. Values (each block of DST ends
  * as the fold of every rank exactly once, AVG divided exactly once, all ranks alike), matching of

@@ -4,6 +4,7 @@
 #include "algorithms/registry.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Everybody folding everything synchronises once instead of twice, but reads (L-1)n per rank: worth
@@ -28,13 +29,6 @@ static bool is_flat(const struct twill_world *world, size_t bytes)
 {
     size_t others = twill_world_widest(world) - 1;
     return bytes <= FLAT_MOST && bytes <= FLAT_PER_RANK * others && bytes * others <= FLAT_READ;
-}
-
-bool twill_mapping_matters(const struct twill_world *world, enum twill_collective collective,
-                           size_t bytes, const char *wanted)
-{
-    bool flat = wanted == NULL && collective == TWILL_ALLREDUCE && is_flat(world, bytes);
-    return bytes >= TWILL_MAPPED_BYTES && !flat;
 }
 
 static enum twill_flavour flavour_for(const struct twill_world *world,
@@ -211,18 +205,60 @@ static twill_status apply(struct twill_choice *choice, const struct wish *wish,
     return TWILL_OK;
 }
 
-twill_status twill_select(struct twill_choice *choice, const struct twill_world *world,
-                          enum twill_collective collective, uint32_t root, size_t bytes,
-                          bool mapped, const char *wanted, struct twill_error *error)
+struct twill_chooser {
+    const struct twill_world *world;
+    char *wanted;
+};
+
+twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
+                                  const struct twill_tuning *tuning, const char *wanted,
+                                  struct twill_error *error)
 {
-    enum twill_flavour flavour = flavour_for(world, collective, bytes, mapped);
-    choice->shape =
-        (struct twill_shape){.collective = collective, .flavour = flavour, .root = root};
+    (void)tuning;
+    *chooser = calloc(1, sizeof(**chooser));
+    if (*chooser == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
+    (*chooser)->world = world;
+    if (wanted != NULL && ((*chooser)->wanted = strdup(wanted)) == NULL) {
+        twill_chooser_destroy(*chooser);
+        *chooser = NULL;
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
+    }
+    return TWILL_OK;
+}
+
+void twill_chooser_destroy(struct twill_chooser *chooser)
+{
+    if (chooser == NULL)
+        return;
+    free(chooser->wanted);
+    free(chooser);
+}
+
+bool twill_mapping_matters(struct twill_chooser *chooser,
+                           const struct twill_select_request *request)
+{
+    bool flat = chooser->wanted == NULL && request->collective == TWILL_ALLREDUCE &&
+                is_flat(chooser->world, request->bytes);
+    return request->bytes >= TWILL_MAPPED_BYTES && !flat;
+}
+
+twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
+                          const struct twill_select_request *request, struct twill_error *error)
+{
+    const struct twill_world *world = chooser->world;
+    enum twill_flavour flavour =
+        flavour_for(world, request->collective, request->bytes, request->mapped);
+    *choice = (struct twill_choice){.shape = {.collective = request->collective,
+                                              .flavour = flavour,
+                                              .root = request->root,
+                                              .vector = request->vector,
+                                              .order = request->order}};
     struct wish wish = {.length = 0};
-    if (wanted != NULL)
-        TWILL_TRY(error, parse(wanted, world, &choice->shape, &wish, error));
+    if (chooser->wanted != NULL)
+        TWILL_TRY(error, parse(chooser->wanted, world, &choice->shape, &wish, error));
     if (wish.length > 0 && !is_auto(&wish))
-        return apply(choice, &wish, world, bytes, mapped, error);
-    choice->algorithm = automatic(world, collective, bytes, flavour);
+        return apply(choice, &wish, world, request->bytes, request->mapped, error);
+    choice->algorithm = automatic(world, request->collective, request->bytes, flavour);
     return TWILL_OK;
 }

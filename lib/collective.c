@@ -125,6 +125,24 @@ static void publish_vote(struct twill_comm *comm, uint64_t src, uint64_t dst)
     twill_node_ring_all(comm->node);
 }
 
+static struct twill_select_request request_of(const struct twill_call *call, bool mapped)
+{
+    return (struct twill_select_request){.collective = call->collective,
+                                         .root = call->root,
+                                         .bytes = call->count * twill_type_size(call->type),
+                                         .mapped = mapped,
+                                         .type = call->type};
+}
+
+static twill_status have_chooser(struct twill_comm *comm)
+{
+    if (comm->chooser != NULL)
+        return TWILL_OK;
+    return twill_chooser_create(&comm->chooser, comm->world, NULL,
+                                twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
+                                &comm->error);
+}
+
 /* Are all buffers that matter mapped by the node's ranks? All of them get the same answer. */
 static twill_status agree_on_mapping(struct twill_comm *comm, const struct twill_call *call,
                                      bool *mapped)
@@ -132,9 +150,11 @@ static twill_status agree_on_mapping(struct twill_comm *comm, const struct twill
     const struct twill_heap *heap = &comm->context->heap;
     size_t bytes = call->count * twill_type_size(call->type);
     *mapped = false;
-    const char *wanted = twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM);
-    if (heap->segment == NULL ||
-        !twill_mapping_matters(comm->world, call->collective, bytes, wanted))
+    struct twill_select_request request = request_of(call, false);
+    if (heap->segment == NULL || bytes < TWILL_MAPPED_BYTES)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, have_chooser(comm));
+    if (!twill_mapping_matters(comm->chooser, &request))
         return TWILL_OK;
     bool broadcast = call->collective == TWILL_BROADCAST;
     bool root_here = comm->world->node[call->root] == comm->world->node[comm->rank];
@@ -201,10 +221,9 @@ static twill_status find_plan(struct twill_comm *comm, const struct twill_call *
         return TWILL_OK;
     }
     struct twill_choice choice;
-    TWILL_TRY(&comm->error,
-              twill_select(&choice, comm->world, key.collective, key.root, key.bytes, key.mapped,
-                           twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
-                           &comm->error));
+    struct twill_select_request request = request_of(call, mapped);
+    TWILL_TRY(&comm->error, have_chooser(comm));
+    TWILL_TRY(&comm->error, twill_select(&choice, comm->chooser, &request, &comm->error));
     TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, plan));
     comm->last = *plan;
     comm->last_key = key;

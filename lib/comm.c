@@ -247,6 +247,7 @@ static void release(struct twill_comm *comm)
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->close(comm->transport[t]);
     twill_plans_destroy(comm);
+    twill_chooser_destroy(comm->chooser);
     twill_context_give(context, comm->scratch, comm->scratch_bytes);
     twill_context_give(context, comm->staging, comm->staging_bytes);
     if (comm->node != NULL)

@@ -39,6 +39,7 @@ struct twill_comm {
         bool mapped;
     } last_key;
     struct twill_plan *plans;
+    struct twill_chooser *chooser;
     struct twill_run run;
     uint64_t sequence; /* calls begun */
     uint64_t epoch;    /* instances begun */
