@@ -3,6 +3,7 @@
  * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
 #include "lib/context.h"
 #include "lib/device.h"
+#include "lib/levels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ struct peer_info {
     uint32_t cpus;
     uint64_t memory_nodes;               /* it may bind to */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
+    struct twill_level_card level;
 };
 
 void twill_context_note(struct twill_context *context, const char *format, ...)
@@ -173,12 +175,16 @@ static twill_status meet(struct twill_context *context)
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
+    twill_levels_describe(context, &mine.level);
     struct peer_info *all = calloc((size_t)size, sizeof(*all));
+    context->level = calloc((size_t)size, sizeof(*context->level));
     context->label = calloc((size_t)size, sizeof(*context->label));
     twill_status status =
-        all == NULL || context->label == NULL
+        all == NULL || context->label == NULL || context->level == NULL
             ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
             : twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
+    for (int r = 0; status == TWILL_OK && r < size; r++)
+        context->level[r] = all[r].level;
     if (status == TWILL_OK)
         status = check_agreement(context, all);
     if (status == TWILL_OK)
@@ -350,6 +356,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     warn_if_alone(context);
     TWILL_TRY(error, meet(context));
     TWILL_TRY(error, open_heap(context));
+    TWILL_TRY(error, twill_levels_set(context, context->level));
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
     note_machine(context);
@@ -392,6 +399,7 @@ void twill_context_destroy(twill_context *context)
         twill_memory_close(context->library_memory);
     twill_world_destroy(&context->world);
     free(context->label);
+    free(context->level);
     twill_boot_close(context->boot);
     if (context->topology != NULL)
         twill_topology_close(context->topology);
