@@ -31,7 +31,7 @@ static struct twill_call allreduce_call(const void *src, void *dst, size_t count
 static struct twill_call reduce_call(const void *src, void *dst, size_t count, twill_type type,
                                      twill_op op, int root)
 {
-    return (struct twill_call){TWILL_REDUCE, src, dst, count, type, op, (uint32_t)root};
+    return (struct twill_call){TWILL_REDUCE, src, dst, count, type, op, .root = (uint32_t)root};
 }
 
 /* A root without dst has the result where it is: it is only read, as src is copied to itself. */
@@ -41,7 +41,8 @@ static struct twill_call broadcast_call(const struct twill_comm *comm, const voi
     bool is_root = comm != NULL && root >= 0 && (uint32_t)root == comm->rank;
     if (is_root && dst == NULL)
         dst = (void *)(uintptr_t)src;
-    return (struct twill_call){TWILL_BROADCAST, src, dst, count, type, TWILL_SUM, (uint32_t)root};
+    return (struct twill_call){TWILL_BROADCAST,       src, dst, count, type, TWILL_SUM,
+                               .root = (uint32_t)root};
 }
 
 static struct twill_call barrier_call(void)
@@ -67,7 +68,13 @@ static struct twill_call allgather_call(const void *src, void *dst, size_t count
 static struct twill_call allgatherv_call(const void *src, void *dst, const size_t *counts,
                                          const size_t *offsets, twill_type type)
 {
-    return (struct twill_call){TWILL_ALLGATHER, src, dst, 0, type, TWILL_SUM, .vector = true,
+    return (struct twill_call){TWILL_ALLGATHER,
+                               src,
+                               dst,
+                               0,
+                               type,
+                               TWILL_SUM,
+                               .vector = true,
                                .dst_parts = {counts, offsets}};
 }
 
@@ -80,35 +87,51 @@ static struct twill_call reduce_scatter_call(const void *src, void *dst, size_t 
 static struct twill_call reduce_scatterv_call(const void *src, void *dst, const size_t *counts,
                                               twill_type type, twill_op op)
 {
-    return (struct twill_call){TWILL_REDUCE_SCATTER, src, dst, 0, type, op, .vector = true,
+    return (struct twill_call){TWILL_REDUCE_SCATTER,       src, dst, 0, type, op, .vector = true,
                                .src_parts = {counts, NULL}};
 }
 
 static struct twill_call gather_call(const void *src, void *dst, size_t count, twill_type type,
                                      int root)
 {
-    return (struct twill_call){TWILL_GATHER, src, dst, count, type, TWILL_SUM, (uint32_t)root};
+    return (struct twill_call){TWILL_GATHER,          src, dst, count, type, TWILL_SUM,
+                               .root = (uint32_t)root};
 }
 
 static struct twill_call gatherv_call(const void *src, size_t count, void *dst,
                                       const size_t *counts, const size_t *offsets, twill_type type,
                                       int root)
 {
-    return (struct twill_call){TWILL_GATHER, src, dst, count, type, TWILL_SUM, (uint32_t)root,
-                               .vector = true, .dst_parts = {counts, offsets}};
+    return (struct twill_call){TWILL_GATHER,
+                               src,
+                               dst,
+                               count,
+                               type,
+                               TWILL_SUM,
+                               .root = (uint32_t)root,
+                               .vector = true,
+                               .dst_parts = {counts, offsets}};
 }
 
 static struct twill_call scatter_call(const void *src, void *dst, size_t count, twill_type type,
                                       int root)
 {
-    return (struct twill_call){TWILL_SCATTER, src, dst, count, type, TWILL_SUM, (uint32_t)root};
+    return (struct twill_call){TWILL_SCATTER,         src, dst, count, type, TWILL_SUM,
+                               .root = (uint32_t)root};
 }
 
 static struct twill_call scatterv_call(const void *src, const size_t *counts, const size_t *offsets,
                                        void *dst, size_t count, twill_type type, int root)
 {
-    return (struct twill_call){TWILL_SCATTER, src, dst, count, type, TWILL_SUM, (uint32_t)root,
-                               .vector = true, .src_parts = {counts, offsets}};
+    return (struct twill_call){TWILL_SCATTER,
+                               src,
+                               dst,
+                               count,
+                               type,
+                               TWILL_SUM,
+                               .root = (uint32_t)root,
+                               .vector = true,
+                               .src_parts = {counts, offsets}};
 }
 
 static struct twill_call alltoall_call(const void *src, void *dst, size_t count, twill_type type)
@@ -121,7 +144,13 @@ static struct twill_call alltoallv_call(const void *src, const size_t *src_count
                                         const size_t *dst_counts, const size_t *dst_offsets,
                                         twill_type type)
 {
-    return (struct twill_call){TWILL_ALLTOALL, src, dst, 0, type, TWILL_SUM, .vector = true,
+    return (struct twill_call){TWILL_ALLTOALL,
+                               src,
+                               dst,
+                               0,
+                               type,
+                               TWILL_SUM,
+                               .vector = true,
                                .src_parts = {src_counts, src_offsets},
                                .dst_parts = {dst_counts, dst_offsets}};
 }
@@ -146,10 +175,9 @@ THREE_FORMS(scatterv, call, (src, counts, offsets, dst, count, type, root), twil
             twill_type type, int root)
 THREE_FORMS(alltoall, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,
             size_t count, twill_type type)
-THREE_FORMS(alltoallv, call,
-            (src, src_counts, src_offsets, dst, dst_counts, dst_offsets, type), twill_comm *comm,
-            const void *src, const size_t *src_counts, const size_t *src_offsets, void *dst,
-            const size_t *dst_counts, const size_t *dst_offsets, twill_type type)
+THREE_FORMS(alltoallv, call, (src, src_counts, src_offsets, dst, dst_counts, dst_offsets, type),
+            twill_comm *comm, const void *src, const size_t *src_counts, const size_t *src_offsets,
+            void *dst, const size_t *dst_counts, const size_t *dst_offsets, twill_type type)
 
 /* --- point to point -------------------------------------------------------------------------- */
 

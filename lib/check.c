@@ -44,8 +44,8 @@ static twill_status check_type(struct twill_comm *comm, const struct twill_call 
 static twill_status copy_counts(struct twill_request *request, unsigned side)
 {
     struct twill_comm *comm = request->comm;
-    struct twill_counts *parts = side == TWILL_SRC ? &request->run.call.src_parts
-                                                   : &request->run.call.dst_parts;
+    struct twill_counts *parts =
+        side == TWILL_SRC ? &request->run.call.src_parts : &request->run.call.dst_parts;
     uint32_t size = comm->world->size;
     size_t *count = request->counts + (size_t)side * 2 * size, *offset = count + size, end = 0;
     if (parts->count == NULL)
@@ -145,7 +145,8 @@ static twill_status check_buffers(const struct twill_run *run)
         bytes[i] = twill_side_bytes(&run->side[i], parts, element);
         TWILL_TRY(&comm->error, check_side(run, i, bytes[i]));
     }
-    uintptr_t src = (uintptr_t)run->side[TWILL_SRC].base, dst = (uintptr_t)run->side[TWILL_DST].base;
+    uintptr_t src = (uintptr_t)run->side[TWILL_SRC].base,
+              dst = (uintptr_t)run->side[TWILL_DST].base;
     if (bytes[0] == 0 || bytes[1] == 0 || src >= dst + bytes[1] || dst >= src + bytes[0] ||
         is_in_place(run, element))
         return TWILL_OK;

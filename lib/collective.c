@@ -39,8 +39,8 @@ static uint32_t what_of(const struct twill_call *call)
 static uint32_t sign(const struct twill_run *run)
 {
     struct twill_call call = twill_call_summary(run);
-    uint64_t h = run->sequence * 0x9e3779b97f4a7c15u ^ call.count ^
-                 (uint64_t)run->comm->number << 40;
+    uint64_t h =
+        run->sequence * 0x9e3779b97f4a7c15u ^ call.count ^ (uint64_t)run->comm->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     h ^= (uint64_t)what_of(&call) | (uint64_t)call.root << 32;
     return (uint32_t)(scramble(h) >> 32);
@@ -262,7 +262,7 @@ static twill_status prepare(struct twill_request *request, const struct twill_ca
     if (answer < 0)
         return (twill_status)answer;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->place[i]));
+        TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->slot[i]));
     return TWILL_OK;
 }
 

@@ -6,8 +6,8 @@
 
 static bool is_idle(const struct twill_request *request)
 {
-    return request == NULL || atomic_load_explicit(&request->state, memory_order_relaxed) ==
-                                  TWILL_REQUEST_IDLE;
+    return request == NULL ||
+           atomic_load_explicit(&request->state, memory_order_relaxed) == TWILL_REQUEST_IDLE;
 }
 
 /* What the caller gets of a request that is complete. The communicator is held. */

@@ -19,6 +19,8 @@
 #define TWILL_DESCRIBE_LINES 48
 #define TWILL_DESCRIBE_BYTES 256
 
+struct twill_level_card;
+
 struct twill_context {
     struct twill_error error; /* the last failure; written under the lock */
     struct twill_log log;
@@ -29,9 +31,11 @@ struct twill_context {
     const struct twill_kernels *kernels;
     struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
     struct twill_world world;
-    uint32_t *label;           /* [size] node labels, as agreed */
-    bool crowded;              /* ranks share cores: waits must yield early */
-    struct twill_watch *watch; /* NULL on one node */
+    uint32_t *label;                /* [size] node labels, as agreed */
+    struct twill_level_card *level; /* [size] where each rank runs */
+    bool crowded;                   /* ranks share cores: waits must yield early */
+    struct twill_watch *watch;      /* NULL on one node */
+    pthread_mutex_t watch_lock;     /* its user's; taken before `lock` */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_heap heap;
@@ -62,6 +66,11 @@ static inline void twill_context_unlock(struct twill_context *context)
  * Returns status. */
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
                                    const struct twill_error *error);
+
+/* Memory of the library's own, from TWILL_MEMORY's second half. */
+twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
+                                struct twill_error *error);
+void twill_context_give(struct twill_context *context, void *memory, size_t bytes); /* NULL: no */
 
 /* Add a line to what twill_context_describe() says. */
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);

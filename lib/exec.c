@@ -18,19 +18,19 @@ static uint64_t flag_value(const struct twill_instance *instance, uint32_t ordin
     return instance->epoch << 16 | ordinal;
 }
 
-static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_place *place,
+static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *place,
                                       unsigned lane, uint32_t index)
 {
     return &place->posted[(size_t)lane * run->plan->most_posted + index];
 }
 
-static struct twill_place *place_of(const struct twill_run *run,
+static struct twill_slot *place_of(const struct twill_run *run,
                                     const struct twill_instance *instance)
 {
-    return &run->comm->place[instance->epoch % TWILL_WINDOW];
+    return &run->comm->slot[instance->epoch % TWILL_WINDOW];
 }
 
-static void *bounce_at(const struct twill_run *run, const struct twill_place *place,
+static void *bounce_at(const struct twill_run *run, const struct twill_slot *place,
                        const struct twill_posted *posted)
 {
     size_t index = (size_t)(posted - place->posted);
@@ -43,15 +43,14 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
     struct twill_comm *comm = run->comm;
-    struct twill_place *place = place_of(run, instance);
+    struct twill_slot *place = place_of(run, instance);
     struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
-    struct twill_posted *posted =
-        posted_at(run, place, step->lane, instance->posted[step->lane]++);
+    struct twill_posted *posted = posted_at(run, place, step->lane, instance->posted[step->lane]++);
     struct twill_transfer *request = &posted->request;
     bool sends = step->op == TWILL_STEP_SEND, folds = step->op == TWILL_STEP_RECV_REDUCE;
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
-    struct twill_operand_place where = {sends ? step->src : step->dst, at, blocks,
-                                        step->peer[0], step->lane, partial};
+    struct twill_operand_place where = {
+        sends ? step->src : step->dst, at, blocks, step->peer[0], step->lane, partial};
     if (folds)
         where.partial = (step->flags & TWILL_STEP_FINAL) == 0;
     struct twill_span span = twill_run_span(run, instance, &where);
@@ -90,8 +89,7 @@ static int post(struct twill_run *run, struct twill_instance *instance,
     twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
     uint32_t at = 0;
     do {
-        uint32_t blocks =
-            step->blocks > 0 ? twill_run_together(run, operand, at, step->blocks) : 0;
+        uint32_t blocks = step->blocks > 0 ? twill_run_together(run, operand, at, step->blocks) : 0;
         int answer = post_blocks(run, instance, step, at, blocks);
         if (answer != ADVANCED)
             return answer;
@@ -117,7 +115,7 @@ static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
-    const struct twill_place *place = place_of(run, instance);
+    const struct twill_slot *place = place_of(run, instance);
     for (uint32_t i = 0; i < instance->posted[lane]; i++) {
         const struct twill_transfer *request = &posted_at(run, place, lane, i)->request;
         if (request->status == TWILL_PENDING)
@@ -190,8 +188,8 @@ static void put_imm(struct twill_run *run, const struct twill_instance *instance
                     const struct twill_step *step)
 {
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
-    struct twill_operand_place where = {step->src,  0,      step->blocks, step->peer[0],
-                                        step->lane, partial};
+    struct twill_operand_place where = {step->src,     0,          step->blocks,
+                                        step->peer[0], step->lane, partial};
     struct twill_span src = twill_run_span(run, instance, &where);
     twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
                    run->signature, src.start, src.count * twill_run_width(run, partial));
@@ -251,7 +249,7 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     return moved + 1;
 }
 
-twill_status twill_run_reserve(struct twill_run *run, struct twill_place *place)
+twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *place)
 {
     struct twill_comm *comm = run->comm;
     size_t staged_at, bytes = twill_run_scratch(run, &staged_at);
@@ -269,7 +267,7 @@ twill_status twill_run_reserve(struct twill_run *run, struct twill_place *place)
     return TWILL_OK;
 }
 
-twill_status twill_run_begin_slice(struct twill_run *run, struct twill_place *place, uint64_t epoch)
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *place, uint64_t epoch)
 {
     struct twill_instance *instance = &place->instance;
     size_t staged_at, skip = run->started * run->slice_count;
@@ -298,7 +296,7 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_place *pl
     return TWILL_OK;
 }
 
-int twill_run_advance(struct twill_place *place)
+int twill_run_advance(struct twill_slot *place)
 {
     struct twill_instance *instance = &place->instance;
     struct twill_run *run = instance->run;
@@ -321,7 +319,7 @@ int twill_run_advance(struct twill_place *place)
 }
 
 /* Ranks the first blocked step of a lane waits for. */
-static unsigned lane_waits_for(const struct twill_place *place, unsigned lane, uint32_t *ranks,
+static unsigned lane_waits_for(const struct twill_slot *place, unsigned lane, uint32_t *ranks,
                                unsigned most, const char **name)
 {
     const struct twill_instance *instance = &place->instance;
@@ -346,7 +344,7 @@ static unsigned lane_waits_for(const struct twill_place *place, unsigned lane, u
     return n;
 }
 
-unsigned twill_run_waits_for(const struct twill_place *place, uint32_t *ranks, unsigned most,
+unsigned twill_run_waits_for(const struct twill_slot *place, uint32_t *ranks, unsigned most,
                              const char **step)
 {
     const struct twill_instance *instance = &place->instance;

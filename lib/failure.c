@@ -23,20 +23,37 @@ void twill_call_describe(const struct twill_call *call, uint64_t sequence, char 
         snprintf(text, bytes, "%s%s #%llu (%s, %s%s%s%s)", facts->name, call->vector ? "v" : "",
                  (unsigned long long)sequence, count, type != NULL ? type : "unknown type",
                  facts->reduces ? " " : "",
-                 !facts->reduces ? "" : op != NULL ? op : "unknown op", root);
+                 !facts->reduces ? ""
+                 : op != NULL    ? op
+                                 : "unknown op",
+                 root);
+}
+
+const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
+                                 char text[TWILL_RANK_TEXT])
+{
+    uint32_t job = rank < comm->world->size ? comm->job[rank] : rank;
+    if (job == rank)
+        snprintf(text, TWILL_RANK_TEXT, "rank %u", rank);
+    else
+        snprintf(text, TWILL_RANK_TEXT, "rank %u (rank %u of the job)", rank, job);
+    return text;
 }
 
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
                               int line, const char *format, ...)
 {
-    char call[128], cause[360];
+    char call[128], cause[360], rank[TWILL_RANK_TEXT];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
     va_end(arguments);
-    twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));
-    return twill_error_set(&comm->error, status, file, line, "rank %u: %s: %s", comm->rank, call,
-                           cause);
+    if (comm->making != NULL)
+        snprintf(call, sizeof(call), "%s", comm->making);
+    else
+        twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));
+    return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
+                           twill_comm_rank_text(comm, comm->rank, rank), call, cause);
 }
 
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
@@ -84,12 +101,14 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
 {
     const struct twill_call *ours = &comm->call;
     if (sequence != comm->sequence ||
-        (theirs->collective == ours->collective && theirs->vector == ours->vector && theirs->type == ours->type &&
-         theirs->op == ours->op && theirs->count == ours->count && theirs->root == ours->root))
+        (theirs->collective == ours->collective && theirs->vector == ours->vector &&
+         theirs->type == ours->type && theirs->op == ours->op && theirs->count == ours->count &&
+         theirs->root == ours->root))
         return TWILL_OK;
-    char name[128];
+    char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "rank %u calls %s instead", peer, name);
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
+                           twill_comm_rank_text(comm, peer, rank), name);
 }
 
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
@@ -117,7 +136,7 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
         news.state[0] = comm->sequence;
         snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
                  comm->error.message);
-        twill_watch_tell(comm->context->watch, &news, TELL_NS);
+        twill_comm_tell(comm, &news, TELL_NS);
     }
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->cancel(comm->transport[t]);

@@ -7,8 +7,8 @@
  *     b: allreduce, 5 elements    >  | a a a b b b b b c |  one allreduce of 9, then unpacked
  *     c: allreduce, 1 element    /
  */
-#include "lib/device.h"
 #include "lib/group.h"
+#include "lib/device.h"
 #include "lib/progress.h"
 
 #include <stdlib.h>
@@ -266,9 +266,7 @@ void twill_group_destroy(struct twill_comm *comm)
     if (comm->group == NULL)
         return;
     forget(comm);
-    if (comm->group->packed != NULL)
-        twill_memory_free(comm->context->library_memory, comm->group->packed,
-                          comm->group->packed_bytes);
+    twill_context_give(comm->context, comm->group->packed, comm->group->packed_bytes);
     free(comm->group);
     comm->group = NULL;
 }

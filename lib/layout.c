@@ -33,8 +33,7 @@ static void describe_operation(struct twill_run *run)
         run->op = TWILL_SUM;
         run->type = is_narrow(call->type) ? TWILL_F32 : call->type;
     }
-    run->element =
-        run->created->element != 0 ? run->created->element : twill_type_size(run->type);
+    run->element = run->created->element != 0 ? run->created->element : twill_type_size(run->type);
     run->partial = run->element;
 }
 
@@ -185,7 +184,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
     if (space == TWILL_SRC || space == TWILL_DST)
         return instance->base[space];
     if (space == TWILL_TMP)
-        return comm->place[instance->epoch % TWILL_WINDOW].scratch;
+        return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
     return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
 }
 

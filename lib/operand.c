@@ -145,7 +145,8 @@ static void reduce(struct twill_run *run, const struct twill_instance *instance,
     if (copies == 0 || run->comm->threads > 1) {
         fold(run, &f, count);
         for (uint32_t c = 1; c <= copies; c++) {
-            struct twill_span to = span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
+            struct twill_span to =
+                span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
             copy(run, to.start, f.dst, count * twill_run_width(run, !final),
                  twill_operand_space(step[c].dst) == TWILL_DST);
         }
@@ -161,7 +162,8 @@ static void reduce(struct twill_run *run, const struct twill_instance *instance,
                              done * twill_run_width(run, f.partial_sources >> i & 1);
         fold(run, &part, n);
         for (uint32_t c = 1; c <= copies; c++) {
-            struct twill_span to = span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
+            struct twill_span to =
+                span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
             copy(run, to.start + done * width, part.dst, n * width,
                  twill_operand_space(step[c].dst) == TWILL_DST);
         }

@@ -119,15 +119,6 @@ static void count_messages(struct twill_plan *plan)
     }
 }
 
-twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer)
-{
-    struct twill_transport *link = twill_comm_link(comm, peer);
-    if (!comm->connected[peer] && link->ops->connect != NULL)
-        TWILL_TRY(&comm->error, link->ops->connect(link, peer, &comm->error));
-    comm->connected[peer] = 1;
-    return TWILL_OK;
-}
-
 static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *plan)
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {

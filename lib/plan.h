@@ -26,7 +26,5 @@ struct twill_plan {
 twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *choice,
                             const struct twill_plan **plan);
 void twill_plans_destroy(struct twill_comm *comm);
-/* Make the link to a peer ready if it is not. */
-twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
 #endif

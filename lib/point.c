@@ -40,8 +40,7 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
 static twill_status check(struct twill_comm *comm, const struct twill_point *p)
 {
     if (p->sends)
-        TWILL_TRY(&comm->error,
-                  check_way(comm, "src", p->src, p->src_count, p->type, "to", p->to));
+        TWILL_TRY(&comm->error, check_way(comm, "src", p->src, p->src_count, p->type, "to", p->to));
     if (p->receives)
         TWILL_TRY(&comm->error,
                   check_way(comm, "dst", p->dst, p->dst_count, p->type, "from", p->from));
@@ -56,11 +55,11 @@ static twill_status check(struct twill_comm *comm, const struct twill_point *p)
 /* A rank's messages to itself have a transport of their own, opened when there is one. */
 static twill_status open_self(struct twill_comm *comm)
 {
-    struct twill_transport_params params = {.boot = comm->context->boot, .rank = comm->rank};
+    struct twill_transport_params params = {.boot = comm->boot};
     if (comm->transports == TWILL_COMM_TRANSPORTS)
         return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "no room for another transport");
-    TWILL_TRY(&comm->error, twill_self_transport.open(&comm->transport[comm->transports], &params,
-                                                      &comm->error));
+    TWILL_TRY(&comm->error,
+              twill_self_transport.open(&comm->transport[comm->transports], &params, &comm->error));
     comm->route[comm->rank] = (uint8_t)comm->transports++;
     return TWILL_OK;
 }

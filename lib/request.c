@@ -98,7 +98,7 @@ void twill_requests_fail(struct twill_comm *comm, twill_status status)
     comm->queue = comm->queue_tail = comm->filling = comm->points = NULL;
     comm->talking = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        comm->place[i].instance.active = false;
+        comm->slot[i].instance.active = false;
     fail_list(queue, status);
     fail_list(points, status);
 }
@@ -119,7 +119,7 @@ static int begin_slices(struct twill_comm *comm)
     int begun = 0;
     while (comm->filling != NULL) {
         struct twill_run *run = &comm->filling->run;
-        struct twill_place *place = &comm->place[comm->epoch % TWILL_WINDOW];
+        struct twill_slot *place = &comm->slot[comm->epoch % TWILL_WINDOW];
         if (place->instance.active)
             break;
         if (run->plan == NULL) {
@@ -169,7 +169,7 @@ int twill_comm_advance(struct twill_comm *comm)
     if (moved < 0)
         return moved;
     for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_place *place = &comm->place[i];
+        struct twill_slot *place = &comm->slot[i];
         struct twill_run *run = place->instance.run;
         if (!place->instance.active)
             continue;
@@ -189,12 +189,24 @@ int twill_comm_advance(struct twill_comm *comm)
     return moved;
 }
 
+static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint32_t *ranks,
+                                   unsigned most, const char *name, const char **step)
+{
+    unsigned n = 0;
+    for (unsigned i = 2; i-- > 0 && n < most;)
+        if (transfer[i].status == TWILL_PENDING && (n == 0 || ranks[0] != transfer[i].peer))
+            ranks[n++] = transfer[i].peer;
+    if (n > 0)
+        *step = name;
+    return n;
+}
+
 unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
                               const char **step)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        n += twill_run_waits_for(&comm->place[i], ranks + n, most - n, step);
+        n += twill_run_waits_for(&comm->slot[i], ranks + n, most - n, step);
     const struct twill_run *asking = comm->filling != NULL ? &comm->filling->run : comm->asking;
     if (asking != NULL && asking->plan == NULL) {
         unsigned missing = twill_run_votes_missing(asking, ranks + n, most - n);
@@ -202,28 +214,31 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
             *step = "entry";
         n += missing;
     }
-    for (const struct twill_request *r = comm->points; r != NULL; r = r->next) {
-        for (unsigned i = 0; i < 2 && n < most; i++) {
-            if (r->transfer[i].status != TWILL_PENDING)
-                continue;
-            ranks[n++] = r->transfer[i].peer;
-            *step = "message";
-        }
-    }
+    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+        n += transfers_wait_for(r->transfer, ranks + n, most - n, "message", step);
+    if (comm->setting_up != NULL)
+        n += transfers_wait_for(comm->setting_up, ranks + n, most - n, "message of set-up", step);
     return n;
+}
+
+static bool are_polled(const struct twill_comm *comm, const struct twill_transfer transfer[2])
+{
+    for (unsigned i = 0; i < 2; i++)
+        if (transfer[i].status == TWILL_PENDING &&
+            !twill_comm_link(comm, transfer[i].peer)->ops->sleeps_on_bell)
+            return true;
+    return false;
 }
 
 bool twill_comm_is_polled(const struct twill_comm *comm)
 {
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        if (comm->place[i].instance.active && comm->place[i].instance.run->plan->polled)
+        if (comm->slot[i].instance.active && comm->slot[i].instance.run->plan->polled)
             return true;
     for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
-        for (unsigned i = 0; i < 2; i++)
-            if (r->transfer[i].status == TWILL_PENDING &&
-                !twill_comm_link(comm, r->transfer[i].peer)->ops->sleeps_on_bell)
-                return true;
-    return false;
+        if (are_polled(comm, r->transfer))
+            return true;
+    return comm->setting_up != NULL && are_polled(comm, comm->setting_up);
 }
 
 /* --- where they come from -------------------------------------------------------------------- */
@@ -243,8 +258,7 @@ void twill_request_close(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     if (comm == NULL)
         return;
-    if (request->staging != NULL)
-        twill_memory_free(comm->context->library_memory, request->staging, request->staging_bytes);
+    twill_context_give(comm->context, request->staging, request->staging_bytes);
     free((void *)request->run.peer_src);
     free((void *)request->run.peer_dst);
     free(request->counts);
@@ -290,9 +304,8 @@ void twill_requests_destroy(struct twill_comm *comm)
     twill_request_close(&comm->blocking);
     twill_request_close(&comm->blocking_point);
     for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_place *place = &comm->place[i];
-        if (place->scratch != NULL)
-            twill_memory_free(comm->context->library_memory, place->scratch, place->scratch_bytes);
+        struct twill_slot *place = &comm->slot[i];
+        twill_context_give(comm->context, place->scratch, place->scratch_bytes);
         free(place->posted);
     }
 }

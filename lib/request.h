@@ -34,14 +34,14 @@ struct twill_request {
     struct twill_comm *comm;
     struct twill_request *next, *recorded; /* in the list it is in; in a group */
     struct twill_run run;
-    uint64_t ticks;           /* at the start */
-    struct twill_call asked;  /* as the caller gave it: run.call may be of host memory instead */
-    unsigned char *staging;   /* for what lies on a device */
+    uint64_t ticks;          /* at the start */
+    struct twill_call asked; /* as the caller gave it: run.call may be of host memory instead */
+    unsigned char *staging;  /* for what lies on a device */
     size_t staging_bytes;
     void *on_device; /* where the result goes in the end, or NULL */
     unsigned char *result;
     size_t result_bytes;
-    size_t *counts;           /* [4][size], of a vector call: counts and offsets of SRC and DST */
+    size_t *counts; /* [4][size], of a vector call: counts and offsets of SRC and DST */
     struct twill_point point;
     struct twill_transfer transfer[2]; /* out, in */
 };

@@ -33,9 +33,9 @@ struct twill_call {
 
 /* SRC or DST as it lies in memory, in elements. */
 struct twill_side {
-    unsigned char *base;   /* NULL: this rank has none */
-    const size_t *count;   /* [parts]; NULL: all have `even` */
-    const size_t *offset;  /* [parts]; NULL: they begin `stride` apart */
+    unsigned char *base;  /* NULL: this rank has none */
+    const size_t *count;  /* [parts]; NULL: all have `even` */
+    const size_t *offset; /* [parts]; NULL: they begin `stride` apart */
     size_t even, stride;
     bool own;    /* holds the part of this rank's number only */
     bool staged; /* in scratch, slice by slice */
@@ -66,7 +66,7 @@ struct twill_instance {
 };
 
 /* A place in the window: instance e is in place e % TWILL_WINDOW. */
-struct twill_place {
+struct twill_slot {
     struct twill_instance instance;
     unsigned char *scratch; /* TMP, then bounces, then what is staged */
     size_t scratch_bytes;
@@ -147,14 +147,14 @@ static inline size_t twill_run_width(const struct twill_run *run, bool partial)
 /* --- lib/exec.c ------------------------------------------------------------------------------ */
 
 /* Begin the next slice in the place of its epoch, which is free. */
-twill_status twill_run_begin_slice(struct twill_run *run, struct twill_place *place,
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *place,
                                    uint64_t epoch);
 /* Have the memory that a slice needs. */
-twill_status twill_run_reserve(struct twill_run *run, struct twill_place *place);
+twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *place);
 /* Do what can be done now: number of steps (0: blocked), or an error. */
-int twill_run_advance(struct twill_place *place);
+int twill_run_advance(struct twill_slot *place);
 /* Ranks it waits for now, at most `most`, and the step's name. */
-unsigned twill_run_waits_for(const struct twill_place *place, uint32_t *ranks, unsigned most,
+unsigned twill_run_waits_for(const struct twill_slot *place, uint32_t *ranks, unsigned most,
                              const char **step);
 
 /* --- lib/operand.c: the steps that compute --------------------------------------------------- */

@@ -33,8 +33,7 @@ static size_t bytes_of(const struct twill_run *run, unsigned side)
 
 static const struct twill_vote_line *vote_of(const struct twill_run *run, uint32_t local)
 {
-    const struct twill_vote_line *line =
-        &run->comm->node->area[local]->vote[run->sequence % 2];
+    const struct twill_vote_line *line = &run->comm->node->area[local]->vote[run->sequence % 2];
     bool there = atomic_load_explicit(&line->sequence, memory_order_acquire) == run->sequence;
     return there ? line : NULL;
 }
@@ -112,8 +111,7 @@ int twill_run_vote(struct twill_run *run)
         if (line == NULL)
             return 0;
         if (atomic_load_explicit(&line->signature, memory_order_relaxed) != run->signature)
-            TWILL_TRY(&comm->error,
-                      twill_comm_check_peer(comm, comm->node->rank[run->next_vote]));
+            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, comm->node->rank[run->next_vote]));
         take(run, run->next_vote, line);
     }
     run->counted = true;

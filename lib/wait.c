@@ -27,15 +27,19 @@ static twill_status time_out(struct twill_comm *comm)
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
     char list[160] = "", doing[200] = "";
     size_t used = 0;
+    char text[TWILL_RANK_TEXT];
     for (unsigned i = 0; i < n && used < sizeof(list); i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", i ? ", " : "", ranks[i]);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
+                                 twill_comm_rank_text(comm, ranks[i], text) + strlen("rank "));
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
     if (n > 0 && missing != ranks[0])
-        used = (size_t)snprintf(doing, sizeof(doing), ", which waits for rank %u", missing);
+        used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
+                                twill_comm_rank_text(comm, missing, text));
     else
         used = 0;
     if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank]) {
-        used += (size_t)snprintf(doing + used, sizeof(doing) - used, "; rank %u ", missing);
+        used += (size_t)snprintf(doing + used, sizeof(doing) - used, "; %s ",
+                                 twill_comm_rank_text(comm, missing, text));
         twill_comm_describe_peer(comm, missing, doing + used, sizeof(doing) - used);
     }
     return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
@@ -43,19 +47,14 @@ static twill_status time_out(struct twill_comm *comm)
                            n > 0 ? list : "?", (double)comm->timeout_ns * 1e-9, doing);
 }
 
-static bool is_dead(struct twill_comm *comm, uint32_t peer)
-{
-    if (comm->world->node[peer] == comm->world->node[comm->rank])
-        return twill_segment_owner_dead(comm->node->segment, peer);
-    return comm->context->watch != NULL && twill_watch_is_dead(comm->context->watch, peer);
-}
-
 /* Will those we wait for come at all? Who is found dead gets another look, because it may have done
  * its part between our last poll and its end. */
-static twill_status look(struct twill_comm *comm, struct twill_waiting *state, bool liveness, bool report)
+static twill_status look(struct twill_comm *comm, struct twill_waiting *state, bool liveness,
+                         bool report)
 {
     uint32_t ranks[MOST_RANKS_LOOKED_AT];
     const char *step;
+    char text[TWILL_RANK_TEXT];
     TWILL_TRY(&comm->error, twill_comm_hear(comm, false));
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
     uint32_t suspect = UINT32_MAX;
@@ -66,10 +65,11 @@ static twill_status look(struct twill_comm *comm, struct twill_waiting *state, b
             continue;
         if (comm->world->node[ranks[i]] == comm->world->node[comm->rank])
             TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
-        if (!liveness || !is_dead(comm, ranks[i]))
+        if (!liveness || !twill_comm_is_dead(comm, ranks[i]))
             continue;
         if (ranks[i] == state->suspect)
-            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "rank %u has died or ended", ranks[i]);
+            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s has died or ended",
+                                   twill_comm_rank_text(comm, ranks[i], text));
         suspect = ranks[i];
     }
     if (liveness)
@@ -93,8 +93,8 @@ static bool others_pend(const struct twill_comm *comm)
 }
 
 /* Let others run. The bell is armed before a last poll, so that no ring is missed. */
-static int rest(struct twill_comm *comm, struct twill_waiting *state,
-                bool (*done)(const void *of), const void *of)
+static int rest(struct twill_comm *comm, struct twill_waiting *state, bool (*done)(const void *of),
+                const void *of)
 {
     if (state->yields < YIELDS) {
         state->yields++;

@@ -62,9 +62,36 @@ static void tables_are_complete(void **state)
     (void)state;
     for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
         assert_non_null(kernels->copy);
-        for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++)
-            assert_non_null(kernels->reduce[cell / TWILL_OP_COUNT][cell % TWILL_OP_COUNT]);
+        for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+            bool narrow = twill_kernels_partial((twill_type)type, TWILL_SUM) !=
+                          twill_kernels_element((twill_type)type, TWILL_SUM);
+            assert_int_equal(kernels->widen[type] != NULL, narrow);
+            assert_int_equal(kernels->narrow[type] != NULL, narrow);
+            for (int op = 0; op < TWILL_OP_COUNT; op++)
+                assert_int_equal(kernels->reduce[type][op] != NULL,
+                                 twill_kernels_takes((twill_type)type, (twill_op)op));
+        }
     }
+}
+
+/* What twill.h says, told once more by the tests. */
+static void operations_take_what_they_should(void **state)
+{
+    (void)state;
+    for (int t = -1; t <= TWILL_TYPE_COUNT; t++) {
+        for (int o = -1; o <= TWILL_OP_COUNT; o++) {
+            twill_type type = (twill_type)t;
+            twill_op op = (twill_op)o;
+            bool takes = t >= 0 && t < TWILL_TYPE_COUNT && o >= 0 && o < TWILL_OP_COUNT &&
+                         twill_test_takes(type, op);
+            assert_int_equal(twill_kernels_takes(type, op), takes);
+            assert_int_equal(twill_kernels_element(type, op),
+                             takes ? twill_test_element(type, op, false) : 0);
+            assert_int_equal(twill_kernels_partial(type, op),
+                             takes ? twill_test_element(type, op, true) : 0);
+        }
+    }
+    assert_false(twill_kernels_takes(TWILL_F32, TWILL_OP_CREATED));
 }
 
 /* A table that notes the shares it was called for. */
@@ -216,6 +243,7 @@ int main(void)
         cmocka_unit_test(select_finds_tables_by_name),
         cmocka_unit_test(select_refuses_an_unknown_name_and_lists_the_known),
         cmocka_unit_test(tables_are_complete),
+        cmocka_unit_test(operations_take_what_they_should),
         cmocka_unit_test(shares_cover_everything_once_on_no_more_threads_than_lent),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
 #if defined(__x86_64__)
