@@ -25,13 +25,15 @@ static void emit_allgather(struct twill_emitter *e)
     for (uint32_t have = 1; have < size; have *= 2) {
         uint32_t count = (uint32_t)twill_min(have, size - have), next = (me + have) % size;
         uint32_t ranges = twill_ring_ranges(range, size, me, count);
-        for (uint32_t i = 0; i < ranges; i++)
+        for (uint32_t i = ranges; i-- > 0;) /* what came last first: the WAIT was for it */
             twill_emit_send(e, (me + size - have) % size, at(TWILL_DST, range[i].first),
                             range[i].length, 0);
         ranges = twill_ring_ranges(range, size, next, count);
-        for (uint32_t i = 0; i < ranges; i++)
+        for (uint32_t i = ranges; i-- > 0;)
             twill_emit_recv(e, next, at(TWILL_DST, range[i].first), range[i].length, 0);
-        twill_emit_wait(e);
+        /* Does the last round give away what this one brings? */
+        if (!(2 * have < size && size <= 3 * have))
+            twill_emit_wait(e);
     }
 }
 
@@ -58,8 +60,9 @@ static void emit_alltoall(struct twill_emitter *e)
     for (uint32_t i = 0, d = 0; i < ranges; d += range[i++].length)
         twill_emit_copy(e, at(TWILL_TMP, d), at(TWILL_SRC, range[i].first), 0, range[i].length, 0);
     for (uint32_t bit = 1; bit < size; bit *= 2) {
-        uint32_t count = pack(e, bit, size, false);
-        twill_emit_send(e, (me + bit) % size, at(TWILL_TMP, size), count, 0);
+        bool packs = 3 * bit < size; /* else they are one run */
+        uint32_t count = packs ? pack(e, bit, size, false) : (uint32_t)twill_min(bit, size - bit);
+        twill_emit_send(e, (me + bit) % size, at(TWILL_TMP, packs ? size : bit), count, 0);
         twill_emit_recv(e, (me + size - bit) % size, at(TWILL_TMP, size + half), count, 0);
         twill_emit_wait(e);
         pack(e, bit, size + half, true);
