@@ -24,15 +24,16 @@ static void emit_allreduce(struct twill_emitter *e, enum twill_flavour flavour)
     e->blocks = sliced ? size : 1;
     if (flavour == TWILL_FLAVOUR_STAGED || flavour == TWILL_FLAVOUR_FLAT)
         e->shared_blocks = e->blocks;
-    if (flavour == TWILL_FLAVOUR_MAPPED && size > TWILL_STEP_PEERS)
+    if (flavour != TWILL_FLAVOUR_STAGED && size > TWILL_STEP_PEERS)
         e->tmp_blocks = e->blocks;
     if (!sliced) {
         twill_emit_node_fold_all(e, flavour);
         return;
     }
     struct twill_shards shards = {.count = size, .each = 1};
-    twill_emit_node_reduce_scatter(e, flavour, shards, TWILL_STEP_FINAL);
-    twill_emit_node_allgather(e, flavour, shards);
+    enum twill_space final = twill_node_final_space(flavour, size);
+    twill_emit_node_reduce_scatter(e, flavour, shards, final, TWILL_STEP_FINAL);
+    twill_emit_node_allgather(e, flavour, shards, final);
 }
 
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
