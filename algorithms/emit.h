@@ -106,6 +106,9 @@ void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
 
+/* Signal all of the node, and await all: the `ordinal`-th signal of each. */
+void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal);
+
 /* On a node. Shard s is the `each` blocks from s * each, owned by local rank s % size. */
 struct twill_shards {
     uint32_t count, each;
@@ -124,6 +127,8 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
                                struct twill_shards shards, enum twill_space from);
 /* IMM and FLAT: everybody folds everything. */
 void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour);
+/* IMM and FLAT: only rank `root` folds, the others wait until all have come. */
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root);
 /* IMM and FLAT: local rank 0 folds everything into TMP, a partial; later it hands the result back,
  * from DST. */
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour);

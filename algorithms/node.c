@@ -14,6 +14,13 @@ static twill_operand at(unsigned space, uint32_t block)
     return twill_operand_make(space, block);
 }
 
+void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal)
+{
+    struct twill_group g = twill_group_node(e);
+    twill_emit_signal(e);
+    twill_emit_await(e, &g, ordinal, 0);
+}
+
 void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group *g,
                               twill_operand dst, twill_operand scratch, twill_operand src,
                               uint32_t blocks, unsigned flags)
@@ -56,8 +63,7 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour 
         e->uses_peer_src = true;
     else
         stage_in(e, &g, shards);
-    twill_emit_signal(e);
-    twill_emit_await(e, &g, 1, 0);
+    twill_emit_node_meet(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
         twill_emit_fold(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
                         flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
@@ -81,10 +87,8 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
         e->uses_peer_dst = true;
     else if (from != TWILL_SHARED)
         copy_shards(e, &g, g.me, shards, TWILL_SHARED, from, g.me);
-    if (!mapped) {
-        twill_emit_signal(e);
-        twill_emit_await(e, &g, 2, 0);
-    }
+    if (!mapped)
+        twill_emit_node_meet(e, 2);
     if (from != TWILL_DST)
         copy_shards(e, &g, g.me, shards, TWILL_DST, from, g.me);
     for (uint32_t i = 1; i < g.size; i++) {
@@ -94,10 +98,8 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
         else
             copy_shards(e, &g, peer, shards, TWILL_DST, TWILL_SHARED | TWILL_PEER, peer);
     }
-    if (mapped) {
-        twill_emit_signal(e);
-        twill_emit_await(e, &g, 2, 0);
-    }
+    if (mapped)
+        twill_emit_node_meet(e, 2);
 }
 
 /* IMM and FLAT: show what is in `space` to the node; and where others read it. */
@@ -140,6 +142,20 @@ void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavou
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
     twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
                              e->blocks, 0);
+}
+
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root)
+{
+    struct twill_group g = twill_group_node(e);
+    bool folds = e->rank == root;
+    if (folds && flavour == TWILL_FLAVOUR_FLAT)
+        twill_emit_signal(e); /* the others have to hear of it, even if they do not read */
+    else
+        show(e, flavour, TWILL_SRC);
+    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
+    if (folds)
+        twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
+                                 e->blocks, flavour == TWILL_FLAVOUR_FLAT ? TWILL_STEP_OWN_SRC : 0);
 }
 
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour)
