@@ -31,6 +31,12 @@ struct twill_group twill_group_node(const struct twill_emitter *e)
                                 .blocks = e->blocks};
 }
 
+uint32_t twill_group_block(const struct twill_group *g, uint32_t position)
+{
+    uint32_t i = position % g->size;
+    return g->first + (g->part == NULL ? i : g->part[i]) * (g->blocks / g->size);
+}
+
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
@@ -204,6 +210,22 @@ void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand s
                                    .src = src,
                                    .peer = {(uint16_t)(names_peer ? peer : 0)}},
                blocks);
+}
+
+void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)
+{
+    twill_operand dst = twill_operand_make(TWILL_DST, g->first);
+    twill_operand src = twill_operand_make(from, g->first);
+    if (g->blocks > 0 && from == TWILL_TMP)
+        append_cut(e,
+                   (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                       .nsrc = 1,
+                                       .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
+                                       .dst = dst,
+                                       .src = src},
+                   g->blocks);
+    else if (g->blocks > 0 && from != TWILL_DST)
+        twill_emit_copy(e, dst, src, 0, g->blocks, 0);
 }
 
 void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags)

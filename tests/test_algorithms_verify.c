@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
-#define HEAD   "schedule blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define TMP    "schedule blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 0\nlane\n"
-#define SHARED "schedule blocks 1 tmp 0 shared 1 peer_src 0 peer_dst 0\nlane\n"
-#define MAPPED "schedule blocks 1 tmp 0 shared 0 peer_src 1 peer_dst 1\nlane\n"
-#define TWO    "schedule blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define HEAD   "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define TMP    "schedule parts 1 blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 0\nlane\n"
+#define SHARED "schedule parts 1 blocks 1 tmp 0 shared 1 peer_src 0 peer_dst 0\nlane\n"
+#define MAPPED "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 1 peer_dst 1\nlane\n"
+#define TWO    "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
 #define FLAT   "copy SHARED[0] = SRC[0]\nsignal\n"
 #define FOLD   "reduce DST[0] = @SHARED[0] of 0 1 final\n"
 #define EITHER 2 /* in place and not */
