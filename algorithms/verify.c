@@ -106,10 +106,8 @@ static const char *judge(const struct twill_machine *m, const struct twill_proce
         return "is a block of another place";
     if (!reduces)
         return NULL;
-    if (value->members != m->world->size)
+    if (value->state != TWILL_STATE_FINAL) /* which has all */
         return "lacks contributions";
-    if (value->state != TWILL_STATE_FINAL)
-        return "is not divided (FINAL)";
     if (*result != 0 && *result != number)
         return "differs in the order of operands from another rank's";
     *result = number;

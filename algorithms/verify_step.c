@@ -336,7 +336,13 @@ static twill_status combine(struct twill_machine *m, struct twill_process *p,
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
         struct place dst = place_of(p, step, step->dst, 0, i);
+        struct place src = place_of(p, step, step->src, 0, i);
         TWILL_TRY(m->error, load_operands(m, p, step, i, operand, &count));
+        /* In place, what is there already is not written. */
+        if (step->op == TWILL_STEP_COPY &&
+            twill_machine_cell(m, p, src.rank, src.space, src.block) ==
+                twill_machine_cell(m, p, dst.rank, dst.space, dst.block))
+            continue;
         uint32_t value = operand[0];
         if (step->op == TWILL_STEP_REDUCE)
             TWILL_TRY(m->error,
