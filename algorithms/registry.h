@@ -20,6 +20,9 @@
     X(allgather_reduce)                                                                            \
     X(chain)                                                                                       \
     X(tree)                                                                                        \
+    X(linear)                                                                                      \
+    X(bruck)                                                                                       \
+    X(dissemination)                                                                               \
     X(hierarchical_ring)                                                                           \
     X(hierarchical_recursive_doubling)                                                             \
     X(hierarchical_tree)

@@ -166,17 +166,27 @@ void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, 
     }
 }
 
-struct twill_schedule *test_emit(const struct test_case *test)
+struct twill_schedule *test_try_emit(const struct test_case *test, struct twill_error *error)
 {
     uint32_t size = test->world->size;
     struct twill_schedule *schedules = calloc(size, sizeof(*schedules));
     assert_non_null(schedules);
     for (uint32_t r = 0; r < size; r++) {
-        struct twill_error error = {.status = TWILL_OK};
         if (twill_schedule_emit(&schedules[r], test->algorithm, test->world, r, &test->shape,
-                                &error) != TWILL_OK)
-            fail_msg("%s: %s", test->name, error.message);
+                                error) != TWILL_OK) {
+            test_schedules_destroy(schedules, r);
+            return NULL;
+        }
     }
+    return schedules;
+}
+
+struct twill_schedule *test_emit(const struct test_case *test)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_schedule *schedules = test_try_emit(test, &error);
+    if (schedules == NULL)
+        fail_msg("%s: %s", test->name, error.message);
     return schedules;
 }
 

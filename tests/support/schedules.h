@@ -48,6 +48,8 @@ bool test_world(struct twill_world *world, uint32_t size, unsigned placement, ui
  * schedules the one that asks most of them comes first. TEST_ALGORITHM=name, TEST_COLLECTIVE=name:
  * that one only. */
 void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, void *user);
+/* The schedules of all ranks, or NULL and why. */
+struct twill_schedule *test_try_emit(const struct test_case *test, struct twill_error *error);
 /* The schedules of all ranks; fails the test if they cannot be had. */
 struct twill_schedule *test_emit(const struct test_case *test);
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);
