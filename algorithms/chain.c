@@ -26,11 +26,11 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 }
 
 /* A chain from the position `root` to the right; or, if `left`, from the last to the left. */
-static struct twill_tree place(const struct twill_group *g, uint32_t root, bool left)
+static struct twill_pipe place(const struct twill_group *g, uint32_t root, bool left)
 {
     uint32_t depth = left ? g->size - 1 - g->me : (g->me + g->size - root) % g->size;
     uint32_t step = left ? g->size - 1 : 1; /* to the child */
-    struct twill_tree tree = {.depth = depth,
+    struct twill_pipe tree = {.depth = depth,
                               .height = g->size - 1,
                               .parent = g->rank[(g->me + g->size - step) % g->size],
                               .children = depth + 1 < g->size};
@@ -41,9 +41,9 @@ static struct twill_tree place(const struct twill_group *g, uint32_t root, bool 
 }
 
 /* From the last rank straight to the root. */
-static struct twill_tree straight(uint32_t rank, uint32_t last, uint32_t root)
+static struct twill_pipe straight(uint32_t rank, uint32_t last, uint32_t root)
 {
-    struct twill_tree tree = {
+    struct twill_pipe tree = {
         .depth = rank != last, .height = 1, .parent = last, .children = rank == last};
     tree.child[0].rank = root;
     return tree;
@@ -52,7 +52,7 @@ static struct twill_tree straight(uint32_t rank, uint32_t last, uint32_t root)
 static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, uint32_t root)
 {
     uint32_t last = g->size - 1;
-    struct twill_tree up = place(g, 0, true), down = straight(e->rank, last, root);
+    struct twill_pipe up = place(g, 0, true), down = straight(e->rank, last, root);
     bool takes_part = root != last && (e->rank == root || e->rank == last);
     twill_emit_pipeline(e, &up, takes_part ? &down : NULL, 0, e->blocks,
                         root == last ? TWILL_DST : TWILL_TMP);
@@ -63,7 +63,7 @@ static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
     const struct twill_world *w = e->world;
     struct twill_group g = twill_group_world(e, e->blocks);
     uint32_t root = w->node_first[w->node[root_rank]] + w->local[root_rank];
-    struct twill_tree down = place(&g, root, false);
+    struct twill_pipe down = place(&g, root, false);
     if (e->rank == root_rank)
         twill_emit_alone(e, &g, TWILL_SRC);
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
@@ -76,7 +76,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, chunks_of(shape));
     struct twill_group g = twill_group_ranks(&e, e.blocks);
-    struct twill_tree tree = place(&g, 0, true);
+    struct twill_pipe tree = place(&g, 0, true);
     if (shape->collective != TWILL_BROADCAST)
         e.tmp_blocks = world->size > 2 || (!joins && world->size > 1) ? e.blocks : 0;
     if (!joins)

@@ -73,11 +73,11 @@ static uint32_t children_of(const struct shaping *t, uint32_t node, uint32_t chi
 }
 
 /* The place of the group's own member in a tree from position `root`. */
-static struct twill_tree place(const struct shaping *t, const struct twill_group *g, uint32_t root)
+static struct twill_pipe place(const struct shaping *t, const struct twill_group *g, uint32_t root)
 {
     uint32_t position = (g->me + g->size - root) % g->size, child[2];
     uint32_t node = node_at(t, position);
-    struct twill_tree tree = {.children = children_of(t, node, child)};
+    struct twill_pipe tree = {.children = children_of(t, node, child)};
     while ((1u << tree.height) < t->size)
         tree.height++;
     for (uint32_t up = node; up != 0; up = parent_of(t, up))
@@ -129,7 +129,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
                                   .kind = e.lane == 0                 ? PLAIN
                                           : size % 2 == 0 && !ordered ? SHIFTED
                                                                       : MIRRORED};
-        struct twill_tree tree = place(&shaping, &g, root);
+        struct twill_pipe tree = place(&shaping, &g, root);
         twill_emit_pipeline(&e, up ? &tree : NULL, down ? &tree : NULL, e.lane * chunks, chunks,
                             up ? TWILL_DST : TWILL_SRC);
     }

@@ -126,7 +126,7 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 
 /* A rank's place in a tree that chunks travel along. */
-struct twill_tree {
+struct twill_pipe {
     uint32_t depth, height; /* of this rank, 0: the root; of the deepest rank */
     uint32_t parent;        /* its rank, unless depth is 0 */
     uint32_t children;
@@ -140,8 +140,8 @@ struct twill_tree {
  * which may be NULL. The root of `up`, which has one child at most, leaves FINAL in `result`, and
  * the root of `down` sends what is in `result`; all others get it in DST. TMP: one copy of the
  * blocks, two where a rank has two children. Ends with nothing posted. */
-void twill_emit_pipeline(struct twill_emitter *e, const struct twill_tree *up,
-                         const struct twill_tree *down, uint32_t first, uint32_t chunks,
+void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
+                         const struct twill_pipe *down, uint32_t first, uint32_t chunks,
                          enum twill_space result);
 
 /* Everybody with everybody: the turns of a rank, each with a peer to send to and one to receive

@@ -8,7 +8,7 @@
 #include "algorithms/emit.h"
 
 struct pipeline {
-    const struct twill_tree *up, *down;
+    const struct twill_pipe *up, *down;
     uint32_t first, chunks;
     enum twill_space result;
 };
@@ -74,8 +74,8 @@ static bool post_down(struct twill_emitter *e, const struct pipeline *p, uint32_
     return receives || sends;
 }
 
-void twill_emit_pipeline(struct twill_emitter *e, const struct twill_tree *up,
-                         const struct twill_tree *down, uint32_t first, uint32_t chunks,
+void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
+                         const struct twill_pipe *down, uint32_t first, uint32_t chunks,
                          enum twill_space result)
 {
     struct pipeline p = {
