@@ -87,11 +87,10 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
     }
 }
 
-void twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t,
-                             enum twill_space via)
+bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t)
 {
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
-    enum twill_space from = me == 0 ? TWILL_SRC : children > 0 ? via : TWILL_DST;
+    enum twill_space from = me == 0 ? TWILL_SRC : children > 0 ? TWILL_TMP : TWILL_DST;
     if (me > 0) {
         exchange(e, t, me, twill_tree_parent(t, me), false, from);
         twill_emit_wait(e);
@@ -103,6 +102,5 @@ void twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t
         exchange(e, t, child, child, true, from);
     }
     copy_own(e, t->group, TWILL_DST, from);
-    if (children > 0)
-        twill_emit_wait(e);
+    return children > 0;
 }
