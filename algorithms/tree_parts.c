@@ -49,7 +49,7 @@ static void exchange(struct twill_emitter *e, const struct twill_tree *t, uint32
     uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
     struct twill_range range[2];
     uint32_t ranges = twill_ring_ranges(range, g->size, first, twill_tree_span(t, v));
-    for (uint32_t i = 0; i < ranges; i++) {
+    for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what came last first */
         twill_operand at = twill_operand_make(space, g->first + range[i].first * each);
         if (sends)
             twill_emit_send(e, twill_tree_rank(t, peer), at, range[i].length * each, 0);
