@@ -10,7 +10,15 @@
 #define TWILL_ALGORITHMS(X)                                                                        \
     X(direct)                                                                                      \
     X(ring)                                                                                        \
+    X(multi_ring)                                                                                  \
     X(recursive_doubling)                                                                          \
+    X(halving_doubling)                                                                            \
+    X(double_tree)                                                                                 \
+    X(torus)                                                                                       \
+    X(hub)                                                                                         \
+    X(pairwise)                                                                                    \
+    X(allgather_reduce)                                                                            \
+    X(chain)                                                                                       \
     X(tree)                                                                                        \
     X(linear)                                                                                      \
     X(bruck)                                                                                       \
