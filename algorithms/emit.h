@@ -51,6 +51,8 @@ uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t 
 
 /* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
+/* Where a rank is in it. */
+uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank);
 /* The whole world by rank, for orders other than ANY. */
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
 /* The ranks of the emitting rank's node. */
@@ -119,6 +121,9 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
  * or, if `to` is TMP, a partial into TMP. TMP: one copy of the blocks. */
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                     enum twill_space from, enum twill_space to);
+/* The same, FINAL also if `to` is TMP: for ranks that have no DST. */
+bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
+                                          enum twill_space from, enum twill_space to);
 /* Own part in `from` (SRC or DST), all parts into DST. */
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
                                enum twill_space from);

@@ -23,6 +23,8 @@
     X(linear)                                                                                      \
     X(bruck)                                                                                       \
     X(dissemination)                                                                               \
+    X(scatter_allgather)                                                                           \
+    X(reduce_scatter_gather)                                                                       \
     X(hierarchical_ring)                                                                           \
     X(hierarchical_recursive_doubling)                                                             \
     X(hierarchical_tree)
