@@ -31,6 +31,15 @@ struct twill_group twill_group_node(const struct twill_emitter *e)
                                 .blocks = e->blocks};
 }
 
+uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
+                           uint32_t length)
+{
+    uint32_t head = (uint32_t)twill_min(length, size - first);
+    range[0] = (struct twill_range){.first = first, .length = head};
+    range[1] = (struct twill_range){.first = 0, .length = length - head};
+    return (head > 0) + (head < length);
+}
+
 uint32_t twill_group_block(const struct twill_group *g, uint32_t position)
 {
     uint32_t i = position % g->size;

@@ -41,6 +41,14 @@ struct twill_group {
 /* First block of the part of the member at this position, which is taken modulo size. */
 uint32_t twill_group_block(const struct twill_group *g, uint32_t position);
 
+/* `length` places from `first` on of a ring of `size`: one range, or two where they pass the end.
+ * Returns how many. */
+struct twill_range {
+    uint32_t first, length;
+};
+uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
+                           uint32_t length);
+
 /* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
 /* The whole world by rank, for orders other than ANY. */
@@ -118,7 +126,8 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 
 /* Binomial tree from the group's member number `root`, in two halves, so that a node can be served
- * while messages are under way: receive into DST; post the sends (true: a WAIT is due). */
+ * while messages are under way: receive into DST; post the sends (true: a WAIT is due). More of
+ * trees: tree.h. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
