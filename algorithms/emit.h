@@ -33,7 +33,21 @@ struct twill_group {
     uint32_t size;
     uint32_t me; /* position of the emitting rank */
     uint32_t first, blocks;
+    /* Where every member has a part of the blocks, as large as the others': [size] the number of
+     * its part; NULL: its position. For parts of the message: `rank`. */
+    const uint32_t *part;
 };
+
+/* First block of the part of the member at this position, which is taken modulo size. */
+uint32_t twill_group_block(const struct twill_group *g, uint32_t position);
+
+/* `length` places from `first` on of a ring of `size`: one range, or two where they pass the end.
+ * Returns how many. */
+struct twill_range {
+    uint32_t first, length;
+};
+uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
+                           uint32_t length);
 
 /* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
@@ -83,17 +97,29 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 void twill_emit_enter(struct twill_emitter *e);
 void twill_emit_leave(struct twill_emitter *e);
 
-/* Allreduce of g's blocks over g. The contribution is in `from` (SRC or DST), the result in DST,
- * divided where that is asked for (FINAL). A group of one: the result is copied. True: the last
- * messages are still under way, a WAIT is due before the result is used. */
+/* Allreduce of g's blocks over g. The contribution is in `from`: SRC, raw, or TMP, a partial. The
+ * result is in DST and FINAL. True: the last messages are still under way, a WAIT is due before the
+ * result is used. */
 typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct twill_group *g,
                                         enum twill_space from);
+/* TMP: one copy of the blocks. */
 bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+/* TMP: two copies. */
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
                                    enum twill_space from);
+/* The halves of the ring, each over the parts of the group. Everybody's own part: FINAL into DST,
+ * or, if `to` is TMP, a partial into TMP. TMP: one copy of the blocks. */
+bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                    enum twill_space from, enum twill_space to);
+/* Own part in `from` (SRC or DST), all parts into DST. */
+bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
+                               enum twill_space from);
+/* What a reduction over this rank alone is: DST = SRC, or FINAL of a partial in TMP. */
+void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 
 /* Binomial tree from the group's member number `root`, in two halves, so that a node can be served
- * while messages are under way: receive into DST; post the sends (true: a WAIT is due). */
+ * while messages are under way: receive into DST; post the sends (true: a WAIT is due). More of
+ * trees: tree.h. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);

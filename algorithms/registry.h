@@ -12,6 +12,9 @@
     X(ring)                                                                                        \
     X(recursive_doubling)                                                                          \
     X(tree)                                                                                        \
+    X(linear)                                                                                      \
+    X(bruck)                                                                                       \
+    X(dissemination)                                                                               \
     X(hierarchical_ring)                                                                           \
     X(hierarchical_recursive_doubling)                                                             \
     X(hierarchical_tree)

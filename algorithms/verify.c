@@ -12,15 +12,17 @@ static uint32_t *begun(const struct twill_machine *m, uint32_t run, uint32_t ran
     return &m->begun[run * m->world->size + rank];
 }
 
-/* The caller writes SRC and DST: nobody may still be, or already be, at them. Then they have
- * contents: inputs if `fresh`, where the collective reads them. */
+/* The caller writes what this rank holds of SRC and DST: nobody may still be, or already be, at it.
+ * Then it has contents: inputs in SRC if `fresh`. */
 static twill_status caller_writes(struct twill_machine *m, struct twill_process *p, bool fresh)
 {
     uint32_t process = (uint32_t)(p - m->process), other = TWILL_NOBODY;
-    bool gives = m->shape->collective == TWILL_ALLREDUCE ||
-                 (m->shape->collective == TWILL_BROADCAST && p->rank == m->shape->root);
     for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
         for (uint32_t b = 0; b < m->blocks; b++) {
+            uint32_t part = b / m->pieces;
+            if (space == TWILL_SRC ? !twill_shape_holds_src(m->shape, p->rank, part)
+                                   : !twill_shape_holds_dst(m->shape, p->rank, part))
+                continue;
             size_t cell = twill_machine_cell(m, p, p->rank, space, b);
             const char *why =
                 twill_cells_write(&m->memory, cell, process, p->clock, p->clock[process], &other);
@@ -29,9 +31,8 @@ static twill_status caller_writes(struct twill_machine *m, struct twill_process 
                                           other);
             if (!fresh)
                 continue;
-            m->memory.cell[cell].value = 0;
-            if (space == TWILL_SRC && gives)
-                m->memory.cell[cell].value = twill_values_input(&m->values, p->run, p->rank, b);
+            m->memory.cell[cell].value =
+                space == TWILL_SRC ? twill_values_input(&m->values, p->run, p->rank, b) : 0;
         }
     }
     return TWILL_OK;
@@ -67,14 +68,14 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
     return TWILL_OK;
 }
 
-/* Who must have begun before this rank may end: for an allreduce and a barrier everybody, and
+/* Who must have begun before this rank may end: everybody where the collective means that, and
  * always all ranks of the node (copies of SHARED are reused on the strength of it). */
 static twill_status check_begun(const struct twill_machine *m, const struct twill_process *p)
 {
-    bool all = m->shape->collective != TWILL_BROADCAST;
+    bool all = twill_collective_facts(m->shape->collective)->joins;
     for (uint32_t r = 0; r < m->world->size; r++) {
         uint32_t time = *begun(m, p->run, r);
-        if (!all && m->world->node[r] != m->world->node[p->rank] && r != m->shape->root)
+        if (!all && m->world->node[r] != m->world->node[p->rank])
             continue;
         if (time == 0 || p->clock[twill_machine_process(m, p->slot, r, 0)] < time)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
@@ -85,28 +86,43 @@ static twill_status check_begun(const struct twill_machine *m, const struct twil
     return TWILL_OK;
 }
 
+/* What is wrong with the value in a block of a rank's DST at the end? */
+static const char *judge(const struct twill_machine *m, const struct twill_process *p,
+                         uint32_t block, uint32_t number)
+{
+    const struct twill_value *value = &m->values.value[number];
+    bool reduces = twill_collective_facts(m->shape->collective)->reduces && m->world->size > 1;
+    uint32_t source = block, *result = &m->result[p->run * m->blocks + block];
+    if (number == 0)
+        return "was never written";
+    if (value->run != p->run)
+        return "is left over from another run";
+    if (m->shape->collective == TWILL_ALLTOALL) {
+        source = p->rank * m->pieces + block % m->pieces;
+        if (value->first != block / m->pieces)
+            return "comes from another rank than it should";
+    }
+    if (value->block != source)
+        return "is a block of another place";
+    if (!reduces)
+        return NULL;
+    if (value->state != TWILL_STATE_FINAL) /* which has all */
+        return "lacks contributions";
+    if (*result != 0 && *result != number)
+        return "differs in the order of operands from another rank's";
+    *result = number;
+    return NULL;
+}
+
 static twill_status check_values(struct twill_machine *m, const struct twill_process *p)
 {
-    if (m->shape->collective == TWILL_BARRIER)
-        return TWILL_OK;
-    bool reduces = m->shape->collective == TWILL_ALLREDUCE && m->world->size > 1;
     for (uint32_t b = 0; b < m->blocks; b++) {
-        uint32_t value = m->memory.cell[twill_machine_cell(m, p, p->rank, TWILL_DST, b)].value;
-        uint32_t *result = &m->result[p->run * m->blocks + b];
-        const char *why = NULL;
-        if (value == 0)
-            why = "was never written";
-        else if (m->values.value[value].run != p->run)
-            why = "is left over from another run";
-        else if (reduces && m->values.value[value].members != m->world->size)
-            why = "lacks contributions";
-        else if (reduces && !m->values.value[value].divided)
-            why = "is not divided (FINAL)";
-        else if (*result != 0 && *result != value)
-            why = "differs in the order of operands from another rank's";
+        if (!twill_shape_holds_dst(m->shape, p->rank, b / m->pieces))
+            continue;
+        size_t cell = twill_machine_cell(m, p, p->rank, TWILL_DST, b);
+        const char *why = judge(m, p, b, m->memory.cell[cell].value);
         if (why != NULL)
             return twill_machine_fail(m, p, why, TWILL_DST, b, p->rank, TWILL_NOBODY);
-        *result = value;
     }
     return TWILL_OK;
 }
@@ -212,8 +228,11 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
                               .copies = TWILL_SHARED_COPIES(window),
                               .runs = TWILL_SHARED_COPIES(window) + 1,
                               .blocks = schedules[0].blocks};
+    /* Their blocks do not correspond: the library stages them. */
+    if (shape->collective == TWILL_ALLTOALL)
+        m.in_place = false;
     for (uint32_t r = 0; r < world->size; r++) {
-        TWILL_TRY(error, twill_schedule_check(&schedules[r], world, r, error));
+        TWILL_TRY(error, twill_schedule_check(&schedules[r], world, r, shape, error));
         if (schedules[r].blocks != m.blocks)
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                               "schedules: rank 0 has %u blocks, rank %u has %u", m.blocks, r,
@@ -221,6 +240,7 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
         if (schedules[r].lanes > m.lanes)
             m.lanes = schedules[r].lanes;
     }
+    m.pieces = m.blocks / schedules[0].parts;
     twill_status status = TWILL_ERR_MEMORY;
     if (twill_machine_open(&m))
         status = run_all(&m);

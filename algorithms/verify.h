@@ -13,32 +13,41 @@
 
 /* Values: number 0 is "never written". A value is an input of a rank, or a fold of values; equal
  * expressions have equal numbers, so that equal numbers mean equal bits. */
+enum twill_state {
+    TWILL_STATE_RAW,     /* somebody's input */
+    TWILL_STATE_PARTIAL, /* folded, perhaps wider than an element */
+    TWILL_STATE_FINAL    /* FINAL was applied */
+};
+
 struct twill_value {
-    uint32_t run, block;
-    uint32_t members;       /* inputs in it */
-    uint32_t first, length; /* operands in the pool; length 0: an input */
-    uint32_t chain;         /* next with the same hash */
-    bool divided;           /* FINAL was applied */
+    uint32_t run, block;  /* as which block of SRC it was put in */
+    uint32_t members;     /* inputs in it */
+    uint32_t first, last; /* ranks of the leftmost and the rightmost input */
+    uint32_t expression;  /* what it is, whatever its state */
+    uint32_t left, right; /* left 0: an input; right 0: left in another state */
+    uint32_t chain;       /* next with the same hash */
+    enum twill_state state;
+    bool ordered;   /* the inputs are consecutive ranks */
+    bool from_left; /* the same, from rank 0 on, folded from the left one by one */
 };
 
 struct twill_values {
     uint32_t ranks, words; /* words of a set */
+    enum twill_order order;
     struct twill_value *value;
     uint64_t *set; /* [count * words] ranks whose inputs are in it */
     uint32_t count, capacity;
-    uint32_t *operand;
-    uint32_t operands, operand_capacity;
     uint32_t *bucket; /* [buckets], a power of two */
     uint32_t buckets;
 };
 
-bool twill_values_open(struct twill_values *v, uint32_t ranks);
+bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order);
 void twill_values_close(struct twill_values *v);
 /* 0: no memory. */
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block);
 /* The fold of operands, into *result; or why not. */
 const char *twill_values_fold(struct twill_values *v, const uint32_t *operand, uint32_t length,
-                              bool divide, uint32_t *result);
+                              bool final, uint32_t *result);
 
 /* Memory: the value of each cell, its last write, and the reads since. An operation that is posted
  * has an open end (TWILL_OPEN) until its WAIT; a process is ordered after an access if its clock
@@ -77,6 +86,7 @@ void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t proce
 struct twill_message {
     struct twill_message *next;
     uint32_t run, blocks;
+    bool partial;    /* so says the sender */
     uint32_t *clock; /* [processes], then [blocks] values */
 };
 
@@ -107,6 +117,7 @@ struct twill_machine {
     struct twill_error *error;
     bool in_place;
     uint32_t window, copies, runs, lanes, blocks, processes;
+    uint32_t pieces; /* blocks of a part */
     struct twill_values values;
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
@@ -117,7 +128,7 @@ struct twill_machine {
     uint32_t *begun;               /* [runs * ranks] time of begin at lane 0, 0: not yet */
     uint32_t *next_run;            /* [ranks] */
     uint32_t *lanes_left;          /* [slot * ranks] */
-    uint32_t *result;              /* [runs * blocks] what all must have */
+    uint32_t *result;              /* [runs * blocks] what all must have of a reduction */
 };
 
 bool twill_machine_open(struct twill_machine *m);

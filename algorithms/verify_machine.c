@@ -41,6 +41,7 @@ static bool open_processes(struct twill_machine *m)
 bool twill_machine_open(struct twill_machine *m)
 {
     size_t ranks = m->world->size, cells = 0;
+    bool reduces = twill_collective_facts(m->shape->collective)->reduces;
     m->processes = m->window * (uint32_t)ranks * m->lanes;
     m->base = calloc(ranks * TWILL_SPACE_COUNT, sizeof(*m->base));
     m->process = calloc(m->processes, sizeof(*m->process));
@@ -61,7 +62,9 @@ bool twill_machine_open(struct twill_machine *m)
             cells += cells_of(m, r, space);
         }
     }
-    return twill_cells_open(&m->memory, cells) && twill_values_open(&m->values, (uint32_t)ranks);
+    return twill_cells_open(&m->memory, cells) &&
+           twill_values_open(&m->values, (uint32_t)ranks,
+                             reduces ? m->shape->order : TWILL_ORDER_ANY);
 }
 
 static void close_marks(struct twill_machine *m, struct twill_marks *marks)
@@ -109,7 +112,8 @@ size_t twill_machine_cell(const struct twill_machine *m, const struct twill_proc
                           uint32_t rank, unsigned space, uint32_t block)
 {
     uint32_t copy = p->run % m->copies, blocks = m->blocks;
-    if (space == TWILL_SRC && m->in_place)
+    if (space == TWILL_SRC && m->in_place &&
+        twill_shape_holds_dst(m->shape, rank, block / m->pieces))
         space = TWILL_DST;
     size_t base = m->base[(size_t)rank * TWILL_SPACE_COUNT + space];
     switch (space) {

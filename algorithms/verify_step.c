@@ -36,9 +36,21 @@ static twill_status fail(const struct twill_machine *m, const struct twill_proce
     return twill_machine_fail(m, p, why, place->space, place->block, place->rank, other);
 }
 
+/* Does the value have the state that the step says? */
+static twill_status expect(const struct twill_machine *m, const struct twill_process *p,
+                           const struct place *place, uint32_t value, bool partial)
+{
+    if ((m->values.value[value].state == TWILL_STATE_PARTIAL) == partial)
+        return TWILL_OK;
+    return fail(m, p, place,
+                partial ? "is no partial, as the step says"
+                        : "is a partial, which the step does not say",
+                TWILL_NOBODY);
+}
+
 /* Read a place until `time`, its value into *value. */
 static twill_status load(struct twill_machine *m, const struct twill_process *p,
-                         const struct place *place, uint32_t time, uint32_t *value)
+                         const struct place *place, bool partial, uint32_t time, uint32_t *value)
 {
     uint32_t other = TWILL_NOBODY;
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
@@ -52,7 +64,7 @@ static twill_status load(struct twill_machine *m, const struct twill_process *p,
         return fail(m, p, place, "is read, but was never written", TWILL_NOBODY);
     if (m->values.value[*value].run != p->run)
         return fail(m, p, place, "is read, but is left over from another run", TWILL_NOBODY);
-    return TWILL_OK;
+    return expect(m, p, place, *value, partial);
 }
 
 /* Claim a place for writing until `time`. */
@@ -67,24 +79,47 @@ static twill_status claim(struct twill_machine *m, const struct twill_process *p
     return why == NULL ? TWILL_OK : fail(m, p, place, why, other);
 }
 
+/* Is the block of another size than the value? Pieces of one number are alike in all parts, unless
+ * parts differ; what a rank gets in an alltoall is as large as the sender's part for it. */
+static bool fits(const struct twill_machine *m, const struct place *place,
+                 const struct twill_value *value)
+{
+    uint32_t part = place->block % m->blocks / m->pieces;
+    if (place->space == TWILL_IMM)
+        return true;
+    if (place->block % m->pieces != value->block % m->pieces)
+        return false;
+    if (!m->shape->vector)
+        return true;
+    if (m->shape->collective == TWILL_ALLTOALL)
+        return part == value->first && place->rank == value->block / m->pieces;
+    return part == value->block / m->pieces;
+}
+
 static twill_status store(struct twill_machine *m, const struct twill_process *p,
                           const struct place *place, uint32_t value)
 {
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
+    const struct twill_value *v = &m->values.value[value];
     m->memory.cell[cell].value = value;
-    if (m->values.value[value].block != place->block % m->blocks)
-        return fail(m, p, place, "gets a part of another place", TWILL_NOBODY);
+    if (!fits(m, place, v))
+        return fail(m, p, place, "gets a block of another place", TWILL_NOBODY);
+    if (v->state == TWILL_STATE_PARTIAL && (place->space == TWILL_SRC || place->space == TWILL_DST))
+        return fail(m, p, place, "gets a partial", TWILL_NOBODY);
     return TWILL_OK;
 }
 
 static twill_status fold(struct twill_machine *m, const struct twill_process *p,
                          const struct place *place, const uint32_t *operand, uint32_t length,
-                         bool divide, uint32_t *result)
+                         bool final, uint32_t *result)
 {
-    if (m->shape->collective != TWILL_ALLREDUCE)
-        return fail(m, p, place, "folds in a collective that has nothing to fold", TWILL_NOBODY);
-    const char *why = twill_values_fold(&m->values, operand, length, divide, result);
+    const char *why = twill_values_fold(&m->values, operand, length, final, result);
     return why == NULL ? TWILL_OK : fail(m, p, place, why, TWILL_NOBODY);
+}
+
+static bool has(const struct twill_step *step, unsigned flag)
+{
+    return (step->flags & flag) != 0;
 }
 
 static struct twill_channel *channel_of(const struct twill_machine *m,
@@ -105,7 +140,10 @@ static twill_status post_send(struct twill_machine *m, struct twill_process *p,
         free(clock);
         return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
     }
-    *message = (struct twill_message){.run = p->run, .blocks = step->blocks, .clock = clock};
+    *message = (struct twill_message){.run = p->run,
+                                      .blocks = step->blocks,
+                                      .partial = has(step, TWILL_STEP_PARTIAL),
+                                      .clock = clock};
     if (channel->first == NULL)
         channel->first = message;
     else
@@ -114,7 +152,8 @@ static twill_status post_send(struct twill_machine *m, struct twill_process *p,
     p->ticket[p->tickets++] = channel->sent++;
     for (uint32_t i = 0; i < step->blocks; i++) {
         struct place src = place_of(p, step, step->src, 0, i);
-        TWILL_TRY(m->error, load(m, p, &src, TWILL_OPEN, &clock[m->processes + i]));
+        TWILL_TRY(m->error,
+                  load(m, p, &src, message->partial, TWILL_OPEN, &clock[m->processes + i]));
     }
     return TWILL_OK;
 }
@@ -132,8 +171,8 @@ static twill_status post_recv(struct twill_machine *m, struct twill_process *p,
                                    twill_machine_cell(m, p, p->rank, dst.space, dst.block);
         /* The source is ordered first; where it is the destination it ends here. */
         if (reduces)
-            TWILL_TRY(m->error,
-                      load(m, p, &src, same ? p->clock[p - m->process] : TWILL_OPEN, &unused));
+            TWILL_TRY(m->error, load(m, p, &src, has(step, TWILL_STEP_PARTIAL_OWN),
+                                     same ? p->clock[p - m->process] : TWILL_OPEN, &unused));
         TWILL_TRY(m->error, claim(m, p, &dst, TWILL_OPEN));
     }
     return TWILL_OK;
@@ -177,17 +216,21 @@ static twill_status deliver(struct twill_machine *m, struct twill_process *p,
         return fail(m, p, &dst, "gets a message of another run", TWILL_NOBODY);
     if (message->blocks != step->blocks)
         return fail(m, p, &dst, "gets a message of another length", TWILL_NOBODY);
+    if (message->partial != has(step, TWILL_STEP_PARTIAL))
+        return fail(m, p, &dst,
+                    message->partial ? "gets a message of a partial, which it does not say"
+                                     : "gets a message that is no partial, as it says",
+                    TWILL_NOBODY);
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t value = message->clock[m->processes + i];
         dst = place_of(p, step, step->dst, 0, i);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
             struct place src = place_of(p, step, step->src, 0, i);
-            bool first = (step->flags & TWILL_STEP_FIRST) != 0;
+            bool first = has(step, TWILL_STEP_FIRST);
             uint32_t mine =
                 m->memory.cell[twill_machine_cell(m, p, src.rank, src.space, src.block)].value;
             uint32_t operand[2] = {first ? value : mine, first ? mine : value};
-            TWILL_TRY(m->error,
-                      fold(m, p, &dst, operand, 2, (step->flags & TWILL_STEP_FINAL) != 0, &value));
+            TWILL_TRY(m->error, fold(m, p, &dst, operand, 2, has(step, TWILL_STEP_FINAL), &value));
         }
         TWILL_TRY(m->error, store(m, p, &dst, value));
     }
@@ -225,7 +268,7 @@ static twill_status wait(struct twill_machine *m, struct twill_process *p)
 static twill_status await(struct twill_machine *m, struct twill_process *p,
                           const struct twill_step *step)
 {
-    bool imm = (step->flags & TWILL_STEP_IMM) != 0;
+    bool imm = has(step, TWILL_STEP_IMM);
     uint32_t ordinal = imm ? 1 : step->ordinal;
     struct twill_marks *marks = (imm ? m->imm : m->signal) + (size_t)p->run * m->processes;
     for (unsigned i = 0; i < step->nsrc; i++)
@@ -255,10 +298,34 @@ static twill_status put_imm(struct twill_machine *m, struct twill_process *p,
     struct place dst = {.space = TWILL_IMM, .rank = p->rank};
     if (m->imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
         return fail(m, p, &dst, "is put twice in a run", TWILL_NOBODY);
-    TWILL_TRY(m->error, load(m, p, &src, now, &value));
+    TWILL_TRY(m->error, load(m, p, &src, has(step, TWILL_STEP_PARTIAL), now, &value));
     TWILL_TRY(m->error, claim(m, p, &dst, now));
     TWILL_TRY(m->error, store(m, p, &dst, value));
     return mark(m, p, m->imm);
+}
+
+/* Values that a REDUCE or COPY takes for block i, in order; *count of them. */
+static twill_status load_operands(struct twill_machine *m, const struct twill_process *p,
+                                  const struct twill_step *step, uint32_t i, uint32_t *operand,
+                                  uint32_t *count)
+{
+    uint32_t now = p->clock[p - m->process];
+    unsigned sources = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
+    bool accumulates = has(step, TWILL_STEP_ACC), partial = has(step, TWILL_STEP_PARTIAL_OWN);
+    bool last = has(step, TWILL_STEP_FIRST); /* the accumulator is the last operand */
+    struct place dst = place_of(p, step, step->dst, 0, i);
+    if (accumulates && !last)
+        TWILL_TRY(m->error, load(m, p, &dst, partial, now, &operand[(*count)++]));
+    for (unsigned k = 0; k < sources; k++) {
+        struct place src = place_of(p, step, step->src, k, i);
+        /* The own SRC that stands for another space is raw. */
+        bool raw = src.space != twill_operand_space(step->src);
+        TWILL_TRY(m->error, load(m, p, &src, !raw && has(step, TWILL_STEP_PARTIAL), now,
+                                 &operand[(*count)++]));
+    }
+    if (accumulates && last)
+        TWILL_TRY(m->error, load(m, p, &dst, partial, now, &operand[(*count)++]));
+    return TWILL_OK;
 }
 
 /* REDUCE and COPY. */
@@ -266,25 +333,20 @@ static twill_status combine(struct twill_machine *m, struct twill_process *p,
                             const struct twill_step *step)
 {
     uint32_t now = p->clock[p - m->process];
-    bool reduces = step->op == TWILL_STEP_REDUCE;
-    unsigned sources = reduces ? step->nsrc : 1;
-    bool accumulates = (step->flags & TWILL_STEP_ACC) != 0;
-    bool last = (step->flags & TWILL_STEP_FIRST) != 0; /* the accumulator is the last operand */
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
         struct place dst = place_of(p, step, step->dst, 0, i);
-        if (accumulates && !last)
-            TWILL_TRY(m->error, load(m, p, &dst, now, &operand[count++]));
-        for (unsigned k = 0; k < sources; k++) {
-            struct place src = place_of(p, step, step->src, k, i);
-            TWILL_TRY(m->error, load(m, p, &src, now, &operand[count++]));
-        }
-        if (accumulates && last)
-            TWILL_TRY(m->error, load(m, p, &dst, now, &operand[count++]));
+        struct place src = place_of(p, step, step->src, 0, i);
+        TWILL_TRY(m->error, load_operands(m, p, step, i, operand, &count));
+        /* In place, what is there already is not written. */
+        if (step->op == TWILL_STEP_COPY &&
+            twill_machine_cell(m, p, src.rank, src.space, src.block) ==
+                twill_machine_cell(m, p, dst.rank, dst.space, dst.block))
+            continue;
         uint32_t value = operand[0];
-        if (reduces)
-            TWILL_TRY(m->error, fold(m, p, &dst, operand, count,
-                                     (step->flags & TWILL_STEP_FINAL) != 0, &value));
+        if (step->op == TWILL_STEP_REDUCE)
+            TWILL_TRY(m->error,
+                      fold(m, p, &dst, operand, count, has(step, TWILL_STEP_FINAL), &value));
         TWILL_TRY(m->error, claim(m, p, &dst, now));
         TWILL_TRY(m->error, store(m, p, &dst, value));
     }

@@ -304,8 +304,9 @@ static void judge(const struct test_case *test, struct twill_schedule *schedules
     score->killed[kind] += killed;
     if (killed && kind == DROP && at % 4 == 0) {
         score->simulated++;
-        score->noticed += twill_schedule_check(&schedules[rank], test->world, rank, NULL) != 0 ||
-                          simulate(test, schedules, 8) != NULL;
+        score->noticed +=
+            twill_schedule_check(&schedules[rank], test->world, rank, &test->shape, NULL) != 0 ||
+            simulate(test, schedules, 8) != NULL;
     }
     if (killed)
         return;

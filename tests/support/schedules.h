@@ -22,7 +22,7 @@ struct test_case {
     const struct twill_algorithm *algorithm;
     struct twill_world *world;
     struct twill_shape shape;
-    char name[128];
+    char name[160];
 };
 
 typedef void (*test_case_fn)(const struct test_case *test, void *user);
@@ -43,9 +43,13 @@ enum test_placement {
 
 /* Fill *world; false if the shape is that of an earlier placement at this size. */
 bool test_world(struct twill_world *world, uint32_t size, unsigned placement, uint32_t seed);
-/* Every algorithm, collective and flavour that applies to this world, and `roots` roots of a
- * broadcast (0: all). */
+/* Every algorithm, collective, flavour, order, vector or not, with some parameters, that applies to
+ * this world, and `roots` roots of rooted collectives (0: all). Of the cases that may have the same
+ * schedules the one that asks most of them comes first. TEST_ALGORITHM=name, TEST_COLLECTIVE=name:
+ * that one only. */
 void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, void *user);
+/* The schedules of all ranks, or NULL and why. */
+struct twill_schedule *test_try_emit(const struct test_case *test, struct twill_error *error);
 /* The schedules of all ranks; fails the test if they cannot be had. */
 struct twill_schedule *test_emit(const struct test_case *test);
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Up and down k-nomial trees with parts: folds, gathers and scatters.
+ *
+ * Reduce: a rank folds its children's partials to its own, in ascending order, so that number v's
+ * partial is that of v, v+1, ... A message is taken as it comes into the fold: no store for it.
+ * Gather: a subtree's parts are consecutive numbers, so one message, or two where the numbers pass
+ * the last position; what is not at its end yet waits in TMP. Scatter: the same downwards. */
+#include "algorithms/tree.h"
+
+/* Is the message of number v a partial, or just what it has itself? */
+static unsigned kind(const struct twill_tree *t, uint32_t v, enum twill_space from)
+{
+    return from == TWILL_TMP || twill_tree_span(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
+}
+
+void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
+                            enum twill_space from, enum twill_space to)
+{
+    const struct twill_group *g = t->group;
+    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
+    twill_operand own = twill_operand_make(from, g->first);
+    twill_operand tmp = twill_operand_make(TWILL_TMP, g->first);
+    for (uint32_t i = 0; i < children; i++) {
+        uint32_t child = twill_tree_child(t, me, i);
+        bool final = me == 0 && i + 1 == children;
+        unsigned flags = kind(t, child, from) | (final ? TWILL_STEP_FINAL : 0);
+        if (own == tmp)
+            flags |= TWILL_STEP_PARTIAL_OWN;
+        twill_emit_recv_reduce(e, twill_tree_rank(t, child),
+                               final ? twill_operand_make(to, g->first) : tmp, own, g->blocks,
+                               flags);
+        twill_emit_wait(e);
+        own = tmp;
+    }
+    if (me > 0) {
+        twill_emit_send(e, twill_tree_rank(t, twill_tree_parent(t, me)), own, g->blocks,
+                        kind(t, me, from));
+        twill_emit_wait(e);
+    } else if (children == 0) {
+        twill_emit_copy(e, twill_operand_make(to, g->first), own, 0, g->blocks, 0);
+    }
+}
+
+/* The blocks of v and of those below it, as one message or two. */
+static void exchange(struct twill_emitter *e, const struct twill_tree *t, uint32_t v, uint32_t peer,
+                     bool sends, enum twill_space space)
+{
+    const struct twill_group *g = t->group;
+    uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
+    struct twill_range range[2];
+    uint32_t ranges = twill_ring_ranges(range, g->size, first, twill_tree_span(t, v));
+    for (uint32_t i = 0; i < ranges; i++) {
+        twill_operand at = twill_operand_make(space, g->first + range[i].first * each);
+        if (sends)
+            twill_emit_send(e, twill_tree_rank(t, peer), at, range[i].length * each, 0);
+        else
+            twill_emit_recv(e, twill_tree_rank(t, peer), at, range[i].length * each, 0);
+    }
+}
+
+static void copy_own(struct twill_emitter *e, const struct twill_group *g, enum twill_space to,
+                     enum twill_space from)
+{
+    uint32_t each = g->blocks / g->size, at = g->first + g->me * each;
+    if (to != from)
+        twill_emit_copy(e, twill_operand_make(to, at), twill_operand_make(from, at), 0, each, 0);
+}
+
+void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
+                            enum twill_space own)
+{
+    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
+    enum twill_space to = me == 0 ? TWILL_DST : children > 0 ? TWILL_TMP : own;
+    for (uint32_t i = 0; i < children; i++) {
+        if (i > 0 && i % TWILL_TREE_WINDOW == 0)
+            twill_emit_wait(e);
+        uint32_t child = twill_tree_child(t, me, i);
+        exchange(e, t, child, child, false, to);
+    }
+    if (me > 0 || own == TWILL_SRC)
+        copy_own(e, t->group, to, own);
+    if (children > 0)
+        twill_emit_wait(e);
+    if (me > 0) {
+        exchange(e, t, me, twill_tree_parent(t, me), true, to);
+        twill_emit_wait(e);
+    }
+}
+
+void twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t,
+                             enum twill_space via)
+{
+    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
+    enum twill_space from = me == 0 ? TWILL_SRC : children > 0 ? via : TWILL_DST;
+    if (me > 0) {
+        exchange(e, t, me, twill_tree_parent(t, me), false, from);
+        twill_emit_wait(e);
+    }
+    for (uint32_t i = 0; i < children; i++) {
+        if (i > 0 && i % TWILL_TREE_WINDOW == 0)
+            twill_emit_wait(e);
+        uint32_t child = twill_tree_child(t, me, children - 1 - i);
+        exchange(e, t, child, child, true, from);
+    }
+    copy_own(e, t->group, TWILL_DST, from);
+    if (children > 0)
+        twill_emit_wait(e);
+}
