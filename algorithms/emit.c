@@ -168,6 +168,13 @@ void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operan
                blocks);
 }
 
+void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                      uint32_t blocks)
+{
+    append_cut(e, (struct twill_step){.op = TWILL_STEP_REDUCE, .nsrc = 1, .dst = dst, .src = src},
+               blocks);
+}
+
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags)
 {

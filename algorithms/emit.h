@@ -73,6 +73,9 @@ void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, 
                      unsigned flags);
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
                             twill_operand src, uint32_t blocks, unsigned flags);
+/* dst = src as a partial: what takes part in a fold alone. */
+void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                      uint32_t blocks);
 /* dst = dst op src, or with FIRST src op dst. */
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags);
@@ -80,6 +83,11 @@ void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_ope
  * holds for the last pass, OWN_SRC for the one that has this rank. */
 void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
                      twill_operand src, uint32_t blocks, unsigned flags);
+/* dst = the complete fold, FINAL. DST holds no partial: more than one pass accumulates in scratch.
+ */
+void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group *g,
+                              twill_operand dst, twill_operand scratch, twill_operand src,
+                              uint32_t blocks, unsigned flags);
 /* peer: read only if an operand has the PEER bit. */
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
                      uint32_t blocks, unsigned flags);
@@ -124,19 +132,31 @@ void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
 
+/* Signal all of the node, and await all: the `ordinal`-th signal of each. */
+void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal);
+
 /* On a node. Shard s is the `each` blocks from s * each, owned by local rank s % size. */
 struct twill_shards {
     uint32_t count, each;
 };
-/* Everybody's SRC into the owners' DST; flags: FINAL or 0. STAGED and MAPPED, size > 1. */
+/* Everybody's SRC into the owners' `to`: with FINAL complete (in twill_node_final_space(), or in
+ * DST if one pass does it), else as partials (TMP). STAGED and MAPPED, size > 1. STAGED may fold
+ * into SHARED, where there is room: own shards need not be staged. */
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
-                                    struct twill_shards shards, unsigned flags);
-/* The owners' DST into everybody's. Comes after the above in the same schedule. */
+                                    struct twill_shards shards, enum twill_space to,
+                                    unsigned flags);
+/* Where complete shards are best folded to: DST holds no partial, hence not several passes. */
+enum twill_space twill_node_final_space(enum twill_flavour flavour, uint32_t ranks);
+/* The owners' complete shards, which are in `from`, into everybody's DST. Comes after the above in
+ * the same schedule. */
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
-                               struct twill_shards shards);
+                               struct twill_shards shards, enum twill_space from);
 /* IMM and FLAT: everybody folds everything. */
 void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour);
-/* IMM and FLAT: local rank 0 folds everything; later it hands the result back. */
+/* IMM and FLAT: only rank `root` folds, the others wait until all have come. */
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root);
+/* IMM and FLAT: local rank 0 folds everything into TMP, a partial; later it hands the result back,
+ * from DST. */
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour);
 void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour);
 /* Nobody goes on before all of the node have come. release: between the two a leader (local rank

@@ -19,8 +19,12 @@
 
 #include <stdlib.h>
 
+/* Of TMP: the contribution is in the first, algorithms between the nodes may use all. */
+#define TOP_COPIES 3u
+
 /* The top level: the shards this rank drives, one after the other; the last messages of one may
- * still be under way when the next begins. */
+ * still be under way when the next begins. Partials are exchanged unless every rank has a node of
+ * its own: who is alone on one among larger ones makes a partial of its data first. */
 static void emit_top(struct twill_emitter *e, twill_emit_allreduce_fn top,
                      struct twill_shards shards)
 {
@@ -31,7 +35,10 @@ static void emit_top(struct twill_emitter *e, twill_emit_allreduce_fn top,
         e->no_memory = true;
         return;
     }
-    bool due = false;
+    bool due = false, partials = twill_world_widest(w) > 1;
+    if (partials && ranks == 1 && shards.each > 0)
+        twill_emit_widen(e, twill_operand_make(TWILL_TMP, 0), twill_operand_make(TWILL_SRC, 0),
+                         e->blocks);
     for (uint32_t s = w->local[e->rank]; s < shards.count; s += ranks) {
         for (uint32_t n = 0; n < w->nodes; n++)
             drivers[n] = twill_world_member(w, n, s % w->node_size[n]);
@@ -40,7 +47,7 @@ static void emit_top(struct twill_emitter *e, twill_emit_allreduce_fn top,
                                 .me = node,
                                 .first = s * shards.each,
                                 .blocks = shards.each};
-        due = top(e, &g, ranks == 1 ? TWILL_SRC : TWILL_DST);
+        due = top(e, &g, partials ? TWILL_TMP : TWILL_SRC);
     }
     if (due)
         twill_emit_wait(e);
@@ -54,9 +61,9 @@ static void emit_allreduce(struct twill_emitter *e, const struct twill_shape *sh
     if (ranks == 1) {
         emit_top(e, top, shards);
     } else if (twill_flavour_is_sharded(shape->flavour)) {
-        twill_emit_node_reduce_scatter(e, shape->flavour, shards, 0);
+        twill_emit_node_reduce_scatter(e, shape->flavour, shards, TWILL_TMP, 0);
         emit_top(e, top, shards);
-        twill_emit_node_allgather(e, shape->flavour, shards);
+        twill_emit_node_allgather(e, shape->flavour, shards, TWILL_DST);
     } else {
         twill_emit_node_fold_leader(e, shape->flavour);
         emit_top(e, top, shards);
@@ -94,9 +101,7 @@ static twill_status compose(struct twill_schedule *schedule, const struct twill_
         emit_barrier(&e);
         return twill_emitter_finish(&e, schedule, error);
     }
-    bool doubling = top == twill_emit_recursive_doubling;
-    if (doubling || (shape->flavour == TWILL_FLAVOUR_MAPPED && widest > TWILL_STEP_PEERS))
-        e.tmp_blocks = e.blocks;
+    e.tmp_blocks = TOP_COPIES * e.blocks;
     if (widest > 1 && shape->flavour != TWILL_FLAVOUR_IMM && shape->flavour != TWILL_FLAVOUR_MAPPED)
         e.shared_blocks = e.blocks;
     emit_allreduce(&e, shape, top, shards);
