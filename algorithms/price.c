@@ -12,16 +12,12 @@ static uint64_t per_kib(uint64_t rate, uint64_t bytes)
     return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
 }
 
-/* Bytes of so many blocks; a partial of narrow floats is kept in 32 bits. */
+/* Bytes of a step's blocks; a partial of narrow floats is kept in 32 bits. */
 static uint64_t bytes_of(const struct twill_pricing *p, const struct twill_step *step)
 {
-    uint32_t blocks = p->blocks;
-    uint64_t each = p->bytes / blocks, rest = p->bytes % blocks;
-    uint64_t bytes = each * step->blocks + (rest * step->blocks + blocks - 1) / blocks;
-    size_t element = twill_type_size(p->type);
-    bool floats = p->type == TWILL_F16 || p->type == TWILL_BF16 || p->type == TWILL_F8E4M3 ||
-                  p->type == TWILL_F8E5M2;
-    return floats && (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * (4 / element) : bytes;
+    uint64_t more = p->rest > 0 ? (p->rest * step->blocks + p->blocks - 1) / p->blocks : 0;
+    uint64_t bytes = p->each * step->blocks + more;
+    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->widen : bytes;
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -39,20 +35,22 @@ static void work(struct twill_pricing *p, struct twill_price_lane *lane, uint64_
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static const struct twill_link_cost *link_to(const struct twill_pricing *p, uint32_t a, uint32_t b,
-                                             bool *remote)
+static const struct twill_link_cost *link_of(const struct twill_pricing *p, uint32_t at)
 {
-    enum twill_link_class link = twill_link_between(p->world, a, b);
-    *remote = link >= TWILL_LINK_NETWORK;
-    return &p->model->link[link];
+    return &p->model->link[p->link[at]];
+}
+
+static const struct twill_link_cost *link_to(const struct twill_pricing *p, uint32_t a, uint32_t b)
+{
+    return &p->model->link[twill_link_between(p->world, a, b)];
 }
 
 static void send(struct twill_pricing *p, struct twill_price_lane *lane,
                  const struct twill_step *step)
 {
-    bool remote;
     uint32_t from = lane->rank, to = step->peer[0];
-    const struct twill_link_cost *link = link_to(p, from, to, &remote);
+    const struct twill_link_cost *link = link_of(p, lane->at);
+    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
     uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes);
     work(p, lane, link->overhead);
     uint64_t start = later(lane->time, p->out[from]);
@@ -73,24 +71,26 @@ static void send(struct twill_pricing *p, struct twill_price_lane *lane,
     p->when[lane->at] = remote ? later(p->when[lane->at], p->in[to]) : p->in[to];
 }
 
-/* What a rank that is run alone receives: sent by a peer that was where it is now. */
+/* What a rank that is run alone receives: sent by a peer that was where it is now, or where it was
+ * when it sent itself. */
 static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane *lane,
                          const struct twill_step *step)
 {
-    bool remote;
-    const struct twill_link_cost *link = link_to(p, lane->rank, step->peer[0], &remote);
-    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes);
-    if (remote)
+    const struct twill_link_cost *link = link_of(p, lane->at);
+    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes), sent = lane->time;
+    if (p->link[lane->at] >= TWILL_LINK_NETWORK)
         time = later(time, per_kib(p->model->interface, bytes) *
                                p->world->node_size[p->world->node[lane->rank]]);
+    if (lane->posted == lane->at || p->step[lane->posted].op != TWILL_STEP_SEND)
+        sent += link->overhead;
     uint64_t *in = &p->in[lane->rank];
-    *in = later(*in, lane->time + link->overhead + link->latency) + time;
+    *in = later(*in, sent + link->latency) + time;
     return *in;
 }
 
 static uint64_t fold(const struct twill_pricing *p, uint64_t bytes)
 {
-    return per_kib(p->model->reduce[p->type], bytes);
+    return per_kib(p->fold, bytes);
 }
 
 /* The first of the messages posted since the last WAIT that has not been sent, or TWILL_PRICE_NONE.
@@ -108,11 +108,10 @@ static void finish_posted(struct twill_pricing *p, struct twill_price_lane *lane
 {
     for (uint32_t i = lane->posted; i < lane->at; i++) {
         const struct twill_step *step = &p->step[i];
-        bool remote;
         if (step->op == TWILL_STEP_SEND) {
             lane->time = later(lane->time, p->sent[i]);
         } else if (twill_step_shape(step->op)->posts) {
-            const struct twill_link_cost *link = link_to(p, lane->rank, step->peer[0], &remote);
+            const struct twill_link_cost *link = link_of(p, i);
             uint64_t when =
                 p->whole ? p->match[i] == TWILL_PRICE_NONE ? 0 : p->when[p->match[i]] : p->when[i];
             bool folds = step->op == TWILL_STEP_RECV_REDUCE;
@@ -132,8 +131,7 @@ static uint64_t touch(const struct twill_pricing *p, const struct twill_price_la
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
         return per_kib(shared ? p->model->stage : p->model->copy, bytes);
-    bool remote;
-    const struct twill_link_cost *link = link_to(p, lane->rank, peer, &remote);
+    const struct twill_link_cost *link = link_to(p, lane->rank, peer);
     return per_kib(shared || space == TWILL_IMM ? link->shared : link->mapped, bytes);
 }
 
@@ -171,8 +169,7 @@ static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
 {
     uint64_t time = lane->time;
     for (unsigned i = 0; i < step->nsrc; i++) {
-        bool remote;
-        const struct twill_link_cost *link = link_to(p, lane->rank, step->peer[i], &remote);
+        const struct twill_link_cost *link = link_to(p, lane->rank, step->peer[i]);
         uint64_t when = lane->time;
         if (p->whole && step->peer[i] != lane->rank) {
             int32_t raised = awaited(p, step, i);
@@ -298,7 +295,8 @@ static void reset(struct twill_pricing *p)
 static uint64_t run(struct twill_pricing *p, size_t bytes)
 {
     uint64_t end = 0;
-    p->bytes = bytes;
+    p->each = bytes / p->blocks;
+    p->rest = bytes % p->blocks;
     reset(p);
     for (uint32_t l = 0; l < p->lanes; l++)
         heap_put(p, l);
@@ -329,6 +327,11 @@ static uint64_t busiest(const struct twill_pricing *p)
     return most;
 }
 
+static bool is_narrow(twill_type type)
+{
+    return type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
+}
+
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, twill_type type)
 {
@@ -337,10 +340,31 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     bool direct = any->uses_peer_src || any->uses_peer_dst;
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
+    p->widen = is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
+    p->fold = model->reduce[p->type];
     uint64_t entry = model->start + (direct ? model->vote : 0);
     if (direct || bytes <= slice || slice == 0)
         return entry + run(p, bytes);
-    uint64_t one = run(p, slice);
-    uint64_t each = later(busiest(p), one / (model->window > 0 ? model->window : 1));
-    return entry + one + per_kib(each * 1024 / slice, bytes - slice);
+    struct twill_price_sliced *sliced = &p->sliced;
+    if (sliced->model != model || sliced->type != p->type) {
+        sliced->one = run(p, slice);
+        sliced->each = later(busiest(p), sliced->one / later(model->window, 1));
+        sliced->model = model;
+        sliced->type = p->type;
+    }
+    return entry + sliced->one + per_kib(sliced->each * 1024 / slice, bytes - slice);
+}
+
+bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricing *b)
+{
+    if (a->blocks != b->blocks || a->whole != b->whole)
+        return false;
+    for (uint32_t r = 0; r < a->world->size; r++) {
+        const struct twill_schedule *x = &a->schedule[r], *y = &b->schedule[r];
+        if (x->count != y->count || x->lanes != y->lanes || x->shared_blocks != y->shared_blocks ||
+            memcmp(x->lane_first, y->lane_first, sizeof(x->lane_first)) != 0 ||
+            (x->count > 0 && memcmp(x->steps, y->steps, x->count * sizeof(*x->steps)) != 0))
+            return false;
+    }
+    return true;
 }

@@ -9,11 +9,12 @@
  * whatever the lanes; the lane with the earliest clock goes next. The price is when the last lane
  * ends.
  *
- * That takes as long as there are steps. Where there are more than TWILL_PRICE_STEPS in all, and
- * more than TWILL_PRICE_EACH a rank, three ranks (first, middle, last) stand for the rest, each run
- * alone: what it waits for comes as if its peer had been where it is itself. That is right for
- * algorithms in which all ranks do alike (rings, pairwise exchange), which are the ones with many
- * steps; a tree is deep but has few, and is run whole.
+ * That takes as long as there are steps. Where there are more than TWILL_PRICE_STEPS in all (or
+ * TWILL_PRICE_DEEP, if no rank has more than TWILL_PRICE_EACH; any number, if none has more than
+ * TWILL_PRICE_FEW), three ranks (first, middle, last) stand for the rest, each run alone: what it
+ * waits for comes as if its peer had been where it is itself. That is right for algorithms in which
+ * all ranks do alike (rings, pairwise exchange), which are the ones with many steps; trees are deep
+ * but have few.
  *
  * A message longer than a slice costs one slice from end to end, and for each other one the busiest
  * resource's time, or its share of the window. */
@@ -24,7 +25,9 @@
 #include "algorithms/machine.h"
 
 #define TWILL_PRICE_STEPS 4096u
-#define TWILL_PRICE_EACH  16u
+#define TWILL_PRICE_DEEP  32768u
+#define TWILL_PRICE_EACH  64u
+#define TWILL_PRICE_FEW   16u
 #define TWILL_PRICE_NEVER UINT64_MAX
 
 /* Schedules made ready to be priced at many sizes. The world must outlive it. */
@@ -36,6 +39,8 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
 /* Of `bytes`, counted as in a twill_select_request. */
 uint64_t twill_pricing_at(struct twill_pricing *pricing, const struct twill_machine_model *model,
                           size_t bytes, twill_type type);
+/* The same steps, hence the same price: where a world leaves algorithms no choice. Of one world. */
+bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricing *b);
 void twill_pricing_destroy(struct twill_pricing *pricing);
 
 /* Once. TWILL_PRICE_NEVER where the algorithm does not apply. */

@@ -12,8 +12,9 @@ void twill_pricing_destroy(struct twill_pricing *p)
         return;
     for (uint32_t r = 0; p->schedule != NULL && r < p->world->size; r++)
         twill_schedule_destroy(&p->schedule[r]);
-    void *const all[] = {p->schedule, p->base, p->step, p->match, p->raised, p->put,      p->lane,
-                         p->heap,     p->when, p->sent, p->core,  p->waiter, p->node_out, p};
+    void *const all[] = {p->schedule, p->base, p->step,   p->match,    p->link,
+                         p->raised,   p->put,  p->lane,   p->heap,     p->when,
+                         p->sent,     p->core, p->waiter, p->node_out, p};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
         free(all[i]);
 }
@@ -32,7 +33,9 @@ static twill_status emit_all(struct twill_pricing *p, const struct twill_algorit
         most = (uint32_t)twill_max(most, p->schedule[r].count);
     }
     p->blocks = p->schedule[0].blocks;
-    p->whole = (uint64_t)most * size <= TWILL_PRICE_STEPS || most <= TWILL_PRICE_EACH;
+    uint64_t all = (uint64_t)most * size;
+    p->whole = all <= TWILL_PRICE_STEPS || most <= TWILL_PRICE_FEW ||
+               (most <= TWILL_PRICE_EACH && all <= TWILL_PRICE_DEEP);
     for (uint32_t r = 0; r < size && p->whole; r++)
         if (p->schedule[r].blocks == 0)
             TWILL_TRY(error,
@@ -48,6 +51,7 @@ static bool make_room(struct twill_pricing *p)
         p->base[r + 1] = (uint32_t)(steps += p->schedule[r].count);
     p->step = malloc((steps + 1) * sizeof(*p->step));
     p->match = malloc((steps + 1) * sizeof(*p->match));
+    p->link = malloc(steps + 1);
     p->when = malloc((steps + 1) * sizeof(*p->when));
     p->sent = calloc(steps + 1, sizeof(*p->sent));
     p->waiter = malloc((steps + 1) * sizeof(*p->waiter));
@@ -57,9 +61,10 @@ static bool make_room(struct twill_pricing *p)
     p->heap = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->heap));
     p->core = malloc(size * 5 * sizeof(*p->core));
     p->node_out = malloc(nodes * 3 * sizeof(*p->node_out));
-    if (p->base == NULL || p->step == NULL || p->match == NULL || p->when == NULL ||
-        p->sent == NULL || p->waiter == NULL || p->raised == NULL || p->put == NULL ||
-        p->lane == NULL || p->heap == NULL || p->core == NULL || p->node_out == NULL)
+    if (p->base == NULL || p->step == NULL || p->match == NULL || p->link == NULL ||
+        p->when == NULL || p->sent == NULL || p->waiter == NULL || p->raised == NULL ||
+        p->put == NULL || p->lane == NULL || p->heap == NULL || p->core == NULL ||
+        p->node_out == NULL)
         return false;
     p->out = p->core + size;
     p->in = p->out + size;
@@ -72,6 +77,15 @@ static bool make_room(struct twill_pricing *p)
             memcpy(&p->step[p->base[r]], p->schedule[r].steps,
                    p->schedule[r].count * sizeof(*p->step));
     return true;
+}
+
+static void classify_links(struct twill_pricing *p)
+{
+    for (uint32_t r = 0; r < p->world->size; r++)
+        for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++)
+            p->link[i] = (uint8_t)(twill_step_shape(p->step[i].op)->posts
+                                       ? twill_link_between(p->world, r, p->step[i].peer[0])
+                                       : TWILL_LINK_NODE);
 }
 
 /* Lists of a lane's flags: match leads from each to the next. */
@@ -158,6 +172,7 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
     status = TWILL_ERR_MEMORY;
     if (!make_room(p))
         goto fail;
+    classify_links(p);
     link_flags(p);
     if (!match_messages(p))
         goto fail;

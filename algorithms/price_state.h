@@ -25,6 +25,7 @@ struct twill_pricing {
     uint32_t *base;                  /* [size + 1] global number of a rank's first step */
     struct twill_step *step;         /* [steps] */
     int32_t *match;  /* [steps] of a RECV: the SEND; of a SIGNAL or PUT_IMM: the lane's next one */
+    uint8_t *link;   /* [steps] class, of what sends or receives */
     int32_t *raised; /* [size * lanes] first SIGNAL of a lane */
     int32_t *put;    /* [size * lanes] its PUT_IMM */
     struct twill_price_lane *lane;
@@ -39,8 +40,15 @@ struct twill_pricing {
     uint64_t *busy;                 /* [size] of the core */
     uint64_t *busy_out, *busy_node; /* [size], [nodes] of the link and the interface */
     const struct twill_machine_model *model;
-    size_t bytes;
     twill_type type;
+    uint64_t each, rest; /* bytes of a block: every one, and this many one more */
+    unsigned widen;      /* a partial is as many times as wide as an element */
+    uint64_t fold;       /* per KiB */
+    struct twill_price_sliced {
+        const struct twill_machine_model *model;
+        twill_type type;
+        uint64_t one, each; /* one slice from end to end; each further one */
+    } sliced;               /* as last asked for */
 };
 
 #endif
