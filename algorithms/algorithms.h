@@ -187,6 +187,14 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
                                           const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error);
 
+/* For worlds too large for the above: the same but one run, contributions told apart by sums of
+ * random numbers, and happens-before within nodes only (what is ordered only by way of another node
+ * counts as not ordered). */
+twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *schedules,
+                                               const struct twill_world *world,
+                                               const struct twill_shape *shape, bool in_place,
+                                               struct twill_error *error);
+
 /* Exact costs of one rank's schedule for count elements. */
 struct twill_schedule_cost {
     uint32_t messages;     /* SENDs */

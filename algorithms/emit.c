@@ -6,12 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank)
+{
+    return e->world->node_first[e->world->node[rank]] + e->world->local[rank];
+}
+
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks)
 {
-    const struct twill_world *w = e->world;
-    return (struct twill_group){.rank = w->member,
-                                .size = w->size,
-                                .me = w->node_first[w->node[e->rank]] + w->local[e->rank],
+    return (struct twill_group){.rank = e->world->member,
+                                .size = e->world->size,
+                                .me = twill_group_position(e, e->rank),
                                 .blocks = blocks};
 }
 

@@ -51,6 +51,8 @@ uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t 
 
 /* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
+/* Where a rank is in it. */
+uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank);
 /* The whole world by rank, for orders other than ANY. */
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
 /* The ranks of the emitting rank's node. */
@@ -119,11 +121,59 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
  * or, if `to` is TMP, a partial into TMP. TMP: one copy of the blocks. */
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                     enum twill_space from, enum twill_space to);
+/* The same, FINAL also if `to` is TMP: for ranks that have no DST. */
+bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
+                                          enum twill_space from, enum twill_space to);
 /* Own part in `from` (SRC or DST), all parts into DST. */
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
                                enum twill_space from);
 /* What a reduction over this rank alone is: DST = SRC, or FINAL of a partial in TMP. */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+
+/* A rank's place in a tree that chunks travel along. */
+struct twill_pipe {
+    uint32_t depth, height; /* of this rank, 0: the root; of the deepest rank */
+    uint32_t parent;        /* its rank, unless depth is 0 */
+    uint32_t children;
+    struct {
+        uint32_t rank;
+        bool first;   /* its operand comes before this rank's */
+        bool partial; /* has children of its own */
+    } child[2];
+};
+/* Pipeline of `chunks` blocks from `first`: folded up a tree, then sent down a tree, either of
+ * which may be NULL. The root of `up`, which has one child at most, leaves FINAL in `result`, and
+ * the root of `down` sends what is in `result`; all others get it in DST. TMP: one copy of the
+ * blocks, two where a rank has two children. Ends with nothing posted. */
+void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
+                         const struct twill_pipe *down, uint32_t first, uint32_t chunks,
+                         enum twill_space result);
+
+/* Everybody with everybody: the turns of a rank, each with a peer to send to and one to receive
+ * from, in windows that are under way at once. By rank: with 0, 1, 2, ..., x and y in window
+ * (x + y) / TWILL_WINDOW, so that the same go together on all ranks. Else k to the right and from k
+ * to the left in turn k - 1. */
+#define TWILL_WINDOW 4
+struct twill_turn {
+    uint32_t to, from; /* positions in the group */
+    uint32_t operand;  /* number of what comes from there, if the own is in its place, or is 0 */
+    bool last;         /* of its window */
+};
+struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint32_t k);
+/* The parts of the group that are in DST, each on its rank, into everybody's DST. */
+void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g);
+
+/* Fold what all ranks of a group contribute, which comes raw, one operand after the other. */
+struct twill_intake {
+    uint32_t first, blocks; /* what is folded; FINAL into DST */
+    bool by_rank;           /* operands in the order of the group; else own first, then leftwards */
+    enum { TWILL_GIVE_NOTHING, TWILL_GIVE_PART, TWILL_GIVE_ALL } give; /* of SRC, to each other */
+    /* Where to work in TMP, TWILL_INTAKE_COPIES times the blocks and a `stride` apart. */
+    uint32_t tmp, stride;
+};
+#define TWILL_INTAKE_COPIES (2u * TWILL_WINDOW + 1)
+void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
+                       const struct twill_intake *in);
 
 /* Binomial tree from the group's member number `root`, in two halves, so that a node can be served
  * while messages are under way: receive into DST; post the sends (true: a WAIT is due). More of

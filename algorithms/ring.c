@@ -15,8 +15,9 @@
  * fold goes to DST. So nothing is copied out of place, and the same steps are right in place. */
 #include "algorithms/emit.h"
 
-bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
-                                    enum twill_space from, enum twill_space to)
+/* final: FINAL into `to`; else a partial into TMP. */
+static bool reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                           enum twill_space from, enum twill_space to, bool final)
 {
     uint32_t n = g->size, each = g->blocks / n;
     uint32_t right = g->rank[(g->me + 1) % n], left = g->rank[(g->me + n - 1) % n];
@@ -24,11 +25,11 @@ bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_
     for (uint32_t k = 0; k + 1 < n; k++) {
         uint32_t out = twill_group_block(g, g->me + 2 * n - k - 1);
         uint32_t in = twill_group_block(g, g->me + 2 * n - k - 2);
-        bool ends = k + 2 == n && to == TWILL_DST;
+        bool ends = k + 2 == n && final;
         /* What has been folded once, here or on the left, is a partial. */
         unsigned moved = k > 0 || from == TWILL_TMP ? TWILL_STEP_PARTIAL : 0;
         twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_TMP, out), each, moved);
-        twill_emit_recv_reduce(e, left, twill_operand_make(ends ? TWILL_DST : TWILL_TMP, in),
+        twill_emit_recv_reduce(e, left, twill_operand_make(ends ? to : TWILL_TMP, in),
                                twill_operand_make(from, in), each,
                                TWILL_STEP_FIRST | moved | own | (ends ? TWILL_STEP_FINAL : 0));
         if (k + 2 < n)
@@ -37,6 +38,18 @@ bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_
     if (n == 1 && to == TWILL_DST)
         twill_emit_alone(e, g, from);
     return n > 1;
+}
+
+bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                    enum twill_space from, enum twill_space to)
+{
+    return reduce_scatter(e, g, from, to, to == TWILL_DST);
+}
+
+bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
+                                          enum twill_space from, enum twill_space to)
+{
+    return reduce_scatter(e, g, from, to, true);
 }
 
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,

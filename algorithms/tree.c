@@ -102,8 +102,8 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
         reduce(&e, &t, last);
     else if (shape->collective == TWILL_GATHER)
         twill_emit_tree_gather(&e, &t, TWILL_SRC);
-    else
-        twill_emit_tree_scatter(&e, &t, TWILL_TMP);
+    else if (twill_emit_tree_scatter(&e, &t))
+        twill_emit_wait(&e);
     twill_emit_tree_leave(&e, &t, up, last);
     return twill_emitter_finish(&e, schedule, error);
 }

@@ -10,7 +10,7 @@
 #include "algorithms/emit.h"
 
 struct twill_tree {
-    const struct twill_group *group; /* of group->blocks / group->size blocks for each member */
+    const struct twill_group *group; /* parts of its blocks go by position: no `part` */
     uint32_t root;                   /* position in the group */
     uint32_t radix;                  /* from 2; the group's size and more: all are the root's own */
 };
@@ -44,10 +44,9 @@ void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
  * members meet in TMP. The root's own, if in TMP, are in DST already. */
 void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space own);
-/* The root's SRC: every member's blocks into its DST. On the way they are in `via`: in TMP, or in
- * DST where that holds everything. */
-void twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t,
-                             enum twill_space via);
+/* The root's SRC: every member's blocks into its DST. Those of several members pass through TMP.
+ * True: sends are still under way. */
+bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t);
 
 /* The four collectives, whole; for trees of any radix, also one that makes all the root's own. */
 twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,

@@ -49,7 +49,7 @@ static void exchange(struct twill_emitter *e, const struct twill_tree *t, uint32
     uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
     struct twill_range range[2];
     uint32_t ranges = twill_ring_ranges(range, g->size, first, twill_tree_span(t, v));
-    for (uint32_t i = 0; i < ranges; i++) {
+    for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what came last first */
         twill_operand at = twill_operand_make(space, g->first + range[i].first * each);
         if (sends)
             twill_emit_send(e, twill_tree_rank(t, peer), at, range[i].length * each, 0);
@@ -87,11 +87,10 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
     }
 }
 
-void twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t,
-                             enum twill_space via)
+bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t)
 {
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
-    enum twill_space from = me == 0 ? TWILL_SRC : children > 0 ? via : TWILL_DST;
+    enum twill_space from = me == 0 ? TWILL_SRC : children > 0 ? TWILL_TMP : TWILL_DST;
     if (me > 0) {
         exchange(e, t, me, twill_tree_parent(t, me), false, from);
         twill_emit_wait(e);
@@ -103,6 +102,5 @@ void twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t
         exchange(e, t, child, child, true, from);
     }
     copy_own(e, t->group, TWILL_DST, from);
-    if (children > 0)
-        twill_emit_wait(e);
+    return children > 0;
 }

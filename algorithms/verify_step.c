@@ -56,7 +56,7 @@ static twill_status load(struct twill_machine *m, const struct twill_process *p,
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
         return fail(m, p, place, "is beyond the end", TWILL_NOBODY);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
-    const char *why = twill_cells_read(&m->memory, cell, p - m->process, p->clock, time, &other);
+    const char *why = twill_cells_read(&m->memory, cell, p->position, p->clock, time, &other);
     if (why != NULL)
         return fail(m, p, place, why, other);
     *value = m->memory.cell[cell].value;
@@ -75,7 +75,7 @@ static twill_status claim(struct twill_machine *m, const struct twill_process *p
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
         return fail(m, p, place, "is beyond the end", TWILL_NOBODY);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
-    const char *why = twill_cells_write(&m->memory, cell, p - m->process, p->clock, time, &other);
+    const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock, time, &other);
     return why == NULL ? TWILL_OK : fail(m, p, place, why, other);
 }
 
@@ -122,28 +122,21 @@ static bool has(const struct twill_step *step, unsigned flag)
     return (step->flags & flag) != 0;
 }
 
-static struct twill_channel *channel_of(const struct twill_machine *m,
-                                        const struct twill_process *p, uint32_t from, uint32_t to)
+static twill_status no_memory(const struct twill_machine *m)
 {
-    size_t ranks = m->world->size;
-    return &m->channel[((p->slot * m->lanes + p->lane) * ranks + from) * ranks + to];
+    return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
 }
 
 static twill_status post_send(struct twill_machine *m, struct twill_process *p,
                               const struct twill_step *step)
 {
-    struct twill_channel *channel = channel_of(m, p, p->rank, step->peer[0]);
-    struct twill_message *message = calloc(1, sizeof(*message));
-    uint32_t *clock = twill_machine_snapshot(m, p, step->blocks);
-    if (message == NULL || clock == NULL) {
-        free(message);
-        free(clock);
-        return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
-    }
-    *message = (struct twill_message){.run = p->run,
-                                      .blocks = step->blocks,
-                                      .partial = has(step, TWILL_STEP_PARTIAL),
-                                      .clock = clock};
+    struct twill_channel *channel = twill_machine_channel(m, p, p->rank, step->peer[0]);
+    if (channel == NULL)
+        return no_memory(m);
+    struct twill_message *message = twill_machine_message(m, p, step->peer[0], step->blocks);
+    if (message == NULL)
+        return no_memory(m);
+    message->partial = has(step, TWILL_STEP_PARTIAL);
     if (channel->first == NULL)
         channel->first = message;
     else
@@ -152,8 +145,7 @@ static twill_status post_send(struct twill_machine *m, struct twill_process *p,
     p->ticket[p->tickets++] = channel->sent++;
     for (uint32_t i = 0; i < step->blocks; i++) {
         struct place src = place_of(p, step, step->src, 0, i);
-        TWILL_TRY(m->error,
-                  load(m, p, &src, message->partial, TWILL_OPEN, &clock[m->processes + i]));
+        TWILL_TRY(m->error, load(m, p, &src, message->partial, TWILL_OPEN, &message->word[i]));
     }
     return TWILL_OK;
 }
@@ -163,7 +155,10 @@ static twill_status post_recv(struct twill_machine *m, struct twill_process *p,
 {
     uint32_t unused;
     bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
-    p->ticket[p->tickets++] = channel_of(m, p, step->peer[0], p->rank)->received++;
+    struct twill_channel *channel = twill_machine_channel(m, p, step->peer[0], p->rank);
+    if (channel == NULL)
+        return no_memory(m);
+    p->ticket[p->tickets++] = channel->received++;
     for (uint32_t i = 0; i < step->blocks; i++) {
         struct place dst = place_of(p, step, step->dst, 0, i);
         struct place src = place_of(p, step, step->src, 0, i);
@@ -172,7 +167,7 @@ static twill_status post_recv(struct twill_machine *m, struct twill_process *p,
         /* The source is ordered first; where it is the destination it ends here. */
         if (reduces)
             TWILL_TRY(m->error, load(m, p, &src, has(step, TWILL_STEP_PARTIAL_OWN),
-                                     same ? p->clock[p - m->process] : TWILL_OPEN, &unused));
+                                     same ? p->clock[p->position] : TWILL_OPEN, &unused));
         TWILL_TRY(m->error, claim(m, p, &dst, TWILL_OPEN));
     }
     return TWILL_OK;
@@ -180,7 +175,7 @@ static twill_status post_recv(struct twill_machine *m, struct twill_process *p,
 
 /* Can everything posted be done? A SEND is done when the other side has posted its RECV, as if
  * there were no buffers at all: what ends so ends with any buffering. */
-static bool can_complete(const struct twill_machine *m, const struct twill_process *p)
+static bool can_complete(struct twill_machine *m, const struct twill_process *p)
 {
     uint32_t ticket = 0;
     for (uint32_t at = p->posted; at < p->at; at++) {
@@ -188,8 +183,9 @@ static bool can_complete(const struct twill_machine *m, const struct twill_proce
         bool sends = step->op == TWILL_STEP_SEND;
         if (!twill_step_shape(step->op)->posts)
             continue;
-        const struct twill_channel *channel = sends ? channel_of(m, p, p->rank, step->peer[0])
-                                                    : channel_of(m, p, step->peer[0], p->rank);
+        uint32_t peer = step->peer[0];
+        const struct twill_channel *channel =
+            twill_machine_channel(m, p, sends ? p->rank : peer, sends ? peer : p->rank);
         if ((sends ? channel->received : channel->sent) <= p->ticket[ticket++])
             return false;
     }
@@ -202,8 +198,7 @@ static void close_blocks(struct twill_machine *m, const struct twill_process *p,
     for (uint32_t i = 0; i < step->blocks; i++) {
         struct place place = place_of(p, step, operand, 0, i);
         size_t cell = twill_machine_cell(m, p, place.rank, place.space, place.block);
-        uint32_t process = (uint32_t)(p - m->process);
-        twill_cells_close_access(&m->memory, cell, process, p->clock[process]);
+        twill_cells_close_access(&m->memory, cell, p->position, p->clock[p->position]);
     }
 }
 
@@ -222,7 +217,7 @@ static twill_status deliver(struct twill_machine *m, struct twill_process *p,
                                      : "gets a message that is no partial, as it says",
                     TWILL_NOBODY);
     for (uint32_t i = 0; i < step->blocks; i++) {
-        uint32_t value = message->clock[m->processes + i];
+        uint32_t value = message->word[i];
         dst = place_of(p, step, step->dst, 0, i);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
             struct place src = place_of(p, step, step->src, 0, i);
@@ -250,13 +245,14 @@ static twill_status wait(struct twill_machine *m, struct twill_process *p)
             close_blocks(m, p, step, step->src);
         if (step->op != TWILL_STEP_RECV && step->op != TWILL_STEP_RECV_REDUCE)
             continue;
-        struct twill_channel *channel = channel_of(m, p, step->peer[0], p->rank);
+        struct twill_channel *channel = twill_machine_channel(m, p, step->peer[0], p->rank);
         struct twill_message *message = channel->first;
         channel->first = message->next;
-        twill_machine_join(m, p, message->clock);
-        twill_status status = deliver(m, p, step, message);
-        free(message->clock);
-        free(message);
+        twill_status status =
+            twill_machine_join(m, p, message->word + message->blocks, message->span, message->heard)
+                ? deliver(m, p, step, message)
+                : no_memory(m);
+        twill_machine_message_free(message);
         if (status != TWILL_OK)
             return status;
     }
@@ -276,7 +272,9 @@ static twill_status await(struct twill_machine *m, struct twill_process *p,
             return (twill_status)TWILL_PENDING;
     for (unsigned i = 0; i < step->nsrc; i++) {
         uint32_t peer = twill_machine_process(m, p->slot, step->peer[i], p->lane);
-        twill_machine_join(m, p, marks[peer].clock[ordinal - 1]);
+        if (!twill_machine_join(m, p, marks[peer].clock[ordinal - 1], p->span,
+                                marks[peer].heard[ordinal - 1]))
+            return no_memory(m);
     }
     return TWILL_OK;
 }
@@ -286,14 +284,14 @@ static twill_status mark(struct twill_machine *m, struct twill_process *p,
 {
     size_t process = (size_t)(p - m->process);
     if (!twill_machine_mark(m, &marks[(size_t)p->run * m->processes + process], p))
-        return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
+        return no_memory(m);
     return TWILL_OK;
 }
 
 static twill_status put_imm(struct twill_machine *m, struct twill_process *p,
                             const struct twill_step *step)
 {
-    uint32_t value = 0, now = p->clock[p - m->process];
+    uint32_t value = 0, now = p->clock[p->position];
     struct place src = place_of(p, step, step->src, 0, 0);
     struct place dst = {.space = TWILL_IMM, .rank = p->rank};
     if (m->imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
@@ -309,7 +307,7 @@ static twill_status load_operands(struct twill_machine *m, const struct twill_pr
                                   const struct twill_step *step, uint32_t i, uint32_t *operand,
                                   uint32_t *count)
 {
-    uint32_t now = p->clock[p - m->process];
+    uint32_t now = p->clock[p->position];
     unsigned sources = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
     bool accumulates = has(step, TWILL_STEP_ACC), partial = has(step, TWILL_STEP_PARTIAL_OWN);
     bool last = has(step, TWILL_STEP_FIRST); /* the accumulator is the last operand */
@@ -332,7 +330,7 @@ static twill_status load_operands(struct twill_machine *m, const struct twill_pr
 static twill_status combine(struct twill_machine *m, struct twill_process *p,
                             const struct twill_step *step)
 {
-    uint32_t now = p->clock[p - m->process];
+    uint32_t now = p->clock[p->position];
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
         struct place dst = place_of(p, step, step->dst, 0, i);

@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order)
+bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order,
+                       bool fingerprint)
 {
     memset(v, 0, sizeof(*v));
     v->ranks = ranks;
     v->order = order;
-    v->words = (ranks + 63) / 64;
+    v->words = fingerprint ? 0 : (ranks + 63) / 64;
     v->buckets = 1024;
     v->bucket = calloc(v->buckets, sizeof(*v->bucket));
     v->count = 1; /* number 0 is none */
@@ -35,7 +36,7 @@ static uint32_t add(struct twill_values *v, struct twill_value value)
         if (grown == NULL)
             return 0;
         v->value = grown;
-        uint64_t *set = realloc(v->set, (size_t)capacity * v->words * sizeof(*set));
+        uint64_t *set = realloc(v->set, ((size_t)capacity * v->words + 1) * sizeof(*set));
         if (set == NULL)
             return 0;
         v->set = set;
@@ -46,17 +47,36 @@ static uint32_t add(struct twill_values *v, struct twill_value value)
     return v->count++;
 }
 
+/* A number that nobody can guess for a rank's input. */
+static uint64_t number_of(uint32_t rank, uint32_t block)
+{
+    uint64_t h = ((uint64_t)rank << 32 | block) + 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ h >> 27) * 0x94d049bb133111ebu;
+    return h ^ h >> 31;
+}
+
+/* Does the sum of a whole fold say that each rank's input is in it, once? */
+static bool is_whole(const struct twill_values *v, const struct twill_value *value)
+{
+    uint64_t sum = 0;
+    for (uint32_t r = 0; r < v->ranks && v->words == 0; r++)
+        sum += number_of(r, value->block);
+    return value->members == v->ranks && (v->words > 0 || sum == value->sum);
+}
+
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block)
 {
     uint32_t id = add(v, (struct twill_value){.run = run,
                                               .block = block,
                                               .members = 1,
                                               .expression = v->count,
+                                              .sum = number_of(rank, block),
                                               .first = rank,
                                               .last = rank,
                                               .ordered = true,
                                               .from_left = rank == 0});
-    if (id != 0)
+    if (id != 0 && v->words > 0)
         v->set[(size_t)id * v->words + rank / 64] = (uint64_t)1 << rank % 64;
     return id;
 }
@@ -116,6 +136,7 @@ static uint32_t make(struct twill_values *v, uint32_t left, uint32_t right, enum
         return id;
     value->expression = id;
     value->members += r->members;
+    value->sum += r->sum;
     value->last = r->last;
     value->ordered = l->ordered && r->ordered && l->last + 1 == r->first;
     value->from_left = value->ordered && l->from_left && r->members == 1;
@@ -156,7 +177,7 @@ const char *twill_values_fold(struct twill_values *v, const uint32_t *operand, u
                                           : v->order == TWILL_ORDER_LEFT && !value->from_left)
             return "folds operands out of order";
     }
-    if (final && v->value[all].members != v->ranks)
+    if (final && !is_whole(v, &v->value[all]))
         return "divides what is not complete (FINAL)";
     if (final || v->value[all].state == TWILL_STATE_RAW)
         all = make(v, all, 0, final ? TWILL_STATE_FINAL : TWILL_STATE_PARTIAL);
