@@ -46,16 +46,14 @@ static const struct direct {
     [TWILL_ALLGATHER] = {twill_emit_direct_allgather, IMM | STAGED | MAPPED, STAGED, 0, 0, ~0u},
     [TWILL_GATHER] = {twill_emit_direct_gather, IMM | STAGED | MAPPED, STAGED, 0, 0, ~0u},
     [TWILL_SCATTER] = {twill_emit_direct_scatter, STAGED | MAPPED, STAGED, 0, 0, ~0u},
-    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, STAGED | MAPPED, STAGED, MAPPED, 0, ~0u},
+    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, STAGED | MAPPED, STAGED, 0, 0, ~0u},
 };
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    bool knows_sizes =
-        shape->collective == TWILL_ALLGATHER || shape->collective == TWILL_REDUCE_SCATTER;
     if (world->nodes != 1 || (directs[shape->collective].flavours >> shape->flavour & 1) == 0)
         return false;
-    if (shape->vector && (!knows_sizes || shape->flavour == TWILL_FLAVOUR_MAPPED))
+    if (!twill_shape_knows_all(shape) || (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED))
         return false;
     return shape->root < world->size;
 }

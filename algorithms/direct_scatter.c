@@ -3,12 +3,9 @@
  *
  * STAGED: who has parts copies them into SHARED, all but its own; when all have come everybody
  * fetches its own from there. One synchronisation, two copies.
- * MAPPED scatter: everybody reads its part from the root's SRC, between two synchronisations.
- * MAPPED alltoall: part d of rank s and part s of rank d trade places. One of the two does it, by
- * way of its TMP, as in place each is where the other goes; a rank does about half of its pairs.
+ * MAPPED: everybody reads its parts from the others' SRC, between two synchronisations: one copy.
  *
- *     0 1 2 3 4     0 trades with 1 and 3, 1 with 2 and 4, 2 with 0 and 3, 3 with 1 and 4, 4 with
- *                   0 and 2: the lower of two ranks of odd sum, the higher of even sum */
+ *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 #include "algorithms/direct.h"
 
 static twill_operand at(unsigned space, uint32_t block)
@@ -50,31 +47,19 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
         twill_emit_signal(e);
 }
 
-static void trade(struct twill_emitter *e, uint32_t peer)
-{
-    bool odd = (e->rank + peer) % 2 == 1, lower = e->rank < peer;
-    if (odd != lower)
-        return;
-    twill_emit_copy(e, at(TWILL_TMP, peer), at(TWILL_SRC | TWILL_PEER, e->rank), peer, 1, 0);
-    twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, e->rank), at(TWILL_SRC, peer), peer, 1, 0);
-    twill_emit_copy(e, at(TWILL_DST, peer), at(TWILL_TMP, peer), 0, 1, 0);
-}
-
 void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape)
 {
     uint32_t me = e->rank, size = e->world->size;
     bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED;
-    e->uses_peer_src = e->uses_peer_dst = mapped;
+    unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
+    e->uses_peer_src = mapped;
     if (!mapped)
         stage_others(e);
     twill_emit_node_meet(e, 1);
     keep_own(e);
     for (uint32_t i = 1; i < size; i++) {
         uint32_t peer = (me + i) % size;
-        if (mapped)
-            trade(e, peer);
-        else
-            twill_emit_copy(e, at(TWILL_DST, peer), at(TWILL_SHARED | TWILL_PEER, me), peer, 1, 0);
+        twill_emit_copy(e, at(TWILL_DST, peer), at(space | TWILL_PEER, me), peer, 1, 0);
     }
     if (mapped)
         twill_emit_node_meet(e, 2);

@@ -27,7 +27,8 @@
     X(reduce_scatter_gather)                                                                       \
     X(hierarchical_ring)                                                                           \
     X(hierarchical_recursive_doubling)                                                             \
-    X(hierarchical_tree)
+    X(hierarchical_tree)                                                                           \
+    X(levels)
 
 #define TWILL_ALGORITHM_DECLARE(noun) extern const struct twill_algorithm twill_algorithm_##noun;
 TWILL_ALGORITHMS(TWILL_ALGORITHM_DECLARE)

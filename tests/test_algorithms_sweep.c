@@ -12,7 +12,6 @@
 #include <cmocka.h>
 
 #define MOST_ALGORITHMS 64
-#define MOST_SEEN       64
 
 /* A row of the report: an algorithm, summed over all tests. */
 struct row {
@@ -32,52 +31,8 @@ struct sweep {
     struct report *report;
     uint32_t window;
     unsigned verified;
-    /* The schedules of the cases since the root, flavour or parameters changed: the same ones need
-     * not be verified again where less is asked. */
-    struct test_case last;
-    uint64_t seen[MOST_SEEN];
-    unsigned seen_count;
+    struct test_seen seen;
 };
-
-static uint64_t hash_schedules(const struct twill_schedule *schedules, uint32_t size)
-{
-    uint64_t h = 1;
-    for (uint32_t r = 0; r < size; r++) {
-        const struct twill_schedule *s = &schedules[r];
-        const uint64_t facts[] = {s->count,         s->lanes,        s->parts,
-                                  s->blocks,        s->tmp_blocks,   s->shared_blocks,
-                                  s->uses_peer_src, s->uses_peer_dst};
-        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(facts); i++)
-            h = (h ^ facts[i]) * 0x9e3779b97f4a7c15u ^ h >> 32;
-        for (size_t i = 0; i < (size_t)s->count * sizeof(*s->steps) / 8; i++) {
-            uint64_t word;
-            memcpy(&word, (const char *)s->steps + 8 * i, 8);
-            h = (h ^ word) * 0x9e3779b97f4a7c15u ^ h >> 32;
-        }
-    }
-    return h;
-}
-
-/* Were these schedules verified for a shape that asks at least as much? */
-static bool is_covered(struct sweep *sweep, const struct test_case *test, uint64_t hash)
-{
-    struct test_case *last = &sweep->last;
-    struct twill_shape least = test->shape;
-    least.vector = last->shape.vector;
-    least.order = last->shape.order;
-    bool fresh = last->algorithm != test->algorithm || last->world != test->world ||
-                 memcmp(&least, &last->shape, sizeof(least)) != 0 ||
-                 test->shape.vector > least.vector;
-    *last = *test;
-    if (fresh)
-        sweep->seen_count = 0;
-    for (unsigned i = 0; i < sweep->seen_count; i++)
-        if (sweep->seen[i] == hash)
-            return true;
-    if (sweep->seen_count < MOST_SEEN)
-        sweep->seen[sweep->seen_count++] = hash;
-    return false;
-}
 
 static struct row *row_of(struct sweep *sweep, const struct twill_algorithm *algorithm)
 {
@@ -109,7 +64,7 @@ static void verify_case(const struct test_case *test, void *user)
         complain(row, test, error.message);
         return;
     }
-    bool covered = is_covered(sweep, test, hash_schedules(schedules, test->world->size));
+    bool covered = test_is_covered(&sweep->seen, test, schedules);
     int ways = test->shape.collective == TWILL_ALLTOALL ? 1 : 2;
     for (int in_place = 0; in_place < ways && !covered; in_place++) {
         twill_status status = twill_schedule_verify_window(schedules, test->world, &test->shape,

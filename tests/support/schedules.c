@@ -140,6 +140,23 @@ static void each_parameter(struct each *each)
     }
 }
 
+uint32_t test_draw(uint64_t *state, uint32_t below)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*state >> 33) % below);
+}
+
+uint64_t test_seed(void)
+{
+    const char *seed = getenv("TEST_SEED");
+    return seed != NULL ? strtoull(seed, NULL, 0) : 1;
+}
+
+bool test_whole(void)
+{
+    return getenv("TEST_WHOLE") != NULL;
+}
+
 static bool is_wanted(const char *variable, const char *name)
 {
     const char *wanted = getenv(variable);
@@ -188,6 +205,47 @@ struct twill_schedule *test_emit(const struct test_case *test)
     if (schedules == NULL)
         fail_msg("%s: %s", test->name, error.message);
     return schedules;
+}
+
+static uint64_t hash_schedules(const struct twill_schedule *schedules, uint32_t size)
+{
+    uint64_t h = 1;
+    for (uint32_t r = 0; r < size; r++) {
+        const struct twill_schedule *s = &schedules[r];
+        const uint64_t facts[] = {s->count,         s->lanes,        s->parts,
+                                  s->blocks,        s->tmp_blocks,   s->shared_blocks,
+                                  s->uses_peer_src, s->uses_peer_dst};
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(facts); i++)
+            h = (h ^ facts[i]) * 0x9e3779b97f4a7c15u ^ h >> 32;
+        for (size_t i = 0; i < (size_t)s->count * sizeof(*s->steps) / 8; i++) {
+            uint64_t word;
+            memcpy(&word, (const char *)s->steps + 8 * i, 8);
+            h = (h ^ word) * 0x9e3779b97f4a7c15u ^ h >> 32;
+        }
+    }
+    return h;
+}
+
+bool test_is_covered(struct test_seen *seen, const struct test_case *test,
+                     const struct twill_schedule *schedules)
+{
+    struct test_case *last = &seen->last;
+    uint64_t hash = hash_schedules(schedules, test->world->size);
+    struct twill_shape least = test->shape;
+    least.vector = last->shape.vector;
+    least.order = last->shape.order;
+    bool fresh = last->algorithm != test->algorithm || last->world != test->world ||
+                 memcmp(&least, &last->shape, sizeof(least)) != 0 ||
+                 test->shape.vector > least.vector;
+    *last = *test;
+    if (fresh)
+        seen->count = 0;
+    for (unsigned i = 0; i < seen->count; i++)
+        if (seen->hash[i] == hash)
+            return true;
+    if (seen->count < TEST_SEEN)
+        seen->hash[seen->count++] = hash;
+    return false;
 }
 
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size)

@@ -52,6 +52,22 @@ void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, 
 struct twill_schedule *test_try_emit(const struct test_case *test, struct twill_error *error);
 /* The schedules of all ranks; fails the test if they cannot be had. */
 struct twill_schedule *test_emit(const struct test_case *test);
+/* The schedules met since the algorithm, world, collective, flavour, root or parameters changed. */
+#define TEST_SEEN 64
+struct test_seen {
+    struct test_case last;
+    uint64_t hash[TEST_SEEN];
+    unsigned count;
+};
+/* Did the same schedules come by for a shape that asks at least as much? What was found of them
+ * holds for this case too. Remembers them. */
+bool test_is_covered(struct test_seen *seen, const struct test_case *test,
+                     const struct twill_schedule *schedules);
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);
+
+/* TEST_SEED, or 1. TEST_WHOLE asks for everything that is otherwise sampled. */
+uint64_t test_seed(void);
+bool test_whole(void);
+uint32_t test_draw(uint64_t *state, uint32_t below);
 
 #endif
