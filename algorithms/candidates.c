@@ -5,16 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Prices are worked out at 0 and 8^1 .. 8^10 bytes; in between they are nearly straight. */
-enum { STEPS = 11, MEASURED_MOST = TWILL_CURVE_POINTS - STEPS - 1 };
+/* Where prices are worked out; in between they are nearly straight. */
+static const size_t steps_at[] = {0,         512,     8 << 10,  64 << 10,
+                                  512 << 10, 4 << 20, 64 << 20, (size_t)1 << 30};
+enum {
+    STEPS = TWILL_ARRAY_LENGTH(steps_at),
+    MEASURED_MOST = TWILL_CURVE_POINTS - TWILL_ARRAY_LENGTH(steps_at) - 1
+};
 /* In gather, scatter and alltoall with vector nobody knows how much there is: what a part is taken
  * to be. */
 #define GUESSED_PART ((size_t)4 << 10)
-
-static size_t size_of_step(unsigned step)
-{
-    return step == 0 ? 0 : (size_t)1 << (3 * step);
-}
 
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request)
@@ -91,13 +91,13 @@ static void blend(struct twill_candidate *c, const uint64_t price[STEPS], unsign
 {
     struct twill_candidate priced = {.points = 0};
     for (unsigned i = 0; i < steps; i++)
-        add(&priced, size_of_step(i), price[i]);
+        add(&priced, steps_at[i], price[i]);
     draw(&priced);
     /* So many that they do not fit are thinned out. */
     size_t every = count / MEASURED_MOST + 1;
     c->measured = count;
-    for (unsigned i = 0; i < steps && (count == 0 || size_of_step(i) < measured[0].bytes); i++)
-        add(c, size_of_step(i),
+    for (unsigned i = 0; i < steps && (count == 0 || steps_at[i] < measured[0].bytes); i++)
+        add(c, steps_at[i],
             count == 0 ? price[i]
                        : scaled(price[i], measured[0].picoseconds,
                                 twill_candidate_cost(&priced, measured[0].bytes)));
@@ -106,8 +106,8 @@ static void blend(struct twill_candidate *c, const uint64_t price[STEPS], unsign
             add(c, measured[i].bytes, measured[i].picoseconds);
     const struct twill_measured *last = count > 0 ? &measured[count - 1] : NULL;
     for (unsigned i = 0; i < steps && last != NULL; i++)
-        if (size_of_step(i) > last->bytes)
-            add(c, size_of_step(i),
+        if (steps_at[i] > last->bytes)
+            add(c, steps_at[i],
                 scaled(price[i], last->picoseconds, twill_candidate_cost(&priced, last->bytes)));
     draw(c);
 }
@@ -131,6 +131,29 @@ struct gathering {
     struct twill_candidates *all;
     struct twill_pricing **pricing; /* [all->count] */
 };
+
+/* A number given to an algorithm, where its own choice is as good both where latency counts and
+ * where bandwidth does. */
+static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
+                      const struct twill_shape *shape, struct twill_pricing *pricing,
+                      const struct twill_machine_model *model, twill_type type)
+{
+    static const size_t sizes[] = {64, 256 << 10};
+    if (shape->parameter[0] == 0)
+        return false;
+    for (size_t i = 0; i < g->all->count; i++) {
+        const struct twill_candidate *own = &g->all->candidate[i];
+        bool better = false;
+        if (own->algorithm != algorithm || own->shape.parameter[0] != 0 ||
+            own->shape.flavour != shape->flavour)
+            continue;
+        for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes) && !better; s++)
+            better = twill_pricing_at(pricing, model, sizes[s], type) <
+                     twill_pricing_at(g->pricing[i], model, sizes[s], type);
+        return !better;
+    }
+    return false;
+}
 
 static bool is_known(const struct gathering *g, const struct twill_pricing *pricing)
 {
@@ -171,7 +194,9 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
         return TWILL_OK;
     if (status != TWILL_OK)
         return TWILL_FAIL(error, status, "%s", why.message);
-    status = is_known(g, pricing) ? TWILL_PENDING : make_room(g, error);
+    bool idle =
+        is_known(g, pricing) || is_beaten(g, algorithm, shape, pricing, &tuning->model, like->type);
+    status = idle ? TWILL_PENDING : make_room(g, error);
     if (status != TWILL_OK) {
         twill_pricing_destroy(pricing);
         return status == TWILL_PENDING ? TWILL_OK : status;
@@ -181,10 +206,10 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
     *c = (struct twill_candidate){.algorithm = algorithm, .shape = *shape};
     bound(c, world, like);
     unsigned steps = 0;
-    for (; steps < STEPS && (steps == 0 || like->collective != TWILL_BARRIER); steps++) {
-        price[steps] = twill_pricing_at(pricing, &tuning->model, size_of_step(steps), like->type);
-        if (size_of_step(steps) > c->most)
-            break;
+    while (steps < STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
+           (steps == 0 || steps_at[steps - 1] < c->most)) {
+        price[steps] = twill_pricing_at(pricing, &tuning->model, steps_at[steps], like->type);
+        steps++;
     }
     size_t count = twill_tuning_find(tuning, algorithm, shape, world, &measured);
     blend(c, price, steps, measured, count);

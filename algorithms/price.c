@@ -335,6 +335,11 @@ static bool is_narrow(twill_type type)
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, twill_type type)
 {
+    if (p->half != NULL) {
+        uint64_t one = twill_pricing_at(p->half, model, bytes, type);
+        uint64_t before_it = twill_pricing_at(p->quarter, model, bytes, type);
+        return one + (one > before_it ? one - before_it : 0) * p->doublings;
+    }
     const struct twill_schedule *any = &p->schedule[0];
     size_t slice = (size_t)(any->shared_blocks > 0 ? model->slice : model->slice_net);
     bool direct = any->uses_peer_src || any->uses_peer_dst;
@@ -357,6 +362,11 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
 
 bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricing *b)
 {
+    if ((a->half != NULL) != (b->half != NULL))
+        return false;
+    if (a->half != NULL)
+        return a->doublings == b->doublings && twill_pricing_same(a->half, b->half) &&
+               twill_pricing_same(a->quarter, b->quarter);
     if (a->blocks != b->blocks || a->whole != b->whole)
         return false;
     for (uint32_t r = 0; r < a->world->size; r++) {

@@ -9,12 +9,13 @@
  * whatever the lanes; the lane with the earliest clock goes next. The price is when the last lane
  * ends.
  *
- * That takes as long as there are steps. Where there are more than TWILL_PRICE_STEPS in all (or
- * TWILL_PRICE_DEEP, if no rank has more than TWILL_PRICE_EACH; any number, if none has more than
- * TWILL_PRICE_FEW), three ranks (first, middle, last) stand for the rest, each run alone: what it
- * waits for comes as if its peer had been where it is itself. That is right for algorithms in which
- * all ranks do alike (rings, pairwise exchange), which are the ones with many steps; trees are deep
- * but have few.
+ * That takes as long as there are steps. Where there are more than TWILL_PRICE_ALIKE in all and
+ * three ranks (first, middle, last) do alike, those stand for the rest, each run alone: what it
+ * waits for comes as if its peer had been where it is itself. That is right for rings and pairwise
+ * exchange, which are the algorithms with many steps. Where ranks do not do alike, all are run, up
+ * to TWILL_PRICE_STEPS. Beyond that the first half of the world is priced instead, or the half of
+ * that, and what the last doubling cost is added for each doubling left out: right for trees, and
+ * too little for chains, which are out of the question among so many ranks all the same.
  *
  * A message longer than a slice costs one slice from end to end, and for each other one the busiest
  * resource's time, or its share of the window. */
@@ -24,13 +25,12 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/machine.h"
 
+#define TWILL_PRICE_ALIKE 512u
 #define TWILL_PRICE_STEPS 4096u
-#define TWILL_PRICE_DEEP  32768u
-#define TWILL_PRICE_EACH  64u
-#define TWILL_PRICE_FEW   16u
 #define TWILL_PRICE_NEVER UINT64_MAX
 
-/* Schedules made ready to be priced at many sizes. The world must outlive it. */
+/* Schedules made ready to be priced at many sizes. The world must outlive it.
+ * TWILL_ERR_UNSUPPORTED: it has no price. */
 struct twill_pricing;
 twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,

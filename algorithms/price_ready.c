@@ -12,6 +12,9 @@ void twill_pricing_destroy(struct twill_pricing *p)
         return;
     for (uint32_t r = 0; p->schedule != NULL && r < p->world->size; r++)
         twill_schedule_destroy(&p->schedule[r]);
+    twill_pricing_destroy(p->half);
+    twill_pricing_destroy(p->quarter);
+    twill_world_destroy(&p->own);
     void *const all[] = {p->schedule, p->base, p->step,   p->match,    p->link,
                          p->raised,   p->put,  p->lane,   p->heap,     p->when,
                          p->sent,     p->core, p->waiter, p->node_out, p};
@@ -19,23 +22,40 @@ void twill_pricing_destroy(struct twill_pricing *p)
         free(all[i]);
 }
 
-/* The representatives, and if that is little work all others. */
+/* As many steps of each kind. */
+static bool are_alike(const struct twill_schedule *a, const struct twill_schedule *b)
+{
+    uint32_t more[TWILL_STEP_OP_COUNT] = {0};
+    for (uint32_t i = 0; i < a->count && a->count == b->count; i++) {
+        more[a->steps[i].op]++;
+        more[b->steps[i].op]--;
+    }
+    for (unsigned op = 0; op < TWILL_STEP_OP_COUNT; op++)
+        if (more[op] != 0)
+            return false;
+    return a->count == b->count;
+}
+
+/* The representatives, and if it takes them all others. TWILL_PENDING: it would take too many. */
 static twill_status emit_all(struct twill_pricing *p, const struct twill_algorithm *algorithm,
                              const struct twill_shape *shape, struct twill_error *error)
 {
     uint32_t size = p->world->size, most = 0;
     const uint32_t representative[] = {0, size / 2, size - 1};
+    bool alike = true;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(representative); i++) {
-        uint32_t r = representative[i];
-        if (p->schedule[r].blocks == 0)
-            TWILL_TRY(error,
-                      twill_schedule_emit(&p->schedule[r], algorithm, p->world, r, shape, error));
-        most = (uint32_t)twill_max(most, p->schedule[r].count);
+        struct twill_schedule *schedule = &p->schedule[representative[i]];
+        if (schedule->blocks == 0)
+            TWILL_TRY(error, twill_schedule_emit(schedule, algorithm, p->world, representative[i],
+                                                 shape, error));
+        most = (uint32_t)twill_max(most, schedule->count);
+        alike = alike && are_alike(&p->schedule[0], schedule);
     }
     p->blocks = p->schedule[0].blocks;
     uint64_t all = (uint64_t)most * size;
-    p->whole = all <= TWILL_PRICE_STEPS || most <= TWILL_PRICE_FEW ||
-               (most <= TWILL_PRICE_EACH && all <= TWILL_PRICE_DEEP);
+    p->whole = all <= TWILL_PRICE_ALIKE || (!alike && all <= TWILL_PRICE_STEPS);
+    if (!p->whole && !alike)
+        return TWILL_PENDING;
     for (uint32_t r = 0; r < size && p->whole; r++)
         if (p->schedule[r].blocks == 0)
             TWILL_TRY(error,
@@ -155,20 +175,35 @@ static bool match_messages(struct twill_pricing *p)
     return true;
 }
 
-twill_status twill_pricing_create(struct twill_pricing **pricing,
-                                  const struct twill_algorithm *algorithm,
-                                  const struct twill_world *world, const struct twill_shape *shape,
-                                  struct twill_error *error)
+/* The first `size` ranks of a world. */
+static twill_status shrink(struct twill_world *small, const struct twill_world *world,
+                           uint32_t size, struct twill_error *error)
+{
+    TWILL_TRY(error, twill_world_create(small, size, world->node, error));
+    for (unsigned level = TWILL_LEVEL_COUNT; level-- > 0;)
+        if (world->unit[level] != NULL && level != TWILL_LEVEL_NODE)
+            TWILL_TRY(error,
+                      twill_world_set_level(small, (twill_level)level, world->unit[level], error));
+    return TWILL_OK;
+}
+
+/* On world, or if that is NULL on the first `size` ranks of `of`. PENDING: it is too large. */
+static twill_status prepare(struct twill_pricing **pricing, const struct twill_algorithm *algorithm,
+                            const struct twill_world *world, const struct twill_world *of,
+                            uint32_t size, const struct twill_shape *shape,
+                            struct twill_error *error)
 {
     twill_status status = TWILL_ERR_MEMORY;
     struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
     if (p == NULL)
         goto fail;
-    p->world = world;
-    p->schedule = calloc(world->size, sizeof(*p->schedule));
-    if (p->schedule == NULL)
+    p->world = world != NULL ? world : &p->own;
+    if (world == NULL)
+        TWILL_TRY_OR_FAIL(error, shrink(&p->own, of, size, error));
+    p->schedule = calloc(p->world->size, sizeof(*p->schedule));
+    status = p->schedule == NULL ? TWILL_ERR_MEMORY : emit_all(p, algorithm, shape, error);
+    if (status != TWILL_OK)
         goto fail;
-    TWILL_TRY_OR_FAIL(error, emit_all(p, algorithm, shape, error));
     status = TWILL_ERR_MEMORY;
     if (!make_room(p))
         goto fail;
@@ -183,6 +218,46 @@ fail:
     return status == TWILL_ERR_MEMORY
                ? TWILL_FAIL(error, status, "out of memory for the price of %s", algorithm->name)
                : status;
+}
+
+/* Half the world as often as it takes, and half of that. */
+static twill_status prepare_halves(struct twill_pricing *p, const struct twill_algorithm *algorithm,
+                                   const struct twill_world *world, const struct twill_shape *shape,
+                                   struct twill_error *error)
+{
+    twill_status status = TWILL_PENDING;
+    uint32_t size = world->size;
+    while (status == TWILL_PENDING && size >= 4) {
+        size /= 2;
+        p->doublings++;
+        status = prepare(&p->half, algorithm, NULL, world, size, shape, error);
+    }
+    if (status == TWILL_OK)
+        status = prepare(&p->quarter, algorithm, NULL, world, size / 2, shape, error);
+    return status != TWILL_PENDING
+               ? status
+               : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s has no price", algorithm->name);
+}
+
+twill_status twill_pricing_create(struct twill_pricing **pricing,
+                                  const struct twill_algorithm *algorithm,
+                                  const struct twill_world *world, const struct twill_shape *shape,
+                                  struct twill_error *error)
+{
+    twill_status status = prepare(pricing, algorithm, world, NULL, 0, shape, error);
+    if (status != TWILL_PENDING)
+        return status;
+    *pricing = calloc(1, sizeof(**pricing));
+    if (*pricing == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the price of %s",
+                          algorithm->name);
+    (*pricing)->world = world;
+    status = prepare_halves(*pricing, algorithm, world, shape, error);
+    if (status != TWILL_OK) {
+        twill_pricing_destroy(*pricing);
+        *pricing = NULL;
+    }
+    return status;
 }
 
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,

@@ -18,6 +18,11 @@ struct twill_price_lane {
 };
 
 struct twill_pricing {
+    /* Where the world is too large: the same on two smaller ones, and how often the first of them
+     * has to be doubled. Nothing else is there then. */
+    struct twill_pricing *half, *quarter;
+    unsigned doublings;
+    struct twill_world own; /* of a half or quarter */
     const struct twill_world *world;
     uint32_t blocks;
     struct twill_schedule *schedule; /* [size], those that are there */
