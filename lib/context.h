@@ -3,6 +3,7 @@
 #ifndef TWILL_CONTEXT_H
 #define TWILL_CONTEXT_H
 
+#include "algorithms/tuning.h"
 #include "algorithms/world.h"
 #include "fabric/boot.h"
 #include "fabric/segment.h"
@@ -26,9 +27,11 @@ struct twill_context {
     const struct twill_kernels *kernels;
     struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
     struct twill_world world;
-    uint32_t *label;           /* [size] node labels, as agreed */
-    bool crowded;              /* ranks share cores: waits must yield early */
-    struct twill_watch *watch; /* NULL on one node */
+    uint32_t *label;             /* [size] node labels, as agreed */
+    bool crowded;                /* ranks share cores: waits must yield early */
+    struct twill_watch *watch;   /* NULL on one node */
+    struct twill_tuning *tuning; /* what algorithms are chosen by */
+    char *why;                   /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_heap heap;
@@ -45,6 +48,9 @@ struct twill_context {
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Add what would carry messages between nodes, where there is one node. lib/comm.c */
 void twill_context_preview(struct twill_context *context);
+
+/* lib/tuning.c: what algorithms are chosen by. */
+twill_status twill_context_open_tuning(struct twill_context *context);
 
 /* Allocations so far that did not get the memory asked for. */
 uint64_t twill_context_fallbacks(const struct twill_context *context);
