@@ -44,7 +44,7 @@ static twill_status have_chooser(struct twill_comm *comm)
 {
     if (comm->chooser != NULL)
         return TWILL_OK;
-    return twill_chooser_create(&comm->chooser, comm->world, NULL,
+    return twill_chooser_create(&comm->chooser, comm->world, comm->context->tuning,
                                 twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
                                 &comm->error);
 }
