@@ -4,6 +4,7 @@
 #include "lib/context.h"
 #include "lib/device.h"
 #include "lib/levels.h"
+#include "lib/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -350,6 +351,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     context->lockable = true;
     TWILL_TRY(error, guard_against_fork(context));
     TWILL_TRY(error, twill_config_load(&context->config, settings, error));
+    TWILL_TRY(error, twill_progress_configure(context));
     context->log.level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
     TWILL_TRY(error,
               twill_kernels_select(&context->kernels,
@@ -397,6 +399,7 @@ void twill_context_destroy(twill_context *context)
                   "a context is destroyed with communicators open: it is kept");
         return;
     }
+    twill_progress_stop(context);
     struct twill_segment *segment = context->heap.segment;
     if (context->user_memory != NULL)
         twill_heap_destroy(&context->heap);

@@ -22,6 +22,17 @@
 
 struct twill_level_card;
 
+/* The thread that makes progress, lib/progress_thread.c. */
+struct twill_progress {
+    bool wanted;
+    int core;           /* to bind it to, or -1 */
+    _Atomic bool tried; /* to start it */
+    bool running;
+    pthread_t thread;
+    _Atomic bool stop, asleep;
+    _Atomic uint32_t kicks; /* futex word */
+};
+
 struct twill_context {
     struct twill_error error; /* the last failure; written under the lock */
     struct twill_log log;
@@ -48,6 +59,7 @@ struct twill_context {
     struct twill_comm **open; /* [opened] communicators, in no order */
     size_t opened, open_room;
     struct twill_operations operations;
+    struct twill_progress progress;
     _Atomic unsigned pending;   /* sum over the open communicators' */
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     bool previewed;

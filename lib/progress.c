@@ -20,7 +20,9 @@ void twill_comm_hold(struct twill_comm *comm)
 void twill_comm_pend(struct twill_comm *comm)
 {
     atomic_fetch_add_explicit(&comm->pending, 1, memory_order_release);
-    atomic_fetch_add_explicit(&comm->context->pending, 1, memory_order_release);
+    atomic_fetch_add(&comm->context->pending, 1);
+    if (comm->context->progress.wanted)
+        twill_progress_wake(comm->context);
 }
 
 void twill_comm_unpend(struct twill_comm *comm)

@@ -57,6 +57,12 @@ static inline int twill_context_advance_others(struct twill_comm *self)
  * breaks the communicator unless that has been done. The communicator is held. */
 int twill_comm_advance(struct twill_comm *comm);
 
+/* lib/progress_thread.c. What TWILL_PROGRESS asks for; start the thread or wake it; stop and join
+ * it if there is one. */
+twill_status twill_progress_configure(struct twill_context *context);
+void twill_progress_wake(struct twill_context *context);
+void twill_progress_stop(struct twill_context *context);
+
 /* Make a communicator one of the open ones of its context, and no longer so: then nobody but the
  * caller has it. */
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,

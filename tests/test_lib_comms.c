@@ -334,6 +334,94 @@ static void places(void **unused)
     run_everywhere(play_places);
 }
 
+/* What TWILL_UNITS and TWILL_GROUPS declare, asked for of a communicator of another order. */
+static void play_levels(struct scene *scene, twill_comm *all)
+{
+    int me = job_rank(all), size = scene->shape->size;
+    static const int node_of[] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+    static const int tiles[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    static const int numas[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5};
+    static const int fabric_groups[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1};
+    static const int *const unit[TWILL_LEVEL_COUNT] = {tiles, numas, node_of, node_of,
+                                                       fabric_groups};
+    twill_comm *turned;
+    TWILL_CHECK(fine(all, twill_comm_split(&turned, all, 0, -me)));
+    for (int level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        for (int order = 0; order < 2; order++) {
+            struct group group = {0};
+            twill_comm *from = order == 0 ? all : turned, *made;
+            for (int i = 0; i < size; i++) {
+                int r = order == 0 ? i : size - 1 - i;
+                if (unit[level][r] == unit[level][me])
+                    group.rank[group.size++] = r;
+            }
+            TWILL_CHECK(fine(from, twill_comm_split_level(&made, from, (twill_level)level, 0)));
+            TWILL_CHECK(works(made, &group, me));
+            twill_comm_destroy(made);
+        }
+    }
+    twill_comm_destroy(turned);
+}
+
+static void declared_levels(void **unused)
+{
+    (void)unused;
+    static const struct shape twelve = {12, 0, "3x4"};
+    struct scene scene = {.shape = &twelve,
+                          .play = play_levels,
+                          .settings = {"TWILL_UNITS=tile=1,numa=2,package=4", "TWILL_GROUPS=2+1"}};
+    run_scene(&scene);
+}
+
+/* Nothing declared: the ranks of this test are threads that may run anywhere, hence all in the
+ * first unit of each level that the machine has. */
+static void play_found_levels(struct scene *scene, twill_comm *all)
+{
+    twill_comm *made;
+    for (int level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        TWILL_CHECK(fine(all, twill_comm_split_level(&made, all, (twill_level)level, 0)));
+        int size = twill_comm_size(made), most = twill_comm_local_size(all);
+        bool group = level == TWILL_LEVEL_GROUP;
+        TWILL_CHECK(size == (group ? scene->shape->size : most) || (level < 3 && size == 1));
+        twill_comm_destroy(made);
+    }
+}
+
+static void found_levels(void **unused)
+{
+    (void)unused;
+    run_everywhere(play_found_levels);
+}
+
+static void bad_levels(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *setting, *message;
+    } table[] = {
+        {"TWILL_UNITS=tile", "\"tile\""},
+        {"TWILL_UNITS=core=2", "\"core=2\""},
+        {"TWILL_UNITS=numa=0", "\"0\""},
+        {"TWILL_UNITS=numa=2,", "\"2,\""},
+        {"TWILL_UNITS=numa=2,package=3", "no multiple"},
+        {"TWILL_GROUPS=2", "TWILL_GROUPS=2: describes 2 nodes, but there are 1"},
+        {"TWILL_GROUPS=x", "write groups x nodes"},
+        {"TWILL_PROGRESS=thread:", "TWILL_PROGRESS=thread:"},
+        {"TWILL_PROGRESS=thread:1x", "none, thread, or thread:CORE"},
+        {"TWILL_PROGRESS=threads", "none, thread, or thread:CORE"},
+        {"TWILL_REPRODUCIBLE=2", "TWILL_REPRODUCIBLE"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        const char *settings[] = {table[i].setting, NULL};
+        twill_bootstrap alone = {.size = 1};
+        twill_context *context;
+        assert_int_equal(twill_context_create(&context, &alone, settings), TWILL_ERR_CONFIG);
+        if (strstr(twill_context_message(context), table[i].message) == NULL)
+            fail_msg("%s: %s", table[i].setting, twill_context_message(context));
+        twill_context_destroy(context);
+    }
+}
+
 static void play_counters(struct scene *scene, twill_comm *all)
 {
     struct group whole = everyone(scene->shape->size);
@@ -523,6 +611,9 @@ int main(void)
         cmocka_unit_test(uneven_numbers),
         cmocka_unit_test(many_one_after_the_other),
         cmocka_unit_test(places),
+        cmocka_unit_test(declared_levels),
+        cmocka_unit_test(found_levels),
+        cmocka_unit_test(bad_levels),
         cmocka_unit_test(counters_of_each),
         cmocka_unit_test(shared_memory),
         cmocka_unit_test(wrong_arguments),
