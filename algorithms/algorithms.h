@@ -43,6 +43,8 @@ const struct twill_collective_facts *twill_collective_facts(enum twill_collectiv
 /* Does this rank's SRC, or DST, hold this part? */
 bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t part);
 bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t part);
+/* Do all ranks know the sizes of all parts? See `vector`. */
+bool twill_shape_knows_all(const struct twill_shape *shape);
 
 /* The order that operands are folded in. */
 enum twill_order {
@@ -103,6 +105,7 @@ struct twill_algorithm {
     /* NULL, or reads what follows "=" if that is not numbers with x between them; false: nonsense.
      */
     bool (*parse)(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS]);
+    const char *examples; /* NULL, or texts to parse, with ; between them: what tests try */
     twill_status (*emit)(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error);
 };
@@ -115,10 +118,12 @@ const struct twill_algorithm *twill_algorithm_find(const char *name);
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
                              const struct twill_world *world, const struct twill_shape *shape);
 
-/* Invariants of one rank's schedule as plain data: TWILL_ERR_INTERNAL names lane, step, reason. */
+/* Invariants of one rank's schedule as plain data, for this shape: every step well formed, in its
+ * ranges, at blocks that there are, no partial where none may be: TWILL_ERR_INTERNAL names lane,
+ * step, reason. */
 twill_status twill_schedule_check(const struct twill_schedule *schedule,
                                   const struct twill_world *world, uint32_t rank,
-                                  struct twill_error *error);
+                                  const struct twill_shape *shape, struct twill_error *error);
 
 /* Emit by algorithm, then check invariants of the plain data (lanes, ranges, capacities). */
 twill_status twill_schedule_emit(struct twill_schedule *schedule,
@@ -164,11 +169,13 @@ bool twill_mapping_matters(struct twill_chooser *chooser,
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);
 
-/* Check the schedules of all ranks together: schedules[world->size]. Values (each block of DST ends
- * as the fold of every rank exactly once, AVG divided exactly once, all ranks alike), matching of
- * messages, no deadlock with bounded buffering, and happens-before on every access to memory of
- * this rank or a peer, over three consecutive runs that alternate the copies of SHARED and IMM.
- * in_place makes SRC and DST the same memory. Returns TWILL_OK, or TWILL_ERR_INTERNAL with a
+/* Check the schedules of all ranks together: schedules[world->size]. Values (each block of DST that
+ * a rank holds ends as the input it should be, or as the fold of every rank's exactly once, FINAL
+ * exactly once, in the order asked for, all ranks alike), states of values and the flags that tell
+ * them, matching of messages, no deadlock without any buffering, and happens-before on every access
+ * to memory of this rank or a peer, over three consecutive runs that alternate the copies of SHARED
+ * and IMM. in_place makes SRC and DST the same memory where a rank holds both (not alltoall).
+ * Returns TWILL_OK, or TWILL_ERR_INTERNAL with a
  * message that names rank, lane, step and reason. */
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
@@ -179,6 +186,14 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
                                           const struct twill_world *world,
                                           const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error);
+
+/* For worlds too large for the above: the same but one run, contributions told apart by sums of
+ * random numbers, and happens-before within nodes only (what is ordered only by way of another node
+ * counts as not ordered). */
+twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *schedules,
+                                               const struct twill_world *world,
+                                               const struct twill_shape *shape, bool in_place,
+                                               struct twill_error *error);
 
 /* Exact costs of one rank's schedule for count elements. */
 struct twill_schedule_cost {

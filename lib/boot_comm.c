@@ -33,16 +33,15 @@ struct round {
     struct twill_transfer transfer[2]; /* out, in */
 };
 
-static int advance_round(void *of)
+static bool round_done(const void *of)
 {
-    struct round *round = of;
+    const struct round *round = of;
+    return round->transfer[0].status != TWILL_PENDING && round->transfer[1].status != TWILL_PENDING;
+}
+
+static twill_status outcome(struct round *round)
+{
     struct twill_comm *over = round->over;
-    int moved = 0;
-    for (unsigned t = 0; t < over->transports; t++) {
-        int n = over->transport[t]->ops->progress(over->transport[t], &over->error);
-        TWILL_TRY(&over->error, n);
-        moved += n;
-    }
     for (unsigned i = 0; i < 2; i++) {
         const struct twill_transfer *transfer = &round->transfer[i];
         if (transfer->status == TWILL_ERR_MISMATCH)
@@ -50,27 +49,9 @@ static int advance_round(void *of)
         if (transfer->status == TWILL_ERR_MISMATCH)
             return TWILL_FAIL(&over->error, TWILL_ERR_MISMATCH,
                               "rank %u does something else, or with other ranks", transfer->peer);
-        TWILL_TRY(&over->error, transfer->status);
+        TWILL_TRY(&over->error, (twill_status)transfer->status);
     }
-    return moved;
-}
-
-static bool round_done(const void *of)
-{
-    const struct round *round = of;
-    return round->transfer[0].status == TWILL_OK && round->transfer[1].status == TWILL_OK;
-}
-
-static unsigned round_waits_for(const void *of, uint32_t *ranks, unsigned most, const char **step)
-{
-    const struct round *round = of;
-    *step = "message of set-up";
-    unsigned n = 0;
-    for (unsigned i = 2; i-- > 0 && n < most;)
-        if (round->transfer[i].status == TWILL_PENDING &&
-            (n == 0 || ranks[0] != round->transfer[i].peer))
-            ranks[n++] = round->transfer[i].peer;
-    return n;
+    return TWILL_OK;
 }
 
 static twill_status post(struct round *round, unsigned i, enum twill_transfer_kind kind,
@@ -94,16 +75,18 @@ static twill_status exchange(struct boot_comm *self, uint32_t to, uint32_t from,
 {
     struct round round = {.over = self->over};
     uint32_t signature = SIGNATURE + self->exchanges;
-    bool polled = false;
     twill_status status =
         post(&round, 0, TWILL_TRANSFER_SEND, self->rank[to], out, bytes, signature);
     if (status == TWILL_OK)
         status = post(&round, 1, TWILL_TRANSFER_RECV, self->rank[from], in, bytes, signature);
-    polled = !twill_comm_link(self->over, self->rank[to])->ops->sleeps_on_bell ||
-             !twill_comm_link(self->over, self->rank[from])->ops->sleeps_on_bell;
-    struct twill_waiter waiter = {advance_round, round_done, round_waits_for, &round, polled};
+    self->over->setting_up = round.transfer;
+    self->over->talking++;
     if (status == TWILL_OK)
-        status = twill_comm_wait(self->over, &waiter);
+        status = twill_comm_wait(self->over, round_done, &round);
+    self->over->talking--;
+    self->over->setting_up = NULL;
+    if (status == TWILL_OK)
+        status = outcome(&round);
     if (status == TWILL_OK)
         return status;
     return twill_comm_fail(self->over, status); /* nothing touches the round after this */

@@ -2,6 +2,7 @@
 /* Creates communicators: shared lines and staging memory on the node, transports between ranks. */
 #include "lib/comm.h"
 #include "fabric/registry.h"
+#include "lib/group.h"
 #include "lib/progress.h"
 
 #include <stdio.h>
@@ -167,13 +168,12 @@ static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm
     comm->route = calloc(comm->world->size, sizeof(*comm->route));
     comm->connected = calloc(comm->world->size, sizeof(*comm->connected));
     comm->view = calloc(comm->local_size, sizeof(*comm->view));
-    comm->peer_src = calloc(comm->local_size, sizeof(*comm->peer_src));
-    comm->peer_dst = calloc(comm->local_size, sizeof(*comm->peer_dst));
     comm->heard = calloc(comm->world->size, sizeof(*comm->heard));
     if (comm->view == NULL || comm->heard == NULL || comm->route == NULL ||
-        comm->connected == NULL || comm->peer_src == NULL || comm->peer_dst == NULL ||
-        comm->job == NULL)
+        comm->connected == NULL || comm->job == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    TWILL_TRY(&comm->error, twill_request_open(&comm->blocking, comm));
+    TWILL_TRY(&comm->error, twill_request_open(&comm->blocking_point, comm));
     for (uint32_t r = 0; r < comm->world->size; r++)
         comm->job[r] = parent != NULL ? parent->job[ranks[r]] : r;
     return TWILL_OK;
@@ -235,7 +235,9 @@ static void configure(struct twill_comm *comm)
     comm->segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
     comm->segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
     comm->threads = (int)config->number[TWILL_VARIABLE_THREADS];
+    comm->reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->stream = stream_from(comm->context);
+    comm->standing.suspect = UINT32_MAX;
     comm->epoch = TWILL_COPIES; /* lines say 0 before their first use */
     comm->ticks_at_start = twill_ticks();
     comm->ns_at_start = twill_now();
@@ -248,19 +250,16 @@ static void release(struct twill_comm *comm)
         comm->transport[t]->ops->close(comm->transport[t]);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->chooser);
-    twill_context_give(context, comm->scratch, comm->scratch_bytes);
-    twill_context_give(context, comm->staging, comm->staging_bytes);
+    twill_group_destroy(comm);
+    twill_requests_destroy(comm);
     if (comm->node != NULL)
         twill_node_close(comm->node);
-    free(comm->posted);
     free(comm->route);
     free(comm->connected);
     free(comm->heard);
     for (uint32_t l = 0; comm->view != NULL && l < comm->local_size; l++)
         twill_heap_view_close(&comm->view[l]);
     free(comm->view);
-    free((void *)comm->peer_src);
-    free((void *)comm->peer_dst);
     free(comm->job);
     twill_world_destroy(&comm->own);
     if (comm->boot != context->boot)

@@ -4,12 +4,19 @@
 #define TWILL_COMM_H
 
 #include "lib/context.h"
-#include "lib/run.h"
+#include "lib/request.h"
 
 #include <stdatomic.h>
 
 #define TWILL_COMM_TRANSPORTS 8
 #define TWILL_BOX_REPORTS     4u
+
+/* How long something has been waited for: lib/wait.c. */
+struct twill_waiting {
+    uint64_t begun, next_look, next_liveness, next_report, sleep_ns;
+    uint32_t yields, polls;
+    uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
+};
 
 struct twill_comm {
     struct twill_error error;
@@ -32,19 +39,26 @@ struct twill_comm {
     uint8_t *route;                /* [size] index into transport, for each peer */
     uint8_t *connected;            /* [size] */
     const struct twill_plan *last; /* of the last call, and what it was for */
-    struct twill_choice_key {
-        enum twill_collective collective;
-        uint32_t root;
-        size_t bytes;
-        bool mapped;
-    } last_key;
+    struct twill_select_request last_key;
     struct twill_plan *plans;
     struct twill_chooser *chooser;
-    struct twill_run run;
-    uint64_t sequence; /* calls begun */
-    uint64_t epoch;    /* instances begun */
-    uint32_t differs;  /* rank whose message was of another call */
-    struct twill_box { /* what others said, put here by whoever heard it; under the lock */
+    struct twill_slot slot[TWILL_WINDOW];
+    struct twill_request *queue, *queue_tail; /* collectives under way, in order of start */
+    struct twill_request *filling;            /* the first whose slices have not all begun */
+    struct twill_request *points;             /* point-to-point requests under way */
+    struct twill_request *spare;              /* requests to be used again */
+    const struct twill_transfer *setting_up;  /* [2] of lib/boot_comm.c, or NULL */
+    struct twill_run *asking;                 /* a prepared call whose votes are awaited */
+    unsigned talking;                         /* requests under way that may have messages */
+    struct twill_request blocking, blocking_point;
+    struct twill_waiting standing; /* of tests that found nothing */
+    struct twill_group *group;     /* lib/group.c */
+    struct twill_call call; /* the first that is not complete, or the last one: what others hear */
+    uint64_t sequence;      /* its number */
+    uint64_t begun;         /* calls begun */
+    uint64_t epoch;         /* instances begun */
+    uint32_t differs;       /* rank whose message was of another call */
+    struct twill_box {      /* what others said, put here by whoever heard it; under the lock */
         bool failed;
         struct twill_news failure;
         unsigned reports; /* so far; the last ones are kept */
@@ -53,22 +67,15 @@ struct twill_comm {
     bool told;              /* news has a failure */
     struct twill_news news; /* the first failure another rank told of */
     struct twill_heard {
-        uint64_t in;                /* our call in which we heard it */
-        uint32_t rank;              /* whom it waits for */
-    } * heard;                      /* [size] from ranks of other nodes */
-    struct twill_heap_view *view;   /* [local_size] of the peers' heaps */
-    const unsigned char **peer_src; /* [local_size] mapped buffers of this call, for MAPPED */
-    unsigned char **peer_dst;
-    struct twill_posted *posted; /* [window][lane][most posted] */
-    size_t posted_count;
-    unsigned char *scratch; /* [window] TMP, then [window][lane][posted] bounces */
-    size_t scratch_bytes;
-    unsigned char *staging; /* for what lies on a device */
-    size_t staging_bytes;
+        uint64_t in;              /* our call in which we heard it */
+        uint32_t rank;            /* whom it waits for */
+    } * heard;                    /* [size] from ranks of other nodes */
+    struct twill_heap_view *view; /* [local_size] of the peers' heaps */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
     uint32_t spin; /* polls before a wait looks at the clock */
     int threads;
+    bool reproducible;
     twill_counters counters;
     uint64_t ticks, ticks_at_start, ns_at_start;
 };
@@ -93,19 +100,12 @@ double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
                              size_t bytes);
 
-/* lib/collective.c: run a checked call to its end. */
-twill_status twill_comm_run(struct twill_comm *comm, const struct twill_call *call);
-
-/* lib/wait.c: one loop for every wait. poll returns how much it moved (0: nothing), or an error;
- * the loop ends when done() says so, or with the error that ended it. */
-struct twill_waiter {
-    int (*advance)(void *of);
-    bool (*done)(const void *of);
-    unsigned (*waits_for)(const void *of, uint32_t *ranks, unsigned most, const char **step);
-    void *of;
-    bool polled; /* something must be polled: no long sleeps */
-};
-twill_status twill_comm_wait(struct twill_comm *comm, const struct twill_waiter *waiter);
+/* lib/wait.c: one loop for every wait: moves everything of the communicator along until done() says
+ * so, or with the error that ended it. */
+twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
+/* Move things along once, for who looks in again and again; the error has broken the communicator.
+ */
+twill_status twill_comm_poke(struct twill_comm *comm);
 
 /* lib/failure.c: break the communicator with comm->error's message, and tell everyone. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);

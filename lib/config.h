@@ -22,7 +22,11 @@ enum twill_variable_kind {
     X(LOG, "TWILL_LOG", TWILL_WORD, "warn", 0, 0, "none|warn|info|debug", 0,                       \
       "What twill says on standard error")                                                         \
     X(ALGORITHM, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, 1,                                 \
-      "Algorithm: NAME, or COLLECTIVE:NAME;..., NAME optionally with @FLAVOUR")                    \
+      "Algorithm: NAME, or COLLECTIVE[FROM-TO]:NAME;..., NAME optionally with =NUMBERS @FLAVOUR")  \
+    X(MACHINE, "TWILL_MACHINE", TWILL_TEXT, "auto", 0, 0, NULL, 1,                                 \
+      "Model that algorithms are chosen by: auto, theta")                                          \
+    X(TUNING, "TWILL_TUNING", TWILL_TEXT, "", 0, 0, NULL, 0,                                       \
+      "File that twill-bench --calibrate wrote: model and measured times to choose by")            \
     X(NODES, "TWILL_NODES", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \
       "Virtual nodes: 2x2 (nodes x ranks) or 4+2+1; they talk through libfabric")                  \
     X(GROUPS, "TWILL_GROUPS", TWILL_TEXT, "", 0, 0, NULL, 1,                                       \

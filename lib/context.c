@@ -19,6 +19,7 @@ struct peer_info {
     uint64_t cpuset_hash;
     uint32_t cpus;
     uint64_t memory_nodes;               /* it may bind to */
+    uint64_t tuning;                     /* hash */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
     struct twill_level_card level;
 };
@@ -125,6 +126,12 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                                   twill_variables[v].name, r, context->boot->rank,
                                   context->config.text[v]);
     }
+    for (int r = 0; r < context->boot->size; r++)
+        if (all[r].tuning != all[0].tuning)
+            return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                              "TWILL_TUNING must say the same on all ranks: rank %d has read other "
+                              "figures than rank 0",
+                              r);
     unsigned sharing = 0; /* ranks of this host on the very same cores */
     for (int r = 0; r < context->boot->size; r++)
         sharing += twill_host_same_node(&all[r].host, &mine->host) &&
@@ -173,6 +180,7 @@ static twill_status meet(struct twill_context *context)
     twill_host_describe(&mine.host);
     mine.cpuset_hash = place.cpuset_hash;
     mine.cpus = place.cpus;
+    mine.tuning = twill_tuning_hash(context->tuning);
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
@@ -351,6 +359,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, twill_topology_open(
                          &context->topology,
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
+    TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, open_memory(context));
     if (is_first(context, bootstrap)) /* once a job, and before anything can go wrong */
         twill_config_warn_unknown(&context->log);
@@ -403,6 +412,8 @@ void twill_context_destroy(twill_context *context)
     twill_world_destroy(&context->world);
     free(context->label);
     free(context->level);
+    twill_tuning_destroy(context->tuning);
+    free(context->why);
     twill_boot_close(context->boot);
     if (context->topology != NULL)
         twill_topology_close(context->topology);

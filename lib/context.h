@@ -3,6 +3,7 @@
 #ifndef TWILL_CONTEXT_H
 #define TWILL_CONTEXT_H
 
+#include "algorithms/tuning.h"
 #include "algorithms/world.h"
 #include "fabric/boot.h"
 #include "fabric/segment.h"
@@ -47,6 +48,8 @@ struct twill_context {
     bool crowded;                   /* ranks share cores: waits must yield early */
     struct twill_watch *watch;      /* NULL on one node */
     pthread_mutex_t watch_lock;     /* its user's; taken before `lock` */
+    struct twill_tuning *tuning; /* what algorithms are chosen by */
+    char *why;                   /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_heap heap;
@@ -88,6 +91,9 @@ void twill_context_give(struct twill_context *context, void *memory, size_t byte
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Add what would carry messages between nodes, where there is one node. lib/comm.c */
 void twill_context_preview(struct twill_context *context);
+
+/* lib/tuning.c: what algorithms are chosen by. */
+twill_status twill_context_open_tuning(struct twill_context *context);
 
 /* Allocations so far that did not get the memory asked for. */
 uint64_t twill_context_fallbacks(const struct twill_context *context);

@@ -93,10 +93,3 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
     }
     return moved;
 }
-
-/* Until lib/request.c has it. */
-__attribute__((weak)) int twill_comm_advance(struct twill_comm *comm)
-{
-    (void)comm;
-    return 0;
-}
