@@ -6,12 +6,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank)
+{
+    return e->world->node_first[e->world->node[rank]] + e->world->local[rank];
+}
+
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks)
 {
-    const struct twill_world *w = e->world;
-    return (struct twill_group){.rank = w->member,
-                                .size = w->size,
-                                .me = w->node_first[w->node[e->rank]] + w->local[e->rank],
+    return (struct twill_group){.rank = e->world->member,
+                                .size = e->world->size,
+                                .me = twill_group_position(e, e->rank),
                                 .blocks = blocks};
 }
 
@@ -29,6 +33,21 @@ struct twill_group twill_group_node(const struct twill_emitter *e)
                                 .size = w->node_size[node],
                                 .me = w->local[e->rank],
                                 .blocks = e->blocks};
+}
+
+uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
+                           uint32_t length)
+{
+    uint32_t head = (uint32_t)twill_min(length, size - first);
+    range[0] = (struct twill_range){.first = first, .length = head};
+    range[1] = (struct twill_range){.first = 0, .length = length - head};
+    return (head > 0) + (head < length);
+}
+
+uint32_t twill_group_block(const struct twill_group *g, uint32_t position)
+{
+    uint32_t i = position % g->size;
+    return g->first + (g->part == NULL ? i : g->part[i]) * (g->blocks / g->size);
 }
 
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape)
@@ -153,6 +172,13 @@ void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operan
                blocks);
 }
 
+void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                      uint32_t blocks)
+{
+    append_cut(e, (struct twill_step){.op = TWILL_STEP_REDUCE, .nsrc = 1, .dst = dst, .src = src},
+               blocks);
+}
+
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags)
 {
@@ -197,6 +223,22 @@ void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand s
                                    .src = src,
                                    .peer = {(uint16_t)(names_peer ? peer : 0)}},
                blocks);
+}
+
+void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)
+{
+    twill_operand dst = twill_operand_make(TWILL_DST, g->first);
+    twill_operand src = twill_operand_make(from, g->first);
+    if (g->blocks > 0 && from == TWILL_TMP)
+        append_cut(e,
+                   (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                       .nsrc = 1,
+                                       .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
+                                       .dst = dst,
+                                       .src = src},
+                   g->blocks);
+    else if (g->blocks > 0 && from != TWILL_DST)
+        twill_emit_copy(e, dst, src, 0, g->blocks, 0);
 }
 
 void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags)

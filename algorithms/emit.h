@@ -33,10 +33,26 @@ struct twill_group {
     uint32_t size;
     uint32_t me; /* position of the emitting rank */
     uint32_t first, blocks;
+    /* Where every member has a part of the blocks, as large as the others': [size] the number of
+     * its part; NULL: its position. For parts of the message: `rank`. */
+    const uint32_t *part;
 };
+
+/* First block of the part of the member at this position, which is taken modulo size. */
+uint32_t twill_group_block(const struct twill_group *g, uint32_t position);
+
+/* `length` places from `first` on of a ring of `size`: one range, or two where they pass the end.
+ * Returns how many. */
+struct twill_range {
+    uint32_t first, length;
+};
+uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
+                           uint32_t length);
 
 /* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
+/* Where a rank is in it. */
+uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank);
 /* The whole world by rank, for orders other than ANY. */
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
 /* The ranks of the emitting rank's node. */
@@ -59,6 +75,9 @@ void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, 
                      unsigned flags);
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
                             twill_operand src, uint32_t blocks, unsigned flags);
+/* dst = src as a partial: what takes part in a fold alone. */
+void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                      uint32_t blocks);
 /* dst = dst op src, or with FIRST src op dst. */
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags);
@@ -66,6 +85,11 @@ void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_ope
  * holds for the last pass, OWN_SRC for the one that has this rank. */
 void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
                      twill_operand src, uint32_t blocks, unsigned flags);
+/* dst = the complete fold, FINAL. DST holds no partial: more than one pass accumulates in scratch.
+ */
+void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group *g,
+                              twill_operand dst, twill_operand scratch, twill_operand src,
+                              uint32_t blocks, unsigned flags);
 /* peer: read only if an operand has the PEER bit. */
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
                      uint32_t blocks, unsigned flags);
@@ -83,34 +107,109 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 void twill_emit_enter(struct twill_emitter *e);
 void twill_emit_leave(struct twill_emitter *e);
 
-/* Allreduce of g's blocks over g. The contribution is in `from` (SRC or DST), the result in DST,
- * divided where that is asked for (FINAL). A group of one: the result is copied. True: the last
- * messages are still under way, a WAIT is due before the result is used. */
+/* Allreduce of g's blocks over g. The contribution is in `from`: SRC, raw, or TMP, a partial. The
+ * result is in DST and FINAL. True: the last messages are still under way, a WAIT is due before the
+ * result is used. */
 typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct twill_group *g,
                                         enum twill_space from);
+/* TMP: one copy of the blocks. */
 bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+/* TMP: two copies. */
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
                                    enum twill_space from);
+/* The halves of the ring, each over the parts of the group. Everybody's own part: FINAL into DST,
+ * or, if `to` is TMP, a partial into TMP. TMP: one copy of the blocks. */
+bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                    enum twill_space from, enum twill_space to);
+/* The same, FINAL also if `to` is TMP: for ranks that have no DST. */
+bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
+                                          enum twill_space from, enum twill_space to);
+/* Own part in `from` (SRC or DST), all parts into DST. */
+bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
+                               enum twill_space from);
+/* What a reduction over this rank alone is: DST = SRC, or FINAL of a partial in TMP. */
+void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+
+/* A rank's place in a tree that chunks travel along. */
+struct twill_pipe {
+    uint32_t depth, height; /* of this rank, 0: the root; of the deepest rank */
+    uint32_t parent;        /* its rank, unless depth is 0 */
+    uint32_t children;
+    struct {
+        uint32_t rank;
+        bool first;   /* its operand comes before this rank's */
+        bool partial; /* has children of its own */
+    } child[2];
+};
+/* Pipeline of `chunks` blocks from `first`: folded up a tree, then sent down a tree, either of
+ * which may be NULL. The root of `up`, which has one child at most, leaves FINAL in `result`, and
+ * the root of `down` sends what is in `result`; all others get it in DST. TMP: one copy of the
+ * blocks, two where a rank has two children. Ends with nothing posted. */
+void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
+                         const struct twill_pipe *down, uint32_t first, uint32_t chunks,
+                         enum twill_space result);
+
+/* Everybody with everybody: the turns of a rank, each with a peer to send to and one to receive
+ * from, in windows that are under way at once. By rank: with 0, 1, 2, ..., x and y in window
+ * (x + y) / TWILL_WINDOW, so that the same go together on all ranks. Else k to the right and from k
+ * to the left in turn k - 1. */
+#define TWILL_WINDOW 4
+struct twill_turn {
+    uint32_t to, from; /* positions in the group */
+    uint32_t operand;  /* number of what comes from there, if the own is in its place, or is 0 */
+    bool last;         /* of its window */
+};
+struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint32_t k);
+/* The parts of the group that are in DST, each on its rank, into everybody's DST. */
+void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g);
+
+/* Fold what all ranks of a group contribute, which comes raw, one operand after the other. */
+struct twill_intake {
+    uint32_t first, blocks; /* what is folded; FINAL into DST */
+    bool by_rank;           /* operands in the order of the group; else own first, then leftwards */
+    enum { TWILL_GIVE_NOTHING, TWILL_GIVE_PART, TWILL_GIVE_ALL } give; /* of SRC, to each other */
+    /* Where to work in TMP, TWILL_INTAKE_COPIES times the blocks and a `stride` apart. */
+    uint32_t tmp, stride;
+};
+#define TWILL_INTAKE_COPIES (2u * TWILL_WINDOW + 1)
+void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
+                       const struct twill_intake *in);
 
 /* Binomial tree from the group's member number `root`, in two halves, so that a node can be served
- * while messages are under way: receive into DST; post the sends (true: a WAIT is due). */
+ * while messages are under way: receive into DST; post the sends (true: a WAIT is due). More of
+ * trees: tree.h. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
+
+/* Signal all of the node, and await all: the `ordinal`-th signal of each. */
+void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal);
 
 /* On a node. Shard s is the `each` blocks from s * each, owned by local rank s % size. */
 struct twill_shards {
     uint32_t count, each;
 };
-/* Everybody's SRC into the owners' DST; flags: FINAL or 0. STAGED and MAPPED, size > 1. */
+/* This rank's SRC into SHARED, but for the shards that it is the owner of. */
+void twill_emit_node_stage(struct twill_emitter *e, struct twill_shards shards, uint32_t ranks,
+                           uint32_t me);
+/* Everybody's SRC into the owners' `to`: with FINAL complete (in twill_node_final_space(), or in
+ * DST if one pass does it), else as partials (TMP). STAGED and MAPPED, size > 1. STAGED may fold
+ * into SHARED, where there is room: own shards need not be staged. */
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
-                                    struct twill_shards shards, unsigned flags);
-/* The owners' DST into everybody's. Comes after the above in the same schedule. */
+                                    struct twill_shards shards, enum twill_space to,
+                                    unsigned flags);
+/* Where complete shards are best folded to: DST holds no partial, hence not several passes. */
+enum twill_space twill_node_final_space(enum twill_flavour flavour, uint32_t ranks);
+/* The owners' complete shards, which are in `from`, into everybody's DST. Comes after the above in
+ * the same schedule. */
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
-                               struct twill_shards shards);
+                               struct twill_shards shards, enum twill_space from);
 /* IMM and FLAT: everybody folds everything. */
 void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour);
-/* IMM and FLAT: local rank 0 folds everything; later it hands the result back. */
+/* IMM and FLAT: only rank `root` folds, the others wait until all have come. */
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root);
+/* IMM and FLAT: local rank 0 folds everything into TMP, a partial; later it hands the result back,
+ * from DST. */
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour);
 void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour);
 /* Nobody goes on before all of the node have come. release: between the two a leader (local rank

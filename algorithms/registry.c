@@ -99,6 +99,12 @@ bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint3
     return holds(twill_collective_facts(shape->collective)->dst, shape, rank, part);
 }
 
+bool twill_shape_knows_all(const struct twill_shape *shape)
+{
+    return !shape->vector || shape->collective == TWILL_ALLGATHER ||
+           shape->collective == TWILL_REDUCE_SCATTER;
+}
+
 const char *twill_flavour_name(enum twill_flavour flavour)
 {
     static const char *const names[] = {"imm", "flat", "staged", "mapped"};
@@ -135,7 +141,7 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                           twill_collective_name(shape->collective), shape->root, world->size,
                           world->nodes);
     TWILL_TRY(error, algorithm->emit(schedule, world, rank, shape, error));
-    twill_status status = twill_schedule_check(schedule, world, rank, error);
+    twill_status status = twill_schedule_check(schedule, world, rank, shape, error);
     if (status != TWILL_OK)
         twill_schedule_destroy(schedule);
     return status;

@@ -25,8 +25,9 @@ struct twill_world {
 /* Build from a node label per rank (any numbers; equal means same node). */
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
                                 struct twill_error *error);
-/* Say which unit of a level each rank is in (any numbers; they are made dense, and refined so that
- * units lie within those of the levels above that are known). Not for TWILL_LEVEL_NODE. */
+/* Say which unit of a level each rank is in (any numbers: equal means the same; units are numbered
+ * by their lowest rank). Levels nest, in whatever sequence they are set: a unit ends where one of a
+ * level above does, and a group holds whole nodes. Not for TWILL_LEVEL_NODE. */
 twill_status twill_world_set_level(struct twill_world *world, twill_level level,
                                    const uint32_t *label, struct twill_error *error);
 void twill_world_destroy(struct twill_world *world);
@@ -36,6 +37,10 @@ uint32_t twill_world_widest(const struct twill_world *world);
  * up to size; the message names the variable TWILL_NODES. */
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
+
+/* Read "2x3" (groups x nodes), or a list, into a label per node; likewise TWILL_GROUPS. */
+twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
+                                      struct twill_error *error);
 
 /* Rank of the l-th member of a node. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)

@@ -34,29 +34,13 @@ const char *twill_version(void)
     return TEXT(TWILL_VERSION_MAJOR) "." TEXT(TWILL_VERSION_MINOR) "." TEXT(TWILL_VERSION_PATCH);
 }
 
-size_t twill_type_size(twill_type type)
-{
-    static const unsigned char sizes[TWILL_TYPE_COUNT] = {
-        [TWILL_F32] = 4,  [TWILL_F64] = 8, [TWILL_I32] = 4,    [TWILL_I64] = 8,    [TWILL_F16] = 2,
-        [TWILL_BF16] = 2, [TWILL_I8] = 1,  [TWILL_U8] = 1,     [TWILL_I16] = 2,    [TWILL_U16] = 2,
-        [TWILL_U32] = 4,  [TWILL_U64] = 8, [TWILL_F8E4M3] = 1, [TWILL_F8E5M2] = 1,
-    };
-    return (unsigned)type < TWILL_TYPE_COUNT ? sizes[type] : 0;
-}
-
-const char *twill_type_name(twill_type type)
-{
-    static const char *const names[TWILL_TYPE_COUNT] = {"f32",  "f64", "i32",    "i64",   "f16",
-                                                        "bf16", "i8",  "u8",     "i16",   "u16",
-                                                        "u32",  "u64", "f8e4m3", "f8e5m2"};
-    return (unsigned)type < TWILL_TYPE_COUNT ? names[type] : NULL;
-}
-
 const char *twill_op_name(twill_op op)
 {
     static const char *const names[TWILL_OP_COUNT] = {"sum",  "prod",   "min",   "max",  "avg",
                                                       "band", "bor",    "bxor",  "land", "lor",
                                                       "lxor", "minloc", "maxloc"};
+    if ((unsigned)op >= TWILL_OP_CREATED && (unsigned)op <= UINT16_MAX)
+        return "created";
     return (unsigned)op < TWILL_OP_COUNT ? names[op] : NULL;
 }
 

@@ -177,10 +177,10 @@ static void test_lanes(void **state)
 {
     (void)state;
     static const char *const texts[2] = {
-        "schedule blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
+        "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
         "lane\nsend SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n"
         "lane\nrecv_reduce DST[1] = SRC[1] from 1 first final\nwait\nsend DST[1] to 1\nwait\n",
-        "schedule blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
+        "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
         "lane\nrecv_reduce DST[0] = SRC[0] from 0 first final\nwait\nsend DST[0] to 0\nwait\n"
         "lane\nsend SRC[1] to 0\nwait\nrecv DST[1] from 0\nwait\n"};
     struct twill_schedule schedules[2];
@@ -213,13 +213,13 @@ static void test_lanes(void **state)
 static void test_bad_text(void **state)
 {
     (void)state;
-#define HEAD "schedule blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
+#define HEAD "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
     static const char *const bad[] = {
         "",
         "schedule\n",
-        "schedule blocks 0 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n",
-        "schedule blocks 2 tmp 0 shared 0 peer_src 2 peer_dst 0\nlane\n",
-        "schedule blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0 more\nlane\n",
+        "schedule parts 1 blocks 0 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n",
+        "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 2 peer_dst 0\nlane\n",
+        "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0 more\nlane\n",
         HEAD,
         HEAD "wait\n",
         HEAD "lane\nlane\nlane\nlane\nlane\n",

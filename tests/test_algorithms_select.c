@@ -22,6 +22,19 @@ static void make_world(struct twill_world *world, const char *nodes)
 enum { A = TWILL_ALLREDUCE, B = TWILL_BROADCAST, N = TWILL_BARRIER };
 #define KIB 1024ul
 
+static twill_status choose(struct twill_choice *choice, const struct twill_world *world,
+                           enum twill_collective collective, uint32_t root, size_t bytes,
+                           bool mapped, const char *wanted, struct twill_error *error)
+{
+    struct twill_chooser *chooser;
+    struct twill_select_request request = {
+        .collective = collective, .root = root, .bytes = bytes, .mapped = mapped};
+    TWILL_TRY(error, twill_chooser_create(&chooser, world, NULL, wanted, error));
+    twill_status status = twill_select(choice, chooser, &request, error);
+    twill_chooser_destroy(chooser);
+    return status;
+}
+
 /* choice: "name@flavour", without the flavour where it does not matter; or "!" and part of the
  * message. */
 static const struct {
@@ -119,9 +132,8 @@ static void test_table(void **state)
         struct twill_error error = {.status = TWILL_OK};
         char got[sizeof(error.message)];
         make_world(&world, table[i].nodes);
-        twill_status status =
-            twill_select(&choice, &world, (enum twill_collective)table[i].collective, 0,
-                         table[i].bytes, table[i].mapped, table[i].wanted, &error);
+        twill_status status = choose(&choice, &world, (enum twill_collective)table[i].collective, 0,
+                                     table[i].bytes, table[i].mapped, table[i].wanted, &error);
         snprintf(got, sizeof(got), "%s", error.message);
         if (status == TWILL_OK)
             snprintf(got, sizeof(got), "%s%s%s", choice.algorithm->name,
@@ -155,11 +167,10 @@ static void test_all_choices_apply(void **state)
                 struct twill_schedule schedule;
                 size_t bytes = sizes[i / 2 / TWILL_COLLECTIVE_COUNT];
                 for (int k = 0; k < 2; k++)
-                    assert_int_equal(
-                        twill_select(&choice[k], &world,
-                                     (enum twill_collective)(i / 2 % TWILL_COLLECTIVE_COUNT),
-                                     size - 1, bytes, i % 2 != 0, NULL, NULL),
-                        TWILL_OK);
+                    assert_int_equal(choose(&choice[k], &world,
+                                            (enum twill_collective)(i / 2 % TWILL_COLLECTIVE_COUNT),
+                                            size - 1, bytes, i % 2 != 0, NULL, NULL),
+                                     TWILL_OK);
                 assert_memory_equal(&choice[0].shape, &choice[1].shape, sizeof(choice[0].shape));
                 assert_ptr_equal(choice[0].algorithm, choice[1].algorithm);
                 assert_true(twill_algorithm_applies(choice[0].algorithm, &world, &choice[0].shape));
