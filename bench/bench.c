@@ -68,13 +68,17 @@ static void release(struct twill_bench_run *run)
     free(run->places);
     if (run->comm != run->world)
         twill_comm_destroy(run->comm);
+    twill_comm_destroy(run->strict);
+    twill_context_destroy(run->strict_context);
     twill_comm_destroy(run->world);
     twill_context_destroy(run->context);
 }
 
 static struct twill_bench_columns columns_of(const struct twill_bench_run *run)
 {
-    return (struct twill_bench_columns){.each = run->options.each, .overlap = run->options.overlap};
+    return (struct twill_bench_columns){.each = run->options.each,
+                                        .overlap = run->options.overlap,
+                                        .reproducible = run->options.reproducible};
 }
 
 static void print_start(struct twill_bench_run *run)
@@ -241,7 +245,7 @@ static twill_status split(struct twill_bench_run *run)
 static twill_status connect_ranks(struct twill_bench_run *run)
 {
     char timeout[48], algorithm[512];
-    const char *settings[] = {NULL, NULL, NULL};
+    const char *settings[] = {NULL, NULL, NULL, NULL};
     int given = 0;
     if (run->options.timeout > 0) {
         snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", run->options.timeout);
@@ -255,6 +259,11 @@ static twill_status connect_ranks(struct twill_bench_run *run)
     if (status == TWILL_OK)
         status = twill_comm_create(&run->world, run->context);
     run->comm = run->world;
+    settings[given] = "TWILL_REPRODUCIBLE=1";
+    if (status == TWILL_OK && run->options.reproducible)
+        status = twill_context_create(&run->strict_context, NULL, settings);
+    if (status == TWILL_OK && run->options.reproducible)
+        status = twill_comm_create(&run->strict, run->strict_context);
     if (status == TWILL_OK && run->options.split != NULL)
         status = split(run);
     if (status != TWILL_OK)

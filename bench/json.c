@@ -183,6 +183,8 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
         put(object, "i_p99", real(timing->each.p99 * 1e6));
         put(object, "i_cv", real(timing->each.cv));
     }
+    if (timing->reproducible > 0)
+        put(object, "reproducible_time", real(timing->reproducible * 1e6));
     if (timing->overall > 0) {
         put(object, "overall", real(timing->overall * 1e6));
         put(object, "compute", real(timing->compute * 1e6));

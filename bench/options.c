@@ -15,6 +15,7 @@ enum {
     OPTION_FORM,
     OPTION_VERIFY,
     OPTION_OVERLAP,
+    OPTION_REPRODUCIBLE,
     OPTION_ALGORITHM,
     OPTION_SPLIT
 };
@@ -53,6 +54,7 @@ static const struct option long_options[] = {
     {"form", required_argument, NULL, OPTION_FORM},
     {"verify", no_argument, NULL, OPTION_VERIFY},
     {"overlap", required_argument, NULL, OPTION_OVERLAP},
+    {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
     {"split", required_argument, NULL, OPTION_SPLIT},
     {"help", no_argument, NULL, 'h'},
@@ -96,6 +98,7 @@ static const char usage[] =
     "for\n"
     "                            as long as it takes alone (with twill_test() or without), the "
     "wait\n"
+    "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
     "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, numa,\n"
     "                            package, node or group, all at once; the table is the slowest's\n"
@@ -296,6 +299,8 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
         return set_form(options, text, speak);
     case OPTION_VERIFY:
         return options->verify = true;
+    case OPTION_REPRODUCIBLE:
+        return options->reproducible = true;
     case OPTION_OVERLAP:
         return set_overlap(options, text, speak);
     case OPTION_ALGORITHM:
@@ -346,6 +351,9 @@ static bool check_together(const struct twill_bench_options *options, bool speak
         mistake = "--list is for allreduce and broadcast";
     else if (options->list != NULL && (options->overlap || options->form != TWILL_BENCH_BLOCKING))
         mistake = "--list does not go with --overlap or --form";
+    else if (options->reproducible && (options->split != NULL || options->list != NULL ||
+                                       !twill_bench_facts(options->collective)->reduces))
+        mistake = "--reproducible is for what reduces, without --split and --list";
     else if (!combines(options))
         mistake = "-o/--op and -d/--datatype do not go together";
     else if (options->min_bytes > options->max_bytes)

@@ -39,6 +39,7 @@ struct twill_bench_options {
     bool verify;                /* check every form of the call */
     bool overlap;               /* columns of calls with computing in between */
     bool looks;                 /* with twill_test() during the computing */
+    bool reproducible;          /* columns of the same calls with TWILL_REPRODUCIBLE=1 */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
     const char *split;          /* NULL: all ranks; a number of groups, or a level of the machine */
 };

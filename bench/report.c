@@ -131,6 +131,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "       out-of-place, each                  in-place, each          ");
     if (columns.overlap)
         fprintf(out, "  out-of-place, with computing between");
+    if (columns.reproducible)
+        fprintf(out, "   reproducible");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "time", "algbw", "busbw", "#wrong");
@@ -138,6 +140,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "  %7s  %7s  %7s  %6s", "i_min", "i_max", "i_p99", "i_cv%");
     if (columns.overlap)
         fprintf(out, overlap, "overall", "compute", "pure", "overlap");
+    if (columns.reproducible)
+        fprintf(out, "  %7s  %6s", "time", "ratio");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "(us)", "(GB/s)", "(GB/s)", "");
@@ -145,6 +149,8 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
         fprintf(out, "  %7s  %7s  %7s  %6s", "(us)", "(us)", "(us)", "(%)");
     if (columns.overlap)
         fprintf(out, overlap, "(us)", "(us)", "(us)", "(%)");
+    if (columns.reproducible)
+        fprintf(out, "  %7s  %6s", "(us)", "");
     fprintf(out, "\n");
 }
 
@@ -192,6 +198,11 @@ void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
     }
     if (columns.overlap)
         print_overlap(out, &row->out_of_place);
+    if (columns.reproducible) {
+        double seconds = row->out_of_place.seconds, strict = row->out_of_place.reproducible;
+        print_number(out, strict * 1e6, 7);
+        print_number(out, seconds > 0 ? strict / seconds : 0, 6);
+    }
     fprintf(out, "\n");
 }
 

@@ -49,6 +49,7 @@ struct twill_bench_timing {
     bool missing;                       /* there is no such half */
     /* --overlap: a call begun, computing for as long as it takes alone, waiting for it */
     double overall, compute, overlap; /* seconds, seconds, percent */
+    double reproducible;              /* --reproducible: seconds */
 };
 
 /* How much of a call was hidden behind computing, in percent, as OSU counts it. */
@@ -63,7 +64,7 @@ struct twill_bench_row {
 
 /* What a table shows besides the columns of nccl-tests. */
 struct twill_bench_columns {
-    bool each, overlap;
+    bool each, overlap, reproducible;
 };
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,

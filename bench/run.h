@@ -21,8 +21,10 @@ struct twill_bench_place {
 struct twill_bench_run {
     struct twill_bench_options options;
     twill_context *context;
-    twill_comm *world, *comm; /* all ranks, and those that are measured together (--split) */
-    int rank, size;           /* in comm */
+    twill_comm *world, *comm;      /* all ranks, and those that are measured together (--split) */
+    twill_context *strict_context; /* --reproducible: all ranks once more, */
+    twill_comm *strict;            /* with TWILL_REPRODUCIBLE=1 */
+    int rank, size;                /* in comm */
     int world_rank, world_size;
     struct twill_bench_vectors vectors; /* room for them */
     twill_request *prepared;            /* --form prepared: the call being timed */

@@ -88,6 +88,8 @@ check_rows 3 17 1 "--overlap"
 ranks 2 "$bench" allreduce -b 64 -e 64K -f 32 -n 5 -I 1 --overlap none -J "$scratch/o.json" || fail "--overlap none"
 check_rows 3 25 1 "--overlap none"
 grep -q '"overlap"' "$scratch/o.json" || fail "no overlap in the JSON"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --reproducible || fail "--reproducible"
+check_rows 3 15 1.5 "--reproducible"
 TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
 check_rows 3 13 1 "--split node"
 ranks 4 "$bench" reduce_scatter -b 64 -e 64K -f 32 -n 3 --split 2 -d i16 -o bxor || fail "--split 2"
@@ -209,6 +211,7 @@ done <<'END'
 -b, -e, -i and -f do not go with it|allreduce --list x -f 2
 --list is for allreduce and broadcast|barrier --list x
 --list does not go with|allreduce --list x --overlap test
+--reproducible is for|broadcast --reproducible
 --form: 'lazy'|allreduce --form lazy
 --overlap: 'some'|allreduce --overlap some
 --split: '0'|allreduce --split 0
