@@ -242,6 +242,23 @@ static twill_status split(struct twill_bench_run *run)
     return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
 }
 
+/* For the set-up of one context the communicator of another will do. */
+static int exchange(void *user, const void *mine, void *all, size_t bytes)
+{
+    return twill_allgather(user, mine, all, bytes, TWILL_U8) != TWILL_OK;
+}
+
+/* --reproducible: the same ranks once more, with other settings. */
+static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
+{
+    twill_bootstrap bootstrap = {.rank = twill_comm_rank(run->world),
+                                 .size = twill_comm_size(run->world),
+                                 .exchange = exchange,
+                                 .user = run->world};
+    twill_status status = twill_context_create(&run->strict_context, &bootstrap, settings);
+    return status == TWILL_OK ? twill_comm_create(&run->strict, run->strict_context) : status;
+}
+
 static twill_status connect_ranks(struct twill_bench_run *run)
 {
     char timeout[48], algorithm[512];
@@ -261,9 +278,7 @@ static twill_status connect_ranks(struct twill_bench_run *run)
     run->comm = run->world;
     settings[given] = "TWILL_REPRODUCIBLE=1";
     if (status == TWILL_OK && run->options.reproducible)
-        status = twill_context_create(&run->strict_context, NULL, settings);
-    if (status == TWILL_OK && run->options.reproducible)
-        status = twill_comm_create(&run->strict, run->strict_context);
+        status = connect_strictly(run, settings);
     if (status == TWILL_OK && run->options.split != NULL)
         status = split(run);
     if (status != TWILL_OK)
