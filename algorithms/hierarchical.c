@@ -8,6 +8,7 @@
  *     node 2:  4
  *
  * Rounds 2(G-1) (ring) or lg G, off-node bytes per leader 2n(G-1)/G or n lg G. */
+#include "algorithms/hierarchical.h"
 #include "algorithms/compose.h"
 
 #include <stdlib.h>
@@ -81,15 +82,39 @@ static twill_status emit_two_levels(struct twill_schedule *schedule,
 
 static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
 {
-    uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
-    return world->nodes > 1 && shape->flavour != TWILL_FLAVOUR_IMM &&
-           shape->order == TWILL_ORDER_ANY && blocks >> TWILL_BLOCK_BITS == 0;
+    uint32_t widest = twill_world_widest(world);
+    if (world->nodes < 2 || shape->order != TWILL_ORDER_ANY)
+        return false;
+    if (twill_collective_facts(shape->collective)->parts)
+        return widest > 1 && (shape->flavour == TWILL_FLAVOUR_STAGED ||
+                              (shape->flavour == TWILL_FLAVOUR_MAPPED && !shape->vector));
+    return shape->flavour != TWILL_FLAVOUR_IMM &&
+           (uint64_t)widest * world->nodes >> TWILL_BLOCK_BITS == 0;
+}
+
+static twill_status emit_parts(struct twill_schedule *schedule, const struct twill_world *world,
+                               uint32_t rank, const struct twill_shape *shape,
+                               struct twill_error *error)
+{
+    struct twill_emitter e;
+    bool reduces = shape->collective == TWILL_REDUCE_SCATTER;
+    twill_emitter_begin(&e, world, rank, world->size);
+    e.parts = world->size;
+    e.shared_blocks = shape->flavour == TWILL_FLAVOUR_STAGED ? e.blocks : 0;
+    e.tmp_blocks = reduces ? e.blocks : 0;
+    if (reduces)
+        twill_emit_nodes_reduce_scatter(&e, shape->flavour);
+    else
+        twill_emit_nodes_allgather(&e, shape->flavour);
+    return twill_emitter_finish(&e, schedule, error);
 }
 
 static twill_status emit_ring(struct twill_schedule *schedule, const struct twill_world *world,
                               uint32_t rank, const struct twill_shape *shape,
                               struct twill_error *error)
 {
+    if (twill_collective_facts(shape->collective)->parts)
+        return emit_parts(schedule, world, rank, shape, error);
     return emit_two_levels(schedule, world, rank, shape, TWILL_BY_RING, error);
 }
 
@@ -115,7 +140,7 @@ const struct twill_algorithm twill_algorithm_hierarchical_ring = {
     .name = "hierarchical:ring",
     .help = "within the nodes, and a ring between them per shard: 2(G-1) rounds, 2(n/L)(G-1)/G "
             "bytes off the node per rank",
-    .collectives = 1u << TWILL_ALLREDUCE,
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
     .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT,
     .applies = applies_ring,
     .emit = emit_ring,
