@@ -131,13 +131,11 @@ static void down_ring(struct twill_compose *c, uint32_t rung)
 /* A unit of one member folds nothing, but what others read has to lie where they look for it. */
 static void down_alone(struct twill_compose *c, uint32_t rung)
 {
-    for (uint32_t s = 0; s < c->ladder.shards; s++) {
+    if (rung == 0) /* all shards are this rank's */
+        twill_emit_widen(&c->e, target_of(c, 0, 0), at(TWILL_SRC, 0), c->e.blocks);
+    for (uint32_t s = 0; s < c->ladder.shards && rung > 0; s++) {
         twill_operand to = target_of(c, rung, s), from = source_of(c, rung, s);
-        if (!twill_ladder_owns(&c->ladder, rung + 1, s) || to == from)
-            continue;
-        if (rung == 0)
-            twill_emit_widen(&c->e, to, at(TWILL_SRC, block_of(c, s)), c->each);
-        else
+        if (twill_ladder_owns(&c->ladder, rung + 1, s) && to != from)
             twill_emit_copy(&c->e, to, from, 0, c->each, TWILL_STEP_PARTIAL);
     }
 }
@@ -216,7 +214,18 @@ static void up_ring(struct twill_compose *c, uint32_t rung)
     }
 }
 
-/* The last messages of one shard may still be under way when the next begins. */
+/* Is anything received since the last WAIT? */
+static bool is_receiving(const struct twill_emitter *e)
+{
+    const struct twill_step_list *list = &e->lanes[e->lane];
+    for (size_t i = list->count; i-- > 0 && list->steps[i].op != TWILL_STEP_WAIT;)
+        if (list->steps[i].op == TWILL_STEP_RECV || list->steps[i].op == TWILL_STEP_RECV_REDUCE)
+            return true;
+    return false;
+}
+
+/* The last messages of one shard may still be under way when the next begins, and those sent when
+ * others go back up. */
 static void emit_top(struct twill_compose *c)
 {
     const struct twill_ladder *l = &c->ladder;
@@ -236,7 +245,9 @@ static void emit_top(struct twill_compose *c)
         due = r->choice.how == TWILL_BY_RING ? twill_emit_ring(&c->e, &g, from)
                                              : twill_emit_recursive_doubling(&c->e, &g, from);
     }
-    if (due)
+    bool waits_later = l->scatters > 0 && l->rung[l->scatters - 1].fan > 1 &&
+                       l->rung[l->scatters - 1].choice.how == TWILL_BY_RING;
+    if (due && (!waits_later || is_receiving(&c->e)))
         twill_emit_wait(&c->e);
 }
 
