@@ -25,6 +25,12 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->root < world->size && chunks_of(shape) <= MOST_CHUNKS;
 }
 
+struct chain {
+    const struct twill_world *world;
+    uint32_t root;
+    bool reduces;
+};
+
 /* A chain from the position `root` to the right; or, if `left`, from the last to the left. */
 static struct twill_pipe place(const struct twill_group *g, uint32_t root, bool left)
 {
@@ -69,6 +75,19 @@ static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
 }
 
+/* Who has had what another rank sent, or what was made of it? */
+static bool hears(const void *user, uint32_t rank, uint32_t other)
+{
+    const struct chain *c = user;
+    const struct twill_world *w = c->world;
+    if (c->reduces)
+        return other <= rank || rank == c->root;
+    uint32_t place[3] = {c->root, rank, other};
+    for (unsigned i = 0; i < 3; i++)
+        place[i] = w->node_first[w->node[place[i]]] + w->local[place[i]];
+    return (place[2] + w->size - place[0]) % w->size < (place[1] + w->size - place[0]) % w->size;
+}
+
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
@@ -79,8 +98,10 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_pipe tree = place(&g, 0, true);
     if (shape->collective != TWILL_BROADCAST)
         e.tmp_blocks = world->size > 2 || (!joins && world->size > 1) ? e.blocks : 0;
+    struct chain chain = {
+        .world = world, .root = shape->root, .reduces = shape->collective == TWILL_REDUCE};
     if (!joins)
-        twill_emit_enter(&e);
+        twill_emit_join(&e, hears, &chain);
     if (world->size == 1)
         twill_emit_alone(&e, &g, TWILL_SRC);
     else if (shape->collective == TWILL_BROADCAST)
@@ -90,7 +111,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     else
         twill_emit_pipeline(&e, &tree, &tree, 0, e.blocks, TWILL_DST);
     if (!joins)
-        twill_emit_leave(&e);
+        twill_emit_part(&e, hears, &chain);
     return twill_emitter_finish(&e, schedule, error);
 }
 

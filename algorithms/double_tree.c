@@ -105,37 +105,75 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
            (shape->order == TWILL_ORDER_ANY || (ordered && shape->root == 0));
 }
 
+/* Both trees, over a group from its position `root`. */
+struct trees {
+    struct shaping tree[2];
+    const struct twill_world *world;
+    uint32_t root;
+    bool ordered, up, down;
+};
+
+static struct trees trees_of(const struct twill_world *w, const struct twill_shape *shape)
+{
+    bool up = shape->collective != TWILL_BROADCAST;
+    struct trees t = {.world = w,
+                      .ordered = up && shape->order != TWILL_ORDER_ANY,
+                      .up = up,
+                      .down = shape->collective != TWILL_REDUCE};
+    t.tree[0] = (struct shaping){.size = w->size, .kind = PLAIN};
+    t.tree[1] = (struct shaping){.size = w->size,
+                                 .kind = w->size % 2 == 0 && !t.ordered ? SHIFTED : MIRRORED};
+    return t;
+}
+
+/* Position of a rank, counted from the root's. */
+static uint32_t position_in(const struct trees *t, uint32_t rank)
+{
+    const struct twill_world *w = t->world;
+    uint32_t at = t->ordered ? rank : w->node_first[w->node[rank]] + w->local[rank];
+    return (at + w->size - t->root) % w->size;
+}
+
+static bool hears(const void *user, uint32_t rank, uint32_t other)
+{
+    const struct trees *t = user;
+    uint32_t above = position_in(t, t->up ? rank : other);
+    uint32_t below = position_in(t, t->up ? other : rank);
+    for (unsigned i = 0; i < 2; i++) {
+        const struct shaping *tree = &t->tree[i];
+        uint32_t node = node_at(tree, below);
+        while (node != 0 && node != node_at(tree, above))
+            node = parent_of(tree, node);
+        if (node == node_at(tree, above))
+            return true;
+    }
+    return false;
+}
+
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     uint32_t chunks = chunks_of(shape), size = world->size;
-    bool down = shape->collective != TWILL_REDUCE, up = shape->collective != TWILL_BROADCAST;
-    bool ordered = up && shape->order != TWILL_ORDER_ANY, ends = down || rank == shape->root;
+    struct trees t = trees_of(world, shape);
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, 2 * chunks);
     struct twill_group g =
-        ordered ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
-    uint32_t root = ordered
-                        ? shape->root
-                        : world->node_first[world->node[shape->root]] + world->local[shape->root];
-    e.tmp_blocks = !up || size < 3 ? 0 : size < 4 ? e.blocks : 2 * e.blocks;
+        t.ordered ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+    t.root = position_in(&t, shape->root);
+    e.tmp_blocks = !t.up || size < 3 ? 0 : size < 4 ? e.blocks : 2 * e.blocks;
     bool joins = twill_collective_facts(shape->collective)->joins;
     if (!joins)
-        twill_emit_enter(&e);
-    if (ends && (size == 1 || (!up && rank == shape->root)))
+        twill_emit_join(&e, hears, &t);
+    if (size == 1 || (!t.up && rank == shape->root))
         twill_emit_alone(&e, &g, TWILL_SRC);
-    for (e.lane = 0; e.lane < 2; e.lane++) {
-        struct shaping shaping = {.size = size,
-                                  .kind = e.lane == 0                 ? PLAIN
-                                          : size % 2 == 0 && !ordered ? SHIFTED
-                                                                      : MIRRORED};
-        struct twill_pipe tree = place(&shaping, &g, root);
-        twill_emit_pipeline(&e, up ? &tree : NULL, down ? &tree : NULL, e.lane * chunks, chunks,
-                            up ? TWILL_DST : TWILL_SRC);
+    for (e.lane = 0; e.lane < 2 && size > 1; e.lane++) {
+        struct twill_pipe pipe = place(&t.tree[e.lane], &g, t.root);
+        twill_emit_pipeline(&e, t.up ? &pipe : NULL, t.down ? &pipe : NULL, e.lane * chunks, chunks,
+                            t.up ? TWILL_DST : TWILL_SRC);
     }
     e.lane = 0;
     if (!joins)
-        twill_emit_leave(&e);
+        twill_emit_part(&e, hears, &t);
     return twill_emitter_finish(&e, schedule, error);
 }
 

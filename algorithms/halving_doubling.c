@@ -42,17 +42,21 @@ static void emit_piece(struct twill_emitter *e, const struct span *s, uint32_t b
                                    (s->ends ? TWILL_STEP_FINAL : 0));
 }
 
-/* distance: between the numbers of a part as seen from the receiver and from the sender. */
+/* From the farthest on: of what goes out that is what came last. distance: between the numbers of a
+ * part as seen from the receiver and from the sender. */
 static void emit_span(struct twill_emitter *e, const struct twill_group *g, const struct span *s,
                       uint32_t distance)
 {
     uint32_t each = g->blocks / g->size;
-    for (uint32_t i = s->from, n; i < s->to; i += n) {
-        uint32_t at = (s->base + i) % g->size, theirs = i + distance;
-        n = (uint32_t)twill_min(s->to - i, g->size - at);
-        if (theirs < s->partials)
-            n = (uint32_t)twill_min(n, s->partials - theirs);
-        emit_piece(e, s, twill_group_block(g, at), n * each, theirs < s->partials, i < s->partials);
+    for (uint32_t end = s->to, first; end > s->from; end = first) {
+        bool partial = end - 1 + distance < s->partials;
+        first = s->from;
+        if (!partial && s->partials > first + distance)
+            first = s->partials - distance;
+        if (s->base + end > g->size) /* not past the last part */
+            first = (uint32_t)twill_max(first, s->base < g->size ? g->size - s->base : 0);
+        emit_piece(e, s, twill_group_block(g, s->base + first), (end - first) * each, partial,
+                   end - 1 < s->partials);
     }
 }
 
@@ -83,10 +87,12 @@ static void reduce_scatter(struct twill_emitter *e, const struct twill_group *g)
                           .peer = g->rank[(g->me + size - next) % size],
                           .reduces = true,
                           .ends = next == 1};
-        emit_span(e, g, &out, 0);
+        size_t mark = twill_emit_mark(e);
         emit_span(e, g, &in, next);
-        twill_emit_wait(e);
+        emit_span(e, g, &out, 0);
+        twill_emit_settle(e, mark);
     }
+    twill_emit_wait(e);
 }
 
 static void allgather(struct twill_emitter *e, const struct twill_group *g)
@@ -100,10 +106,13 @@ static void allgather(struct twill_emitter *e, const struct twill_group *g)
             .base = g->me, .to = next - s, .peer = g->rank[(g->me + size - s) % size], .out = true};
         struct span in = {
             .base = g->me, .from = s, .to = next, .peer = g->rank[(g->me + s) % size]};
+        size_t mark = twill_emit_mark(e);
         emit_span(e, g, &out, 0);
         emit_span(e, g, &in, 0);
-        twill_emit_wait(e);
+        twill_emit_settle(e, mark);
     }
+    if (rounds > 0)
+        twill_emit_wait(e);
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
