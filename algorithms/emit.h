@@ -205,9 +205,6 @@ void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal);
 struct twill_shards {
     uint32_t count, each;
 };
-/* This rank's SRC into SHARED, but for the shards that it is the owner of. */
-void twill_emit_node_stage(struct twill_emitter *e, struct twill_shards shards, uint32_t ranks,
-                           uint32_t me);
 /* Everybody's SRC into the owners' `to`: with FINAL complete (in twill_node_final_space(), or in
  * DST if one pass does it), else as partials (TMP). STAGED and MAPPED, size > 1. STAGED may fold
  * into SHARED, where there is room: own shards need not be staged. */

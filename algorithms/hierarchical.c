@@ -8,7 +8,6 @@
  *     node 2:  4
  *
  * Rounds 2(G-1) (ring) or lg G, off-node bytes per leader 2n(G-1)/G or n lg G. */
-#include "algorithms/hierarchical.h"
 #include "algorithms/compose.h"
 
 #include <stdlib.h>
@@ -70,7 +69,7 @@ static twill_status emit_two_levels(struct twill_schedule *schedule,
                                                {TWILL_LEVEL_ALL, (uint8_t)how}};
     bool barrier = shape->collective == TWILL_BARRIER, ring = how == TWILL_BY_RING;
     if (!barrier && twill_flavour_is_sharded(shape->flavour))
-        return twill_compose_allreduce(schedule, world, rank, shape->flavour, choice, 2, error);
+        return twill_compose(schedule, world, rank, shape, choice, 2, error);
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, ring ? world->nodes : 1);
     if (barrier)
@@ -82,39 +81,19 @@ static twill_status emit_two_levels(struct twill_schedule *schedule,
 
 static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
 {
-    uint32_t widest = twill_world_widest(world);
+    uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
     if (world->nodes < 2 || shape->order != TWILL_ORDER_ANY)
         return false;
     if (twill_collective_facts(shape->collective)->parts)
-        return widest > 1 && (shape->flavour == TWILL_FLAVOUR_STAGED ||
-                              (shape->flavour == TWILL_FLAVOUR_MAPPED && !shape->vector));
-    return shape->flavour != TWILL_FLAVOUR_IMM &&
-           (uint64_t)widest * world->nodes >> TWILL_BLOCK_BITS == 0;
-}
-
-static twill_status emit_parts(struct twill_schedule *schedule, const struct twill_world *world,
-                               uint32_t rank, const struct twill_shape *shape,
-                               struct twill_error *error)
-{
-    struct twill_emitter e;
-    bool reduces = shape->collective == TWILL_REDUCE_SCATTER;
-    twill_emitter_begin(&e, world, rank, world->size);
-    e.parts = world->size;
-    e.shared_blocks = shape->flavour == TWILL_FLAVOUR_STAGED ? e.blocks : 0;
-    e.tmp_blocks = reduces ? e.blocks : 0;
-    if (reduces)
-        twill_emit_nodes_reduce_scatter(&e, shape->flavour);
-    else
-        twill_emit_nodes_allgather(&e, shape->flavour);
-    return twill_emitter_finish(&e, schedule, error);
+        return shape->flavour == TWILL_FLAVOUR_STAGED ||
+               (shape->flavour == TWILL_FLAVOUR_MAPPED && !shape->vector);
+    return shape->flavour != TWILL_FLAVOUR_IMM && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
 static twill_status emit_ring(struct twill_schedule *schedule, const struct twill_world *world,
                               uint32_t rank, const struct twill_shape *shape,
                               struct twill_error *error)
 {
-    if (twill_collective_facts(shape->collective)->parts)
-        return emit_parts(schedule, world, rank, shape, error);
     return emit_two_levels(schedule, world, rank, shape, TWILL_BY_RING, error);
 }
 

@@ -31,12 +31,12 @@ void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group 
         twill_emit_copy(e, dst, scratch, 0, blocks, 0);
 }
 
-void twill_emit_node_stage(struct twill_emitter *e, struct twill_shards shards, uint32_t ranks,
-                           uint32_t me)
+/* SRC into SHARED, but for the shards that this rank itself folds. */
+static void stage(struct twill_emitter *e, const struct twill_group *g, struct twill_shards shards)
 {
     uint32_t from = 0;
     for (uint32_t s = 0; s <= shards.count; s++) {
-        if (s < shards.count && s % ranks != me)
+        if (s < shards.count && s % g->size != g->me)
             continue;
         if (s > from)
             twill_emit_copy(e, at(TWILL_SHARED, from * shards.each),
@@ -61,7 +61,7 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour 
     if (mapped)
         e->uses_peer_src = true;
     else
-        twill_emit_node_stage(e, shards, g.size, g.me);
+        stage(e, &g, shards);
     twill_emit_node_meet(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
         twill_emit_fold(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
