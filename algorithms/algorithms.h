@@ -176,7 +176,7 @@ twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *sche
                                                const struct twill_shape *shape, bool in_place,
                                                struct twill_error *error);
 
-/* Exact costs of one rank's schedule for count elements. */
+/* Exact costs of one rank's schedule for count elements, all parts (of one size) together. */
 struct twill_schedule_cost {
     uint32_t messages;     /* SENDs */
     uint32_t rounds;       /* WAITs that something was posted before */
