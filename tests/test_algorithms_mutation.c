@@ -296,6 +296,10 @@ static enum rule explain_swap(const struct scene *scene)
     const struct twill_step *a = &steps[at], *b = &steps[at + 1];
     bool a_tells = a->op == TWILL_STEP_SIGNAL || a->op == TWILL_STEP_PUT_IMM;
     bool b_tells = b->op == TWILL_STEP_SIGNAL || b->op == TWILL_STEP_PUT_IMM;
+    bool both_add = a->op == TWILL_STEP_REDUCE && b->op == TWILL_STEP_REDUCE && a->dst == b->dst &&
+                    (a->flags & b->flags & TWILL_STEP_ACC) != 0;
+    if (both_add && scene->test->shape.order == TWILL_ORDER_ANY)
+        return ORDER_FREE;
     bool a_moves = a->op == TWILL_STEP_COPY || a->op == TWILL_STEP_REDUCE;
     bool b_moves = b->op == TWILL_STEP_COPY || b->op == TWILL_STEP_REDUCE;
     if ((a_moves && is_private(scene, a) && (b_tells || b->op == TWILL_STEP_AWAIT)) ||
@@ -352,10 +356,11 @@ static bool copies_more(const struct scene *scene, const struct twill_step *now)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
     bool moves = now->op == TWILL_STEP_COPY || now->op == TWILL_STEP_REDUCE;
-    if (!moves || now->blocks < was->blocks || twill_operand_is_peer(now->dst))
+    bool peers = twill_operand_is_peer(now->dst);
+    if (!moves || now->blocks < was->blocks)
         return false;
     struct touch y[TWILL_STEP_PEERS + 1];
-    struct touch extra = {.rank = scene->rank,
+    struct touch extra = {.rank = peers ? now->peer[0] : scene->rank,
                           .first = twill_operand_block(now->dst) + now->blocks - 1u,
                           .blocks = 1,
                           .space = twill_operand_space(now->dst),
@@ -380,7 +385,7 @@ static bool copies_more(const struct scene *scene, const struct twill_step *now)
         if (writes || (reads && (step->flags & TWILL_STEP_ACC) == 0))
             return writes && !reads;
     }
-    return true;
+    return !peers;
 }
 
 /* Is this WAIT between messages only, none of which touches what another does? */
