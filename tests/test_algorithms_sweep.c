@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every algorithm of the registry, in every collective, flavour, shape of world and root, verified.
- * A new algorithm is covered as it stands. */
+ * A new algorithm is covered as it stands. TEST_WHOLE takes all cases, TEST_RANKS=n worlds of n
+ * ranks at most. */
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -59,7 +60,8 @@ static void verify_case(const struct test_case *test, void *user)
     struct row *row = row_of(sweep, test->algorithm);
     /* Given parameters are many, and much alike. */
     bool given = test->shape.parameter[0] != 0;
-    if (test_draw(&sweep->random, test_whole() || !given ? sweep->one_in : 5 * sweep->one_in) != 0)
+    bool all = test->world->size <= 10 ? test_whole() : !given;
+    if (test_draw(&sweep->random, all ? sweep->one_in : 5 * sweep->one_in) != 0)
         return;
     struct twill_schedule *schedules = test_try_emit(test, &error);
     row->collectives |= 1u << test->shape.collective;
@@ -102,6 +104,8 @@ static void sweep_sizes(struct report *report, uint32_t from, uint32_t to, uint3
 {
     struct sweep sweep = {.report = report, .window = window, .random = test_seed()};
     unsigned failed = failures(report);
+    const char *most = getenv("TEST_RANKS");
+    to = most == NULL ? to : (uint32_t)twill_min(to, strtoul(most, NULL, 10));
     for (uint32_t size = from; size <= to; size++) {
         sweep.one_in = test_whole() ? 1 : 1 + size * size * (TEST_SLOW ? 20 : 1) / 50;
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -115,7 +119,7 @@ static void sweep_sizes(struct report *report, uint32_t from, uint32_t to, uint3
         }
     }
     print_message("%u to %u ranks, window %u: %u verified\n", from, to, window, sweep.verified);
-    assert_true(sweep.verified > 0);
+    assert_true(sweep.verified > 0 || from > to);
     assert_int_equal(failures(report), failed);
 }
 
