@@ -57,12 +57,14 @@ size_t twill_emit_mark(const struct twill_emitter *e)
 }
 
 /* Move the first step that needs the WAIT right behind it: then all that is before it could not go
- * before the WAIT either. Not past a message with the same peer, whose order counts. */
+ * before the WAIT either. Not past a message that goes the
+ * same way, whose order counts. */
 static void hurry(struct twill_step_list *list, size_t mark, size_t step)
 {
     struct twill_step first = list->steps[step];
     for (size_t i = mark; i < step; i++)
-        if (twill_step_shape(first.op)->posts && list->steps[i].peer[0] == first.peer[0])
+        if (twill_step_shape(first.op)->posts && list->steps[i].peer[0] == first.peer[0] &&
+            (list->steps[i].op == TWILL_STEP_SEND) == (first.op == TWILL_STEP_SEND))
             return;
     memmove(&list->steps[mark + 1], &list->steps[mark], (step - mark) * sizeof(first));
     list->steps[mark] = first;
