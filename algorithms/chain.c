@@ -4,17 +4,14 @@
  *
  * A reduction goes up the ranks, ((0 op 1) op 2) op ..., to the last one, which is where it is
  * complete; to all it goes back down the same way, to a root in one step. A broadcast goes from the
- * root to the right, node by node. Rounds C + P - 2 for C chunks (reduce: C + P - 1 if the root is
- * not the last; allreduce: C + 2P - 3); bytes at most 2n per rank. Best of all for many chunks on
- * few ranks, hopeless for many ranks.
+ * root to the right, node by node. Rounds C + P - 2 for C chunks (reduce: up to C + P - 1;
+ * allreduce: C + 2P - 3); bytes at most 2n per rank. Good for many chunks on few ranks.
  *
  *     0 -> 1 -> 2 -> 3 ,
  *     0 <- 1 <- 2 <- 3 ' */
 #include "algorithms/emit.h"
 
-#define CHUNKS      16
-#define MOST_CHUNKS 4096
-
+enum { CHUNKS = 16, MOST_CHUNKS = 4096 };
 static uint32_t chunks_of(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? CHUNKS : shape->parameter[0];
@@ -59,17 +56,15 @@ static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, ui
 {
     uint32_t last = g->size - 1;
     struct twill_pipe up = place(g, 0, true), down = straight(e->rank, last, root);
-    bool takes_part = root != last && (e->rank == root || e->rank == last);
-    twill_emit_pipeline(e, &up, takes_part ? &down : NULL, 0, e->blocks,
-                        root == last ? TWILL_DST : TWILL_TMP);
+    bool on = root != last && (e->rank == root || e->rank == last);
+    enum twill_space result = root == last ? TWILL_DST : TWILL_TMP;
+    twill_emit_pipeline(e, &up, on ? &down : NULL, 0, e->blocks, result);
 }
 
 static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
 {
-    const struct twill_world *w = e->world;
     struct twill_group g = twill_group_world(e, e->blocks);
-    uint32_t root = w->node_first[w->node[root_rank]] + w->local[root_rank];
-    struct twill_pipe down = place(&g, root, false);
+    struct twill_pipe down = place(&g, twill_world_position(e->world, root_rank), false);
     if (e->rank == root_rank)
         twill_emit_alone(e, &g, TWILL_SRC);
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
@@ -82,10 +77,9 @@ static bool hears(const void *user, uint32_t rank, uint32_t other)
     const struct twill_world *w = c->world;
     if (c->reduces)
         return other <= rank || rank == c->root;
-    uint32_t place[3] = {c->root, rank, other};
-    for (unsigned i = 0; i < 3; i++)
-        place[i] = w->node_first[w->node[place[i]]] + w->local[place[i]];
-    return (place[2] + w->size - place[0]) % w->size < (place[1] + w->size - place[0]) % w->size;
+    uint32_t before = w->size - twill_world_position(w, c->root);
+    return (twill_world_position(w, other) + before) % w->size <
+           (twill_world_position(w, rank) + before) % w->size;
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,

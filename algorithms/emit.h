@@ -144,6 +144,11 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
 /* What a reduction over this rank alone is: DST = SRC, or FINAL of a partial in TMP. */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 
+/* The halves of halving_doubling over the parts of a group of more than one: SRC to the own part in
+ * DST, FINAL; that to all parts. End with nothing posted. TMP: one copy of the blocks. */
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g);
+void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
+
 /* A rank's place in a tree that chunks travel along. */
 struct twill_pipe {
     uint32_t depth, height; /* of this rank, 0: the root; of the deepest rank */

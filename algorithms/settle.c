@@ -56,21 +56,37 @@ size_t twill_emit_mark(const struct twill_emitter *e)
     return e->lanes[e->lane].count;
 }
 
+/* Move the first step that needs the WAIT right behind it: then all that is before it could not go
+ * before the WAIT either. Not past a message that goes the
+ * same way, whose order counts. */
+static void hurry(struct twill_step_list *list, size_t mark, size_t step)
+{
+    struct twill_step first = list->steps[step];
+    for (size_t i = mark; i < step; i++)
+        if (twill_step_shape(first.op)->posts && list->steps[i].peer[0] == first.peer[0] &&
+            (list->steps[i].op == TWILL_STEP_SEND) == (first.op == TWILL_STEP_SEND))
+            return;
+    memmove(&list->steps[mark + 1], &list->steps[mark], (step - mark) * sizeof(first));
+    list->steps[mark] = first;
+}
+
 void twill_emit_settle(struct twill_emitter *e, size_t mark)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
-    size_t posted = 0, end = list->count;
-    bool needed = false;
+    size_t posted = 0, end = list->count, needs = list->count; /* the first that needs it */
     for (size_t i = mark; i > 0 && list->steps[i - 1].op != TWILL_STEP_WAIT; i--) {
         const struct twill_step *step = &list->steps[i - 1];
         if (!twill_step_shape(step->op)->posts)
             continue;
         posted++;
-        for (size_t k = mark; k < end && !needed; k++)
-            needed = steps_meet(step, &list->steps[k]);
+        for (size_t k = mark; k < needs; k++)
+            if (steps_meet(step, &list->steps[k]))
+                needs = k;
     }
-    if (mark == end || (!needed && posted < TWILL_EMIT_POSTED))
+    if (mark == end || (needs == end && posted < TWILL_EMIT_POSTED))
         return;
+    if (needs < end)
+        hurry(list, mark, needs);
     twill_emit_wait(e);
     if (e->no_memory)
         return;
