@@ -114,6 +114,20 @@ static void down_direct(struct twill_compose *c, uint32_t rung)
     }
 }
 
+/* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
+ * before the next WAIT, so that the next round need not wait for it. */
+static void settle(struct twill_emitter *e, bool all)
+{
+    const struct twill_step_list *list = &e->lanes[e->lane];
+    bool waits = false;
+    for (size_t i = list->count; i-- > 0 && list->steps[i].op != TWILL_STEP_WAIT && !waits;)
+        waits = list->steps[i].op == TWILL_STEP_RECV ||
+                list->steps[i].op == TWILL_STEP_RECV_REDUCE ||
+                (all && list->steps[i].op == TWILL_STEP_SEND);
+    if (waits)
+        twill_emit_wait(e);
+}
+
 /* Down a rung, by messages: shard s starts at the member after its winner and goes round to it. */
 static void down_ring(struct twill_compose *c, uint32_t rung)
 {
@@ -138,7 +152,7 @@ static void down_ring(struct twill_compose *c, uint32_t rung)
                                        hop + 1 == r->fan ? target_of(c, rung, s) : tmp, source,
                                        c->each, moved | own | TWILL_STEP_FIRST);
         }
-        twill_emit_wait(&c->e);
+        settle(&c->e, false);
     }
 }
 
@@ -237,18 +251,8 @@ static void up_ring(struct twill_compose *c, uint32_t rung)
                 twill_emit_recv(&c->e, twill_ladder_owner(l, rung, c->e.rank, left, s), dst,
                                 c->each, 0);
         }
-        twill_emit_wait(&c->e);
+        settle(&c->e, false);
     }
-}
-
-/* Is anything received since the last WAIT? */
-static bool is_receiving(const struct twill_emitter *e)
-{
-    const struct twill_step_list *list = &e->lanes[e->lane];
-    for (size_t i = list->count; i-- > 0 && list->steps[i].op != TWILL_STEP_WAIT;)
-        if (list->steps[i].op == TWILL_STEP_RECV || list->steps[i].op == TWILL_STEP_RECV_REDUCE)
-            return true;
-    return false;
 }
 
 /* The last messages of one shard may still be under way when the next begins, and those sent when
@@ -257,7 +261,6 @@ static void emit_top(struct twill_compose *c)
 {
     const struct twill_ladder *l = &c->ladder;
     const struct twill_rung *r = &l->rung[l->count - 1];
-    bool due = false;
     for (uint32_t s = 0; s < l->shards; s++) {
         if (!twill_ladder_owns(l, l->scatters, s))
             continue;
@@ -269,13 +272,12 @@ static void emit_top(struct twill_compose *c)
         for (uint32_t m = 0; m < r->fan; m++)
             c->list[m] = twill_ladder_owner(l, l->count - 1, c->e.rank, m, s);
         enum twill_space from = l->scatters == 0 ? TWILL_SRC : TWILL_TMP;
-        due = r->choice.how == TWILL_BY_RING ? twill_emit_ring(&c->e, &g, from)
-                                             : twill_emit_recursive_doubling(&c->e, &g, from);
+        if (r->choice.how == TWILL_BY_RING)
+            twill_emit_ring(&c->e, &g, from);
+        else
+            twill_emit_recursive_doubling(&c->e, &g, from);
     }
-    bool waits_later = l->scatters > 0 && l->rung[l->scatters - 1].fan > 1 &&
-                       l->rung[l->scatters - 1].choice.how == TWILL_BY_RING;
-    if (due && (!waits_later || is_receiving(&c->e)))
-        twill_emit_wait(&c->e);
+    settle(&c->e, false);
 }
 
 /* SRC into SHARED, but for the shards that this rank itself folds. */
@@ -361,6 +363,7 @@ static void emit_all(struct twill_compose *c)
         go_up(c);
     else
         end_down(c);
+    settle(&c->e, true);
 }
 
 /* What the schedule needs: the same on all ranks. */

@@ -129,8 +129,7 @@ const struct twill_algorithm twill_algorithm_levels = {
     .parameters = TWILL_PARAMETERS,
     .applies = applies,
     .parse = parse,
-    .examples = "tile:direct/numa:direct/node:direct/all:ring;numa:direct/node:ring/"
-                "all:recursive_doubling;all:ring;node:direct;node:ring/group:ring/all:ring;"
-                "tile:direct/numa:direct/package:direct;package:ring/node:direct",
+    .examples = "node:ring/all:recursive_doubling;tile:direct/numa:direct/package:direct;"
+                "package:ring/node:direct",
     .emit = emit,
 };
