@@ -46,7 +46,7 @@ static void reduce(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_widen(e, twill_operand_make(TWILL_TMP, 0), twill_operand_make(TWILL_SRC, 0),
                          e->blocks);
     if (e->rank == g->rank[g->me])
-        twill_emit_tree_reduce(e, t, partials ? TWILL_TMP : TWILL_SRC, TWILL_DST);
+        twill_emit_tree_reduce(e, t, partials ? TWILL_TMP : TWILL_SRC, t->root);
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
