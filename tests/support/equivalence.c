@@ -141,11 +141,16 @@ static enum test_rule explain_swap(const struct test_scene *scene)
         return PAIR;
     if (a->op == TWILL_STEP_AWAIT && b->op == TWILL_STEP_RECV)
         return COMMUTES; /* a RECV touches memory of its own, and learns nothing before its WAIT */
-    bool learns = a->op != TWILL_STEP_WAIT, apart = true;
+    bool learns = a->op != TWILL_STEP_WAIT, apart = true, own = true;
     for (uint32_t i = at; i-- > 0 && steps[i].op != TWILL_STEP_WAIT;) {
+        bool posts = twill_step_shape(steps[i].op)->posts;
         learns = learns || steps[i].op == TWILL_STEP_RECV || steps[i].op == TWILL_STEP_RECV_REDUCE;
-        apart = apart && (!twill_step_shape(steps[i].op)->posts || disjoint(scene, &steps[i], b));
+        apart = apart && (!posts || disjoint(scene, &steps[i], b));
+        own = own && (!posts || is_private(scene, &steps[i]));
     }
+    /* Ranks of a node are told what memory of the node is done with. */
+    if (a->op == TWILL_STEP_WAIT && b_tells && own)
+        return COMMUTES;
     /* What a WAIT teaches a COPY or REDUCE is that messages are there or gone: ranks of the node
      * learn of each other by AWAIT. */
     if (a->op == TWILL_STEP_WAIT && apart &&
