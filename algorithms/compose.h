@@ -18,6 +18,23 @@ struct twill_compose {
     bool *marked;           /* [size] */
 };
 
+static inline uint32_t twill_compose_block(const struct twill_compose *c, uint32_t s)
+{
+    return s * c->each;
+}
+/* Await the signals of those marked, which come down or back up at this rung; clears the marks. */
+void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up);
+/* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
+ * before the next WAIT, so that the next round need not wait for it. */
+void twill_compose_settle(struct twill_emitter *e, bool all);
+
+/* All rungs that scatter, down and up; the end of a reduce-scatter, the beginning of an allgather.
+ */
+void twill_compose_down(struct twill_compose *c);
+void twill_compose_up(struct twill_compose *c);
+void twill_compose_end_down(struct twill_compose *c);
+void twill_compose_begin_up(struct twill_compose *c);
+
 /* Allreduce, reduce-scatter or allgather over levels: ascending, the whole world last. STAGED or
  * MAPPED. Recursive doubling only at the top of an allreduce. */
 twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
