@@ -190,10 +190,13 @@ static void test_large_worlds(void **state)
         twill_world_destroy(&world);
     }
     unsigned failed = print_rows(large);
+    const char *never = NULL;
     for (size_t a = 0; twill_algorithm_at(a) != NULL; a++)
-        if (getenv("TEST_ALGORITHM") == NULL && large->row[a].verified == 0)
-            fail_msg("%s was never verified", twill_algorithm_at(a)->name);
+        if (large->row[a].verified == 0)
+            never = twill_algorithm_at(a)->name;
     free(large);
+    if (never != NULL && !TEST_SLOW && getenv("TEST_ALGORITHM") == NULL)
+        fail_msg("%s was never verified", never);
     assert_int_equal(failed, 0);
 }
 
