@@ -131,13 +131,11 @@ static void down_ring(struct twill_compose *c, uint32_t rung)
 /* A unit of one member folds nothing, but what others read has to lie where they look for it. */
 static void down_alone(struct twill_compose *c, uint32_t rung)
 {
-    for (uint32_t s = 0; s < c->ladder.shards; s++) {
+    if (rung == 0) /* all shards are this rank's */
+        twill_emit_widen(&c->e, target_of(c, 0, 0), at(TWILL_SRC, 0), c->e.blocks);
+    for (uint32_t s = 0; s < c->ladder.shards && rung > 0; s++) {
         twill_operand to = target_of(c, rung, s), from = source_of(c, rung, s);
-        if (!twill_ladder_owns(&c->ladder, rung + 1, s) || to == from)
-            continue;
-        if (rung == 0)
-            twill_emit_widen(&c->e, to, at(TWILL_SRC, block_of(c, s)), c->each);
-        else
+        if (twill_ladder_owns(&c->ladder, rung + 1, s) && to != from)
             twill_emit_copy(&c->e, to, from, 0, c->each, TWILL_STEP_PARTIAL);
     }
 }

@@ -27,7 +27,10 @@ static void take_all(struct twill_emitter *e, unsigned space)
     }
 }
 
-static void show_and_take(struct twill_emitter *e, enum twill_flavour flavour, bool takes)
+/* reads_me: do others take this rank's part? In a line it tells that the rank is there all the
+ * same. */
+static void show_and_take(struct twill_emitter *e, enum twill_flavour flavour, bool takes,
+                          bool reads_me)
 {
     struct twill_group g = twill_group_node(e);
     bool imm = flavour == TWILL_FLAVOUR_IMM;
@@ -35,7 +38,8 @@ static void show_and_take(struct twill_emitter *e, enum twill_flavour flavour, b
         twill_emit_put_imm(e, at(TWILL_SRC, e->rank), 0);
         twill_emit_await(e, &g, 0, TWILL_STEP_IMM);
     } else {
-        twill_emit_copy(e, at(TWILL_SHARED, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+        if (reads_me)
+            twill_emit_copy(e, at(TWILL_SHARED, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
         twill_emit_node_meet(e, 1);
     }
     if (takes)
@@ -45,7 +49,7 @@ static void show_and_take(struct twill_emitter *e, enum twill_flavour flavour, b
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
 {
     if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
-        show_and_take(e, shape->flavour, true);
+        show_and_take(e, shape->flavour, true, true);
         return;
     }
     e->uses_peer_src = true;
@@ -59,11 +63,13 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
     struct twill_group g = twill_group_node(e);
     bool root = e->rank == shape->root;
     if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
-        show_and_take(e, shape->flavour, root);
+        show_and_take(e, shape->flavour, root, !root);
         return;
     }
     e->uses_peer_dst = true;
-    twill_emit_node_meet(e, 1);
+    twill_emit_signal(e);
+    if (!root) /* the root hears of them when they have stored their parts */
+        twill_emit_await(e, &g, 1, 0);
     twill_emit_copy(e, at(root ? TWILL_DST : TWILL_DST | TWILL_PEER, e->rank),
                     at(TWILL_SRC, e->rank), shape->root, 1, 0);
     if (root)

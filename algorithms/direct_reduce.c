@@ -59,7 +59,8 @@ static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape
     }
     if (root && final != TWILL_DST)
         twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);
-    twill_emit_signal(e);
+    if (!root || mapped)
+        twill_emit_signal(e);
     if (root || mapped) /* MAPPED: SRC is read until then */
         twill_emit_await(e, &g, 2, 0);
     for (uint32_t i = 1; i < g.size && root && !mapped; i++) {

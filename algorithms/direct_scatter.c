@@ -35,7 +35,9 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
     e->uses_peer_src = mapped;
     if (root && !mapped)
         stage_others(e);
-    twill_emit_node_meet(e, 1);
+    twill_emit_signal(e);
+    if (!root || !mapped) /* MAPPED: the root hears of them when they have their parts */
+        twill_emit_await(e, &g, 1, 0);
     if (root)
         keep_own(e);
     else

@@ -54,7 +54,7 @@ static void give(struct twill_emitter *e, const struct twill_group *g, const str
 static void stand_by(struct twill_emitter *e, const struct twill_group *g, const struct doubling *d)
 {
     give(e, g, d, g->me + 1);
-    if (g->blocks > 0) /* in place the result goes where the data come from */
+    if (g->blocks > 0 && !d->partial) /* in place the result goes where raw data come from */
         twill_emit_wait(e);
     twill_emit_recv(e, g->rank[g->me + 1], twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
 }

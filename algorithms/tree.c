@@ -4,8 +4,8 @@
  * turns ceil(log_k P), each of up to k-1 messages; bytes sent n (k-1) log_k P by the root of a
  * broadcast, n by everyone but the root in a reduce, and each subtree's parts but once a turn in a
  * gather or scatter. Binomial (k = 2) is the least of rounds for small messages; more children a
- * turn pay where starting a message is cheap beside its way. (Bruck et al. 1992; Thakur,
- * Rabenseifner and Gropp 2005.)
+ * turn pay where starting a message is cheap beside its way. (k = 2: Thakur, Rabenseifner and Gropp
+ * 2005; more: Wilkins et al. 2023.)
  *
  *     0 -> 4, 0 -> 2, 0 -> 1      k = 2. Numbers count from the root; a rank's parent is its
  *          4 -> 6, 2 -> 3         number with the lowest digit (to the base k) that is not 0
@@ -61,21 +61,6 @@ static void broadcast(struct twill_emitter *e, const struct twill_tree *t)
                         twill_operand_make(TWILL_SRC, t->group->first), 0, t->group->blocks, 0);
 }
 
-/* A fold by rank ends on rank 0, which hands the result on: final, though in TMP. */
-static void reduce(struct twill_emitter *e, const struct twill_tree *t, uint32_t last)
-{
-    const struct twill_group *g = t->group;
-    twill_operand tmp = twill_operand_make(TWILL_TMP, g->first);
-    bool moves = t->root != last;
-    twill_emit_tree_reduce(e, t, TWILL_SRC, moves ? TWILL_TMP : TWILL_DST);
-    if (moves && g->me == t->root)
-        twill_emit_send(e, g->rank[last], tmp, g->blocks, 0);
-    if (moves && g->me == last)
-        twill_emit_recv(e, g->rank[t->root], twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
-    if (moves && (g->me == t->root || g->me == last))
-        twill_emit_wait(e);
-}
-
 twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
                              uint32_t rank, const struct twill_shape *shape, uint32_t radix,
                              struct twill_error *error)
@@ -88,9 +73,7 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
     bool by_rank = facts->parts || (facts->reduces && shape->order != TWILL_ORDER_ANY);
     struct twill_group g =
         by_rank ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
-    uint32_t last = by_rank
-                        ? shape->root
-                        : world->node_first[world->node[shape->root]] + world->local[shape->root];
+    uint32_t last = by_rank ? shape->root : twill_group_position(&e, shape->root);
     struct twill_tree t = {
         .group = &g, .root = facts->reduces && by_rank ? 0 : last, .radix = radix};
     if (facts->reduces ? world->size > 1 : facts->parts && radix < world->size)
@@ -99,7 +82,7 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
     if (shape->collective == TWILL_BROADCAST)
         broadcast(&e, &t);
     else if (shape->collective == TWILL_REDUCE)
-        reduce(&e, &t, last);
+        twill_emit_tree_reduce(&e, &t, last);
     else if (shape->collective == TWILL_GATHER)
         twill_emit_tree_gather(&e, &t, TWILL_SRC);
     else if (twill_emit_tree_scatter(&e, &t))
@@ -131,7 +114,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 const struct twill_algorithm twill_algorithm_tree = {
     .name = "tree",
     .help = "k-nomial tree, =k from 2 to 64 (2): log_k P turns of up to k-1 messages; the root of "
-            "a broadcast sends n (k-1) log_k P bytes, everyone in a reduce n (Bruck et al. 1992)",
+            "a broadcast sends n (k-1) log_k P bytes, everyone in a reduce n (Wilkins et al. 2023)",
     .collectives =
         1u << TWILL_BROADCAST | 1u << TWILL_REDUCE | 1u << TWILL_GATHER | 1u << TWILL_SCATTER,
     .parameters = 1,

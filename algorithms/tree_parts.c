@@ -1,45 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Up and down k-nomial trees with parts: folds, gathers and scatters.
- *
- * Reduce: a rank folds its children's partials to its own, in ascending order, so that number v's
- * partial is that of v, v+1, ... A message is taken as it comes into the fold: no store for it.
- * Gather: a subtree's parts are consecutive numbers, so one message, or two where the numbers pass
- * the last position; what is not at its end yet waits in TMP. Scatter: the same downwards. */
+/* Gather up a k-nomial tree and scatter down one. A subtree's parts are consecutive numbers, so
+ * they go as one message, or two where the numbers pass the last position; what is not at its end
+ * yet waits in TMP. */
 #include "algorithms/tree.h"
-
-/* Is the message of number v a partial, or just what it has itself? */
-static unsigned kind(const struct twill_tree *t, uint32_t v, enum twill_space from)
-{
-    return from == TWILL_TMP || twill_tree_span(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
-}
-
-void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
-                            enum twill_space from, enum twill_space to)
-{
-    const struct twill_group *g = t->group;
-    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
-    twill_operand own = twill_operand_make(from, g->first);
-    twill_operand tmp = twill_operand_make(TWILL_TMP, g->first);
-    for (uint32_t i = 0; i < children; i++) {
-        uint32_t child = twill_tree_child(t, me, i);
-        bool final = me == 0 && i + 1 == children;
-        unsigned flags = kind(t, child, from) | (final ? TWILL_STEP_FINAL : 0);
-        if (own == tmp)
-            flags |= TWILL_STEP_PARTIAL_OWN;
-        twill_emit_recv_reduce(e, twill_tree_rank(t, child),
-                               final ? twill_operand_make(to, g->first) : tmp, own, g->blocks,
-                               flags);
-        twill_emit_wait(e);
-        own = tmp;
-    }
-    if (me > 0) {
-        twill_emit_send(e, twill_tree_rank(t, twill_tree_parent(t, me)), own, g->blocks,
-                        kind(t, me, from));
-        twill_emit_wait(e);
-    } else if (children == 0) {
-        twill_emit_copy(e, twill_operand_make(to, g->first), own, 0, g->blocks, 0);
-    }
-}
 
 /* The blocks of v and of those below it, as one message or two. */
 static void exchange(struct twill_emitter *e, const struct twill_tree *t, uint32_t v, uint32_t peer,

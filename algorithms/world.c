@@ -166,8 +166,11 @@ static uint32_t read_number(const char **text)
     return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
 }
 
-twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
-                                     struct twill_error *error)
+/* A shape: how many of each there are, of what the variable calls `each`, in what it calls `part`.
+ */
+static twill_status parse_shape(const char *variable, const char *part, const char *each,
+                                const char *text, uint32_t size, uint32_t *label,
+                                struct twill_error *error)
 {
     const char *at = text;
     uint64_t total = 0;
@@ -181,9 +184,9 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
         bool only = times != 1 || (at != text && memchr(text, 'x', (size_t)(at - text)) != NULL);
         if (ranks == 0 || times == 0 || (*at != '\0' && (only || *at != '+')))
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                              "TWILL_NODES=%s: cannot be read at \"%s\"; write nodes x ranks, such "
-                              "as 2x4, or ranks of each node, such as 4+2+1",
-                              text, at);
+                              "%s=%s: cannot be read at \"%s\"; write %ss x %ss, such "
+                              "as 2x4, or %ss of each %s, such as 4+2+1",
+                              variable, text, at, part, each, each, part);
         for (uint32_t t = 0; t < times; t++, node++)
             for (uint32_t r = 0; r < ranks; r++, total++)
                 if (total < size)
@@ -193,8 +196,19 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
         at++;
     }
     if (total != size)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_NODES=%s: describes %llu ranks, but there are %u", text,
-                          (unsigned long long)total, size);
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: describes %llu %ss, but there are %u",
+                          variable, text, (unsigned long long)total, each, size);
     return TWILL_OK;
+}
+
+twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
+                                     struct twill_error *error)
+{
+    return parse_shape("TWILL_NODES", "node", "rank", text, size, label, error);
+}
+
+twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
+                                      struct twill_error *error)
+{
+    return parse_shape("TWILL_GROUPS", "group", "node", text, nodes, label, error);
 }

@@ -38,6 +38,10 @@ uint32_t twill_world_widest(const struct twill_world *world);
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
 
+/* Read "2x3" (groups x nodes), or a list, into a label per node; likewise TWILL_GROUPS. */
+twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
+                                      struct twill_error *error);
+
 /* Rank of the l-th member of a node. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {

@@ -6,7 +6,7 @@
 
 struct self {
     struct twill_transport base;
-    struct twill_transfer_queue send[TWILL_NODE_LANES], recv[TWILL_NODE_LANES];
+    struct twill_transfer_queue send[TWILL_LANES], recv[TWILL_LANES];
     uint32_t rank;
     uint32_t waiting; /* bit per lane: something is queued */
 };
@@ -50,7 +50,7 @@ static twill_status self_post(struct twill_transport *transport, struct twill_tr
                               struct twill_error *error)
 {
     struct self *self = (struct self *)transport;
-    if (request->peer != self->rank || request->lane >= TWILL_NODE_LANES)
+    if (request->peer != self->rank || request->lane >= TWILL_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "self: rank %u cannot talk to rank %u on lane %u", self->rank,
                           request->peer, request->lane);
@@ -66,7 +66,7 @@ static int self_progress(struct twill_transport *transport, struct twill_error *
     struct self *self = (struct self *)transport;
     (void)error;
     int met = 0;
-    for (uint32_t lane = 0; self->waiting >> lane != 0 && lane < TWILL_NODE_LANES; lane++)
+    for (uint32_t lane = 0; self->waiting >> lane != 0 && lane < TWILL_LANES; lane++)
         met += meet(self, lane, true);
     return met;
 }
@@ -74,7 +74,7 @@ static int self_progress(struct twill_transport *transport, struct twill_error *
 static void self_cancel(struct twill_transport *transport)
 {
     struct self *self = (struct self *)transport;
-    for (uint32_t lane = 0; lane < TWILL_NODE_LANES; lane++)
+    for (uint32_t lane = 0; lane < TWILL_LANES; lane++)
         self->send[lane].head = self->recv[lane].head = NULL;
     self->waiting = 0;
 }

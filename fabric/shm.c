@@ -46,7 +46,7 @@ struct shm {
     struct twill_transport base;
     const struct twill_world *world;
     struct twill_node *node;
-    struct channel *channel; /* [2][size][TWILL_NODE_LANES]: sending, receiving */
+    struct channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
     struct channel **active; /* those with something to do */
     uint32_t active_count;
     char text[96];
@@ -54,7 +54,7 @@ struct shm {
 
 static size_t channels_of(uint32_t node_size)
 {
-    return (size_t)node_size * TWILL_NODE_LANES;
+    return (size_t)node_size * TWILL_LANES;
 }
 
 size_t twill_shm_channel_bytes(uint32_t node_size)
@@ -241,12 +241,12 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
     const struct twill_node *node = shm->node;
     uint32_t local = request->peer < shm->world->size ? shm->world->local[request->peer] : 0;
     if (local >= node->size || node->rank[local] != request->peer || local == node->me ||
-        request->lane >= TWILL_NODE_LANES)
+        request->lane >= TWILL_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "shm: no channel to rank %u on lane %u",
                           request->peer, request->lane);
     size_t direction = request->kind == TWILL_TRANSFER_SEND ? 0 : channels_of(node->size);
     struct channel *channel =
-        &shm->channel[direction + local * (size_t)TWILL_NODE_LANES + request->lane];
+        &shm->channel[direction + local * (size_t)TWILL_LANES + request->lane];
     bool first = channel->queue.head == NULL;
     twill_transfer_push(&channel->queue, request);
     /* Mostly it can be done at once; folding is promised to happen in progress only. */
@@ -292,8 +292,8 @@ static void place(const struct twill_node *node, struct channel *channel, uint32
                   uint32_t receiver, uint32_t lane)
 {
     size_t all = channels_of(node->size);
-    size_t in_sender = receiver * (size_t)TWILL_NODE_LANES + lane;
-    size_t in_receiver = sender * (size_t)TWILL_NODE_LANES + lane;
+    size_t in_sender = receiver * (size_t)TWILL_LANES + lane;
+    size_t in_receiver = sender * (size_t)TWILL_LANES + lane;
     struct credit_line *credits = (struct credit_line *)node->channels[receiver];
     unsigned char *lines = node->channels[sender] + all * sizeof(struct credit_line);
     unsigned char *data = lines + all * SLOTS * sizeof(struct twill_line);
@@ -306,8 +306,8 @@ static void place_all(struct shm *shm)
 {
     const struct twill_node *node = shm->node;
     for (uint32_t l = 0; l < node->size; l++) {
-        for (uint32_t lane = 0; lane < TWILL_NODE_LANES; lane++) {
-            struct channel *to = &shm->channel[l * (size_t)TWILL_NODE_LANES + lane];
+        for (uint32_t lane = 0; lane < TWILL_LANES; lane++) {
+            struct channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
             struct channel *from = to + channels_of(node->size);
             place(node, to, node->me, l, lane);
             place(node, from, l, node->me, lane);

@@ -23,7 +23,7 @@ enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
 struct twill_transfer {
     int32_t status; /* TWILL_PENDING, then TWILL_OK or an error; written last */
     uint8_t kind;
-    uint8_t lane; /* physical lane, < TWILL_NODE_LANES */
+    uint8_t lane; /* physical lane, < TWILL_LANES */
     uint16_t spare;
     uint32_t peer;      /* rank */
     uint32_t signature; /* of the call: goes with the message and is compared on arrival */

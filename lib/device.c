@@ -41,45 +41,75 @@ static twill_status is_on_device(struct twill_comm *comm, const void *pointer, b
     return pass(comm, twill_device_is(comm->context->device, pointer, is, &said), &said);
 }
 
-twill_status twill_comm_stage(struct twill_comm *comm, const struct twill_call *call,
-                              struct twill_call *host)
+/* Bytes of a side of the call as the caller gave it. */
+static size_t bytes_of(const struct twill_request *request, unsigned side)
 {
-    size_t bytes = call->count * twill_type_size(call->type);
-    bool src, dst;
-    *host = *call;
-    if (bytes == 0)
-        return TWILL_OK;
-    TWILL_TRY(&comm->error, is_on_device(comm, call->src, &src));
-    dst = src;
-    if (call->dst != call->src)
-        TWILL_TRY(&comm->error, is_on_device(comm, call->dst, &dst));
-    if (dst) {
-        TWILL_TRY(&comm->error, twill_comm_grow(comm, &comm->staging, &comm->staging_bytes, bytes));
-        host->dst = comm->staging;
-    }
-    if (!src)
-        return TWILL_OK;
-    host->src = host->dst; /* in place */
-    if (call->collective == TWILL_BROADCAST && comm->rank != call->root)
-        return TWILL_OK; /* has nothing to give */
-    struct twill_error said = {0};
-    comm->counters.bytes_copied += bytes;
-    return pass(comm,
-                twill_device_to_host(comm->context->device, host->dst, call->src, bytes, &said),
-                &said);
+    const struct twill_run *run = &request->run;
+    bool parts = twill_collective_facts(run->call.collective)->parts;
+    size_t element = run->type != run->call.type ? twill_type_size(run->call.type) : run->element;
+    return twill_side_bytes(&run->side[side], parts ? request->comm->world->size : 1, element);
 }
 
-twill_status twill_comm_unstage(struct twill_comm *comm, const struct twill_call *call,
-                                const struct twill_call *host)
+/* A side in the request's staging memory. */
+static twill_status bring(struct twill_request *request, unsigned side, unsigned char *to)
 {
-    size_t bytes = call->count * twill_type_size(call->type);
-    bool root = call->collective == TWILL_BROADCAST && comm->rank == call->root;
-    if (host->dst == call->dst || (root && call->src == call->dst)) /* a root's src is not ours */
+    struct twill_comm *comm = request->comm;
+    struct twill_error said = {0};
+    size_t bytes = bytes_of(request, side);
+    const void *from = request->run.side[side].base;
+    comm->counters.bytes_copied += bytes;
+    return pass(comm, twill_device_to_host(comm->context->device, to, from, bytes, &said), &said);
+}
+
+/* What is staged has the layout of the caller's buffer, gaps included: they are brought along. */
+twill_status twill_request_stage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    request->on_device = NULL;
+    if (TWILL_LIKELY(comm->context->device == NULL))
+        return TWILL_OK;
+    twill_run_describe(run);
+    bool on[TWILL_SIDES] = {false, false};
+    size_t bytes[TWILL_SIDES];
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        bytes[i] = bytes_of(request, i);
+        if (bytes[i] > 0)
+            TWILL_TRY(&comm->error, is_on_device(comm, run->side[i].base, &on[i]));
+    }
+    if (!on[0] && !on[1])
+        return TWILL_OK;
+    size_t dst_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
+    TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
+                                            dst_at + (on[1] ? bytes[1] : 0)));
+    if (on[0])
+        TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->staging));
+    if (on[1])
+        TWILL_TRY(&comm->error, bring(request, TWILL_DST, request->staging + dst_at));
+    for (unsigned i = 0; i < TWILL_SIDES; i++)
+        if (on[i])
+            run->side[i].base = request->staging + (i == TWILL_DST ? dst_at : 0);
+    if (on[1]) {
+        request->on_device = request->asked.dst;
+        request->result = request->staging + dst_at;
+        request->result_bytes = bytes[1];
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_request_unstage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))
+        return TWILL_OK;
+    bool root = request->asked.collective == TWILL_BROADCAST && comm->rank == request->asked.root;
+    if (root && request->asked.src == request->asked.dst) /* a root's src is not ours */
         return TWILL_OK;
     struct twill_error said = {0};
-    comm->counters.bytes_copied += bytes;
+    comm->counters.bytes_copied += request->result_bytes;
     return pass(comm,
-                twill_device_from_host(comm->context->device, call->dst, host->dst, bytes, &said),
+                twill_device_from_host(comm->context->device, request->on_device, request->result,
+                                       request->result_bytes, &said),
                 &said);
 }
 

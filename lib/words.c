@@ -39,6 +39,8 @@ const char *twill_op_name(twill_op op)
     static const char *const names[TWILL_OP_COUNT] = {"sum",  "prod",   "min",   "max",  "avg",
                                                       "band", "bor",    "bxor",  "land", "lor",
                                                       "lxor", "minloc", "maxloc"};
+    if ((unsigned)op >= TWILL_OP_CREATED && (unsigned)op <= UINT16_MAX)
+        return "created";
     return (unsigned)op < TWILL_OP_COUNT ? names[op] : NULL;
 }
 

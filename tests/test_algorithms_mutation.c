@@ -183,72 +183,129 @@ static bool mutate(struct twill_schedule *s, const struct twill_world *world, ui
     }
 }
 
-/* What a step touches; in place SRC is DST, and a copy from one to the other writes nothing. */
+/* What mutants are explained by: the case, its schedules, and where the step is. */
+struct scene {
+    const struct test_case *test;
+    const struct twill_schedule *schedules; /* of all ranks; those of `rank` altered */
+    const struct twill_schedule *whole;     /* that rank's as it was */
+    uint32_t rank, at;
+};
+
+/* What a step touches, space by space. */
 struct touch {
     uint32_t rank, first, blocks;
     unsigned space;
     bool write;
 };
 
-static unsigned touches(const struct twill_step *step, uint32_t rank, bool in_place,
-                        struct touch *out)
+static unsigned touches(const struct twill_step *step, uint32_t rank, struct touch *out)
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
     unsigned count = 0, sources = shape->src == 0 ? 0 : step->nsrc > 1 ? step->nsrc : 1;
     for (unsigned k = 0; k <= sources; k++) {
         bool write = k == sources;
         twill_operand o = write ? step->dst : step->src;
-        bool same = in_place && step->op == TWILL_STEP_COPY &&
-                    step->src >> TWILL_BLOCK_BITS == TWILL_SRC &&
-                    step->dst >> TWILL_BLOCK_BITS == TWILL_DST;
-        if (write && (shape->dst == 0 || same))
+        if (step->blocks == 0 || (write && shape->dst == 0))
             continue;
-        unsigned space = twill_operand_space(o);
-        out[count++] =
-            (struct touch){.rank = twill_operand_is_peer(o) ? step->peer[write ? 0 : k] : rank,
-                           .first = twill_operand_block(o),
-                           .blocks = step->blocks,
-                           .space = in_place && space == TWILL_SRC ? (unsigned)TWILL_DST : space,
-                           .write = write};
+        uint32_t owner = twill_operand_is_peer(o) ? step->peer[write ? 0 : k] : rank;
+        bool own = !write && owner == rank && (step->flags & TWILL_STEP_OWN_SRC) != 0;
+        out[count++] = (struct touch){.rank = owner,
+                                      .first = twill_operand_block(o),
+                                      .blocks = step->blocks,
+                                      .space = own ? TWILL_SRC : twill_operand_space(o),
+                                      .write = write};
     }
     return count;
 }
 
-static bool disjoint_if(const struct twill_step *a, const struct twill_step *b, uint32_t rank,
-                        bool in_place)
+/* Do two touches meet in memory, one of them writing? In place SRC is DST where both are held;
+ * there a copy from one to the other writes nothing. */
+static bool meet(const struct scene *scene, const struct touch *x, const struct touch *y)
+{
+    const struct twill_shape *shape = &scene->test->shape;
+    uint32_t pieces = scene->whole->blocks / scene->whole->parts;
+    uint32_t first = x->first > y->first ? x->first : y->first;
+    uint32_t end =
+        x->first + x->blocks < y->first + y->blocks ? x->first + x->blocks : y->first + y->blocks;
+    if ((!x->write && !y->write) || x->rank != y->rank || first >= end)
+        return false;
+    if (x->space == y->space)
+        return true;
+    bool buffers =
+        x->space + y->space == TWILL_SRC + TWILL_DST && shape->collective != TWILL_ALLTOALL;
+    for (uint32_t b = first; b < end && buffers; b++)
+        if (twill_shape_holds_src(shape, x->rank, b / pieces) &&
+            twill_shape_holds_dst(shape, x->rank, b / pieces))
+            return true;
+    return false;
+}
+
+/* Does the step copy blocks onto themselves, in place? */
+static bool stays(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_COPY && step->src >> TWILL_BLOCK_BITS == TWILL_SRC &&
+           step->dst >> TWILL_BLOCK_BITS == TWILL_DST;
+}
+
+static bool disjoint(const struct scene *scene, const struct twill_step *a,
+                     const struct twill_step *b)
 {
     struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
-    unsigned m = touches(a, rank, in_place, x), n = touches(b, rank, in_place, y);
-    for (unsigned i = 0; i < m; i++)
-        for (unsigned j = 0; j < n; j++)
-            if ((x[i].write || y[j].write) && x[i].rank == y[j].rank && x[i].space == y[j].space &&
-                x[i].first < y[j].first + y[j].blocks && y[j].first < x[i].first + x[i].blocks)
+    unsigned m = touches(a, scene->rank, x), n = touches(b, scene->rank, y);
+    for (unsigned i = 0; i < m; i++) {
+        for (unsigned j = 0; j < n; j++) {
+            bool nothing = (x[i].write && stays(a) && x[i].space != y[j].space) ||
+                           (y[j].write && stays(b) && x[i].space != y[j].space);
+            if (!nothing && meet(scene, &x[i], &y[j]))
                 return false;
+        }
+    }
     return true;
 }
 
-static bool disjoint(const struct twill_step *a, const struct twill_step *b, uint32_t rank)
+/* Does a step move data in memory that no other rank touches, or only reads as it does? */
+static bool is_private(const struct scene *scene, const struct twill_step *step)
 {
-    return disjoint_if(a, b, rank, true) && disjoint_if(a, b, rank, false);
+    struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
+    unsigned m = touches(step, scene->rank, x);
+    if (step->op != TWILL_STEP_COPY && step->op != TWILL_STEP_REDUCE)
+        return false;
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        for (uint32_t s = 0; r != scene->rank && s < scene->schedules[r].count; s++) {
+            unsigned n = touches(&scene->schedules[r].steps[s], r, y);
+            for (unsigned i = 0; i < m * n; i++)
+                if (meet(scene, &x[i / n], &y[i % n]))
+                    return false;
+        }
+    }
+    for (unsigned i = 0; i < m; i++) /* a peer's SHARED or IMM is there when it says so */
+        if (x[i].rank != scene->rank)
+            return false;
+    return true;
 }
 
 /* Steps a, b that became b, a. */
-static enum rule explain_swap(const struct twill_step *steps, uint32_t at, uint32_t rank,
-                              const struct twill_world *world)
+static enum rule explain_swap(const struct scene *scene)
 {
+    const struct twill_step *steps = scene->whole->steps;
+    const struct twill_world *world = scene->test->world;
+    uint32_t at = scene->at, rank = scene->rank;
     const struct twill_step *a = &steps[at], *b = &steps[at + 1];
     bool a_tells = a->op == TWILL_STEP_SIGNAL || a->op == TWILL_STEP_PUT_IMM;
     bool b_tells = b->op == TWILL_STEP_SIGNAL || b->op == TWILL_STEP_PUT_IMM;
+    if ((is_private(scene, a) && (b_tells || b->op == TWILL_STEP_AWAIT)) ||
+        (is_private(scene, b) && (a_tells || a->op == TWILL_STEP_AWAIT)))
+        return COMMUTES;
     bool a_waits = a->op == TWILL_STEP_WAIT || a->op == TWILL_STEP_AWAIT;
     bool b_waits = b->op == TWILL_STEP_WAIT || b->op == TWILL_STEP_AWAIT;
     if (!a_tells && !b_tells && !a_waits && !b_waits)
-        return disjoint(a, b, rank) ? COMMUTES : NO_RULE;
+        return disjoint(scene, a, b) ? COMMUTES : NO_RULE;
     if (b_waits)
         return WAITS_EARLIER;
     if (a_tells)
         return TELLS_LATER;
     if (b_tells && twill_step_shape(a->op)->posts)
-        return disjoint(a, b, rank) ? COMMUTES : NO_RULE; /* told of before its WAIT anyway */
+        return disjoint(scene, a, b) ? COMMUTES : NO_RULE; /* told of before its WAIT anyway */
     if (a->op == TWILL_STEP_AWAIT && b_tells && world->node_size[world->node[rank]] == 2)
         return PAIR;
     if (a->op == TWILL_STEP_AWAIT && b->op == TWILL_STEP_RECV)
@@ -256,7 +313,7 @@ static enum rule explain_swap(const struct twill_step *steps, uint32_t at, uint3
     bool learns = a->op != TWILL_STEP_WAIT, apart = true;
     for (uint32_t i = at; i-- > 0 && steps[i].op != TWILL_STEP_WAIT;) {
         learns = learns || steps[i].op == TWILL_STEP_RECV || steps[i].op == TWILL_STEP_RECV_REDUCE;
-        apart = apart && (!twill_step_shape(steps[i].op)->posts || disjoint(&steps[i], b, rank));
+        apart = apart && (!twill_step_shape(steps[i].op)->posts || disjoint(scene, &steps[i], b));
     }
     /* What a WAIT teaches a COPY or REDUCE is that messages are there or gone: ranks of the node
      * learn of each other by AWAIT. */
@@ -285,12 +342,11 @@ static bool holds_same(const struct twill_step *steps, uint32_t at, unsigned one
 }
 
 /* Does this rank alone fold these operands? (Each message is one rank's.) */
-static bool folds_alone(const struct twill_schedule *schedules, const struct twill_step *was,
-                        uint32_t rank, const struct twill_world *world)
+static bool folds_alone(const struct scene *scene, const struct twill_step *was)
 {
-    for (uint32_t r = 0; r < world->size && was->op == TWILL_STEP_REDUCE; r++) {
-        for (uint32_t i = 0; i < schedules[r].count && r != rank; i++) {
-            const struct twill_step *step = &schedules[r].steps[i];
+    for (uint32_t r = 0; r < scene->test->world->size && was->op == TWILL_STEP_REDUCE; r++) {
+        for (uint32_t i = 0; i < scene->schedules[r].count && r != scene->rank; i++) {
+            const struct twill_step *step = &scene->schedules[r].steps[i];
             if (step->op == TWILL_STEP_REDUCE && step->src == was->src &&
                 memcmp(step->peer, was->peer, sizeof(was->peer)) == 0)
                 return false;
@@ -299,51 +355,61 @@ static bool folds_alone(const struct twill_schedule *schedules, const struct twi
     return true;
 }
 
-/* One block more, into own SHARED, where nobody reads it, or where a later step of this rank writes
- * again. */
-static bool copies_more(const struct twill_step *steps, uint32_t count, uint32_t at,
-                        const struct twill_step *now)
+/* One block more, that nobody reads before it is written again. */
+static bool copies_more(const struct scene *scene, const struct twill_step *now)
 {
-    unsigned to = now->dst >> TWILL_BLOCK_BITS;
+    const struct twill_step *was = &scene->whole->steps[scene->at];
     bool moves = now->op == TWILL_STEP_COPY || now->op == TWILL_STEP_REDUCE;
-    if (!moves || now->blocks < steps[at].blocks)
+    if (!moves || now->blocks < was->blocks || twill_operand_is_peer(now->dst))
         return false;
-    uint32_t extra = twill_operand_block(now->dst) + now->blocks - 1;
-    for (uint32_t i = at + 1; i < count; i++) {
-        uint32_t first = twill_operand_block(steps[i].dst);
-        if (steps[i].op == TWILL_STEP_COPY && steps[i].dst >> TWILL_BLOCK_BITS == to &&
-            extra >= first && extra < first + steps[i].blocks)
-            return true;
+    struct touch extra = {.rank = scene->rank,
+                          .first = twill_operand_block(now->dst) + now->blocks - 1u,
+                          .blocks = 1,
+                          .space = twill_operand_space(now->dst),
+                          .write = true};
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        bool own = r == scene->rank;
+        for (uint32_t i = own ? scene->at + 1 : 0; i < scene->schedules[r].count; i++) {
+            struct touch y[TWILL_STEP_PEERS + 1];
+            const struct twill_step *step = &scene->schedules[r].steps[i];
+            unsigned n = touches(step, r, y), met = 0;
+            for (unsigned k = 0; k < n; k++)
+                met += meet(scene, &extra, &y[k]);
+            bool acc = (step->flags & TWILL_STEP_ACC) != 0;
+            if (met > 0 && own && met == 1 && y[n - 1].write && meet(scene, &extra, &y[n - 1]) &&
+                !acc)
+                break; /* written again */
+            if (met > 0)
+                return false;
+        }
     }
-    return to == TWILL_SHARED && now->op == TWILL_STEP_COPY;
+    return true;
 }
 
-static enum rule explain(enum kind kind, const struct twill_schedule *whole, uint32_t at,
-                         const struct test_case *test, const struct twill_schedule *schedules,
-                         uint32_t rank)
+static enum rule explain(enum kind kind, const struct scene *scene)
 {
-    const struct twill_world *world = test->world;
-    const struct twill_step *steps = whole->steps, *now = &schedules[rank].steps[at];
-    const struct twill_step *was = &steps[at];
+    const struct twill_step *steps = scene->whole->steps;
+    const struct twill_step *now = &scene->schedules[scene->rank].steps[scene->at];
+    const struct twill_step *was = &steps[scene->at];
     uint32_t block = twill_operand_block(was->src);
     unsigned from = was->src >> TWILL_BLOCK_BITS, to = now->src >> TWILL_BLOCK_BITS;
     unsigned changed = was->flags ^ now->flags;
     switch (kind) {
     case SWAP:
-        return explain_swap(steps, at, rank, world);
+        return explain_swap(scene);
     case ALTER_ORDINAL:
         return now->ordinal > was->ordinal ? WAITS_EARLIER : NO_RULE;
     case ALTER_SRC_SPACE:
-        return holds_same(steps, at, from, to, block) ? SAME_VALUE : NO_RULE;
+        return holds_same(steps, scene->at, from, to, block) ? SAME_VALUE : NO_RULE;
     case ALTER_FLAG:
-        if (changed == TWILL_STEP_FIRST && folds_alone(schedules, was, rank, world))
+        if (changed == TWILL_STEP_FIRST && folds_alone(scene, was))
             return ORDER_FREE;
         return changed == TWILL_STEP_OWN_SRC &&
-                       holds_same(steps, at, TWILL_SRC, from & ~(unsigned)TWILL_PEER, block)
+                       holds_same(steps, scene->at, TWILL_SRC, from & ~(unsigned)TWILL_PEER, block)
                    ? SAME_VALUE
                    : NO_RULE;
     case ALTER_LENGTH:
-        return copies_more(steps, whole->count, at, now) ? MORE_COPIED : NO_RULE;
+        return copies_more(scene, now) ? MORE_COPIED : NO_RULE;
     default:
         return NO_RULE;
     }
@@ -358,13 +424,34 @@ static const char *simulate(const struct test_case *test, const struct twill_sch
     return why;
 }
 
-static void complain(struct scores *scores, const struct test_case *test, uint32_t rank,
-                     uint32_t at, enum kind kind, const char *why)
+/* A step as text, up to the newline. */
+static void print_step(char *text, size_t capacity, const struct twill_schedule *schedule,
+                       uint32_t at)
 {
+    char whole[512];
+    struct twill_schedule one = {.lanes = 1, .count = 1, .blocks = 1, .parts = 1};
+    snprintf(text, capacity, "(gone)");
+    if (at >= schedule->count)
+        return;
+    one.steps = &schedule->steps[at];
+    one.lane_first[1] = 1;
+    twill_schedule_print(&one, whole, sizeof(whole));
+    char *step = strstr(whole, "lane\n") + strlen("lane\n");
+    snprintf(text, capacity, "%.*s", (int)strcspn(step, "\n"), step);
+}
+
+static void complain(struct scores *scores, const struct test_case *test,
+                     const struct twill_schedule *was, const struct twill_schedule *now,
+                     uint32_t rank, uint32_t at, enum kind kind, const char *why)
+{
+    char before[200], after[200];
     scores->complaints++;
-    if (scores->shown[kind]++ < 8)
-        print_error("%s, rank %u, step %u: \"%s\" %s\n", test->name, rank, at, kind_names[kind],
-                    why);
+    if (scores->shown[kind]++ >= 8)
+        return;
+    print_step(before, sizeof(before), was, at);
+    print_step(after, sizeof(after), now, at);
+    print_error("%s, rank %u, step %u: \"%s\" %s: %s -> %s\n", test->name, rank, at,
+                kind_names[kind], why, before, after);
 }
 
 static bool is_killed(const struct test_case *test, const struct twill_schedule *schedules)
@@ -393,15 +480,17 @@ static void judge(const struct test_case *test, struct twill_schedule *schedules
     }
     if (killed)
         return;
-    enum rule rule = explain(kind, whole, at, test, schedules, rank);
+    struct scene scene = {
+        .test = test, .schedules = schedules, .whole = whole, .rank = rank, .at = at};
+    enum rule rule = explain(kind, &scene);
     score->by_rule[rule]++;
     if (rule == NO_RULE) {
-        complain(scores, test, rank, at, kind, "survives");
+        complain(scores, test, whole, &schedules[rank], rank, at, kind, "survives");
         return;
     }
     const char *why = simulate(test, schedules, 8);
     if (why != NULL)
-        complain(scores, test, rank, at, kind, why);
+        complain(scores, test, whole, &schedules[rank], rank, at, kind, why);
 }
 
 static bool differs(const struct twill_schedule *a, const struct twill_schedule *b)

@@ -28,9 +28,9 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
-#define TWILL_OFI_LANES    TWILL_NODE_LANES
+#define TWILL_OFI_LANES    TWILL_LANES
 #define TWILL_OFI_EAGER    8192u /* payload bytes behind a header, at most */
-#define TWILL_OFI_CREDITS  8u    /* headers a sender may be ahead of the RECVs, per lane */
+#define TWILL_OFI_CREDITS  7u    /* headers a sender may be ahead of the RECVs, per lane */
 #define TWILL_OFI_HEADERS  2u    /* header receives posted per lane */
 #define TWILL_OFI_CLEAR    4u    /* large messages cleared to send per lane */
 #define TWILL_OFI_SEGMENTS 4u    /* segments in flight per lane and direction */

@@ -178,7 +178,7 @@ static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t 
             letter->to = sends ? peer : end->rank;
             letter->number = number;
             write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                         number % TWILL_NODE_LANES, bytes, folds);
+                         number % TWILL_LANES, bytes, folds);
             if (!post(end, letter))
                 return false;
         }
@@ -259,11 +259,11 @@ static void stream_start(struct twill_test_end *end, struct stream *stream, uint
 bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_bytes)
 {
     size_t n = 0, finished = 0;
-    struct stream *streams = calloc((size_t)end->size * TWILL_NODE_LANES * 2, sizeof(*streams));
+    struct stream *streams = calloc((size_t)end->size * TWILL_LANES * 2, sizeof(*streams));
     TWILL_REQUIRE(streams != NULL);
-    for (uint32_t s = 0; s < end->size * TWILL_NODE_LANES * 2; s++)
-        if (is_peer(end, s / (TWILL_NODE_LANES * 2)))
-            stream_start(end, &streams[n++], s / (TWILL_NODE_LANES * 2), s / 2 % TWILL_NODE_LANES,
+    for (uint32_t s = 0; s < end->size * TWILL_LANES * 2; s++)
+        if (is_peer(end, s / (TWILL_LANES * 2)))
+            stream_start(end, &streams[n++], s / (TWILL_LANES * 2), s / 2 % TWILL_LANES,
                          s % 2 == 0);
     uint64_t limit = twill_now() + PATIENCE;
     bool good = true;
