@@ -9,7 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STATUS_GOOD = 0, STATUS_FAILED = 1, NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
+enum {
+    STATUS_GOOD = 0,
+    STATUS_FAILED = 1,
+    STATUS_USAGE = 2,
+    NAMES = 48,
+    NAME_BYTES = 96,
+    CHANCE = 6
+};
 
 static const size_t sizes[] = {8, 64, 512, 4096, 32768, 262144, 2097152, 16777216};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
@@ -313,6 +320,11 @@ int twill_bench_calibrate(const char *path)
 {
     struct twill_bench_calibration c = {.samples = calloc(TWILL_BENCH_SAMPLES, sizeof(double))};
     int32_t opened = 0;
+    if (*path == '\0' || *path == '-') {
+        fprintf(stderr, "twill-bench: --calibrate: name the file to write\n");
+        free(c.samples);
+        return STATUS_USAGE;
+    }
     twill_status status =
         c.samples != NULL ? twill_context_create(&c.context, NULL, NULL) : TWILL_ERR_MEMORY;
     if (status == TWILL_OK)

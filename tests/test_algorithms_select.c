@@ -226,6 +226,18 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
     if (schedule.uses_peer_src || schedule.uses_peer_dst)
         assert_true(twill_mapping_matters(chooser, request));
     twill_schedule_destroy(&schedule);
+    /* Nodes that know different things of their buffers must talk alike. */
+    struct twill_select_request unmapped = *request;
+    unmapped.mapped = false;
+    assert_int_equal(twill_select(&choice[1], chooser, &unmapped, NULL), TWILL_OK);
+    bool instead = choice[0].shape.flavour == TWILL_FLAVOUR_MAPPED &&
+                   choice[1].shape.flavour == TWILL_FLAVOUR_STAGED;
+    if (world->nodes > 1) {
+        assert_ptr_equal(choice[0].algorithm, choice[1].algorithm);
+        assert_true(instead || choice[0].shape.flavour == choice[1].shape.flavour);
+        assert_memory_equal(choice[0].shape.parameter, choice[1].shape.parameter,
+                            sizeof(choice[0].shape.parameter));
+    }
 }
 
 static void check_all_requests(struct twill_world *world, struct twill_chooser *chooser)
@@ -331,9 +343,10 @@ static void check_threshold(struct edge *e, size_t low, size_t high)
 static void check_edges(struct twill_world *world, struct twill_chooser *chooser)
 {
     struct edge e = {.chooser = chooser};
-    for (unsigned i = 0; i < 2 * TWILL_COLLECTIVE_COUNT; i++) {
-        e.request = (struct twill_select_request){.collective = (enum twill_collective)(i / 2),
-                                                  .mapped = i % 2 != 0};
+    unsigned kinds = world->nodes == 1 ? 2 : 1; /* of memory that is chosen by */
+    for (unsigned i = 0; i < kinds * TWILL_COLLECTIVE_COUNT; i++) {
+        e.request = (struct twill_select_request){.collective = (enum twill_collective)(i / kinds),
+                                                  .mapped = i % kinds != 0};
         if (e.request.collective == TWILL_BARRIER)
             continue;
         assert_int_equal(twill_chooser_candidates(chooser, &e.request, &e.all, NULL), TWILL_OK);
