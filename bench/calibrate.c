@@ -192,7 +192,7 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
                                     twill_bench_timed_fn call, void *src, void *dst, size_t count,
                                     twill_type type, bool joins, double *seconds)
 {
-    const double patience = 0.02;
+    const double patience = 0.01; /* seconds */
     double first = 0;
     size_t samples = 0, wanted = TWILL_BENCH_SAMPLES;
     twill_status status = TWILL_OK;
