@@ -101,6 +101,20 @@ void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint
                       unsigned flags);
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
 
+/* Where the lane's next step will be. */
+size_t twill_emit_mark(const struct twill_emitter *e);
+/* A WAIT at the mark if a step from there on needs it: it touches what the messages posted before
+ * may still write, or writes what they may still read; or there are TWILL_EMIT_POSTED of them. */
+void twill_emit_settle(struct twill_emitter *e, size_t mark);
+#define TWILL_EMIT_POSTED 16 /* enough to overlap, few enough not to flood anyone */
+
+/* Does `rank` hear, by the algorithm's messages, that `other` has begun? */
+typedef bool (*twill_emit_hears_fn)(const void *user, uint32_t rank, uint32_t other);
+/* Nobody leaves before all ranks of the node have come, by SIGNAL and AWAIT where messages do not
+ * tell it. Join first, part last, in a lane without other SIGNALs. */
+void twill_emit_join(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user);
+void twill_emit_part(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user);
+
 /* For algorithms that only exchange messages: nobody leaves before all ranks of the node have come.
  * enter first and leave last, in lane 0; nothing where a rank is alone on its node. No other
  * SIGNALs in lane 0. */
@@ -129,6 +143,11 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
                                enum twill_space from);
 /* What a reduction over this rank alone is: DST = SRC, or FINAL of a partial in TMP. */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+
+/* The halves of halving_doubling over the parts of a group of more than one: SRC to the own part in
+ * DST, FINAL; that to all parts. End with nothing posted. TMP: one copy of the blocks. */
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g);
+void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
 
 /* A rank's place in a tree that chunks travel along. */
 struct twill_pipe {
@@ -160,8 +179,10 @@ struct twill_turn {
     bool last;         /* of its window */
 };
 struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint32_t k);
-/* The parts of the group that are in DST, each on its rank, into everybody's DST. */
-void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g);
+/* From SRC: every member's part to that member. From DST: the own part to everybody. Into the
+ * sender's part of DST; the own one is there already. Ends with nothing posted. */
+void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
+                         enum twill_space from);
 
 /* Fold what all ranks of a group contribute, which comes raw, one operand after the other. */
 struct twill_intake {
