@@ -210,9 +210,6 @@ void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal);
 struct twill_shards {
     uint32_t count, each;
 };
-/* This rank's SRC into SHARED, but for the shards that it is the owner of. */
-void twill_emit_node_stage(struct twill_emitter *e, struct twill_shards shards, uint32_t ranks,
-                           uint32_t me);
 /* Everybody's SRC into the owners' `to`: with FINAL complete (in twill_node_final_space(), or in
  * DST if one pass does it), else as partials (TMP). STAGED and MAPPED, size > 1. STAGED may fold
  * into SHARED, where there is room: own shards need not be staged. */
@@ -227,8 +224,14 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
                                struct twill_shards shards, enum twill_space from);
 /* IMM and FLAT: everybody folds everything. */
 void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour);
-/* IMM and FLAT: only rank `root` folds, the others wait until all have come. */
-void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root);
+/* IMM and FLAT: only rank `root` folds, the others wait until all have come. flags: FINAL into DST,
+ * or 0: a partial into TMP. */
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
+                               unsigned flags);
+/* All flavours: the node's fold, a partial, into TMP of rank `root`. The sharded ones need SHARED,
+ * MAPPED too. */
+void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
+                            struct twill_shards shards, uint32_t root);
 /* IMM and FLAT: local rank 0 folds everything into TMP, a partial; later it hands the result back,
  * from DST. */
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour);
