@@ -48,8 +48,8 @@ struct twill_context {
     bool crowded;                   /* ranks share cores: waits must yield early */
     struct twill_watch *watch;      /* NULL on one node */
     pthread_mutex_t watch_lock;     /* its user's; taken before `lock` */
-    struct twill_tuning *tuning; /* what algorithms are chosen by */
-    char *why;                   /* the answer of twill_context_why() */
+    struct twill_tuning *tuning;    /* what algorithms are chosen by */
+    char *why;                      /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_heap heap;
