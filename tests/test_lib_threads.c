@@ -284,13 +284,13 @@ static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
 }
 
 static const struct scene scenes[] = {
-    {1, 3, 60, "", -1, "none", work_together},
-    {2, 3, 60, "", -1, "none", work_together},
-    {3, 4, 40, "", 1, "none", work_together},
-    {4, 2, 30, "2x2", -1, "none", work_together},
-    {4, 2, 30, "2x2", 0, "none", work_together},
-    {3, 3, 40, "", -1, "thread", work_together},
-    {4, 2, 30, "2x2", 1, "thread:0", work_together},
+    {1, 3, 30, "", -1, "none", work_together},
+    {2, 3, 30, "", -1, "none", work_together},
+    {3, 4, 24, "", 1, "none", work_together},
+    {4, 2, 16, "2x2", -1, "none", work_together},
+    {4, 2, 16, "2x2", 0, "none", work_together},
+    {3, 3, 20, "", -1, "thread", work_together},
+    {4, 2, 16, "2x2", 1, "thread:0", work_together},
     {3, 0, 0, "", -1, "thread", progress_by_itself},
     {4, 0, 0, "2x2", -1, "thread", progress_by_itself},
     {3, 0, 0, "", -1, "none", progress_by_others},
