@@ -8,16 +8,14 @@
  *     0 1 2 3 4      fold in: 0 -> 1, then 1 2 3 4 exchange at distance 1 and 2:
  *      \| | | |      1-2 3-4, 1-3 2-4, then 1 -> 0
  *
- * The lower rank's operand goes first on both sides, so both get the same bits, and the order of
- * the group is kept. Every rank's last fold is a complete one and divides. Each fold reads one of
- * two copies in TMP, which is being sent meanwhile, and writes the other, the last one DST. */
+ * The lower rank's operand goes first on both sides: all get the same bits, in the group's order.
+ * Each fold reads one of two copies in TMP, which is being sent, and writes the other, or DST. */
 #include "algorithms/emit.h"
 
-/* What a rank has so far. */
 struct doubling {
-    twill_operand own;
-    bool partial;  /* is that a partial? */
-    uint32_t copy; /* of TMP that it is not in */
+    twill_operand own; /* what the rank has so far */
+    bool partial;      /* is that a partial? */
+    uint32_t copy;     /* of TMP that it is not in */
 };
 
 /* Position in the group of participant p, when the first `extra` pairs are folded. */
