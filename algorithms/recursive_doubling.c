@@ -4,10 +4,8 @@
  * In round k a rank exchanges all it has with the rank whose number differs in bit k, and folds.
  * With P not a power of two, of the first 2(P - 2^k) ranks each even one gives its data to the
  * next rank before, and gets the result after. Rounds lg P (+2), bytes sent n lg P.
- *
  *     0 1 2 3 4      fold in: 0 -> 1, then 1 2 3 4 exchange at distance 1 and 2:
  *      \| | | |      1-2 3-4, 1-3 2-4, then 1 -> 0
- *
  * The lower rank's operand goes first on both sides: all get the same bits, in the group's order.
  * Each fold reads one of two copies in TMP, which is being sent, and writes the other, or DST. */
 #include "algorithms/emit.h"
