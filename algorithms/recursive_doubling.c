@@ -22,7 +22,7 @@ static uint32_t position(uint32_t p, uint32_t extra)
     return p < extra ? 2 * p + 1 : p + extra;
 }
 
-/* Fold what a peer sends with what is here. */
+/* Fold what a peer sends with what is here; a WAIT is due. */
 static void take(struct twill_emitter *e, const struct twill_group *g, struct doubling *d,
                  uint32_t peer, bool partial, bool final)
 {
@@ -35,7 +35,6 @@ static void take(struct twill_emitter *e, const struct twill_group *g, struct do
         twill_emit_recv_reduce(e, g->rank[peer], dst, d->own, g->blocks, flags);
     else
         twill_emit_recv(e, g->rank[peer], dst, 0, 0);
-    twill_emit_wait(e);
     *d = (struct doubling){.own = dst, .partial = true, .copy = 1 - d->copy};
 }
 
@@ -75,6 +74,7 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
     }
     if (paired) {
         take(e, g, &d, g->me - 1, brings, false);
+        twill_emit_wait(e);
     } else if (power == 2 && !brings && g->blocks > 0) {
         /* The first fold is the last one: in place it would write what is being sent. */
         d.own = twill_operand_make(TWILL_TMP, g->first);
@@ -85,10 +85,12 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
         uint32_t peer = position(me ^ bit, extra);
         give(e, g, &d, peer);
         take(e, g, &d, peer, brings || bit > 1 || peer < 2 * extra, 2 * bit == power);
+        if (paired || 2 * bit < power)
+            twill_emit_wait(e);
     }
     if (paired)
         twill_emit_send(e, g->rank[g->me - 1], d.own, g->blocks, 0);
-    return paired;
+    return true;
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
