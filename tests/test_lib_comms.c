@@ -621,5 +621,6 @@ int main(void)
         cmocka_unit_test(death_while_it_is_made),
         cmocka_unit_test(disagreement),
     };
+    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
