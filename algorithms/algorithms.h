@@ -174,9 +174,9 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
  * exactly once, in the order asked for, all ranks alike), states of values and the flags that tell
  * them, matching of messages, no deadlock without any buffering, and happens-before on every access
  * to memory of this rank or a peer, over three consecutive runs that alternate the copies of SHARED
- * and IMM. in_place makes SRC and DST the same memory where a rank holds both (not alltoall).
- * Returns TWILL_OK, or TWILL_ERR_INTERNAL with a
- * message that names rank, lane, step and reason. */
+ * and IMM (one, where ranks share no memory). in_place makes SRC and DST the same memory where a
+ * rank holds both (not alltoall). Returns TWILL_OK, or TWILL_ERR_INTERNAL with a message that names
+ * rank, lane, step and reason. */
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
                                    bool in_place, struct twill_error *error);
@@ -195,7 +195,7 @@ twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *sche
                                                const struct twill_shape *shape, bool in_place,
                                                struct twill_error *error);
 
-/* Exact costs of one rank's schedule for count elements. */
+/* Exact costs of one rank's schedule for count elements, all parts (of one size) together. */
 struct twill_schedule_cost {
     uint32_t messages;     /* SENDs */
     uint32_t rounds;       /* WAITs that something was posted before */

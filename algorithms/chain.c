@@ -4,17 +4,14 @@
  *
  * A reduction goes up the ranks, ((0 op 1) op 2) op ..., to the last one, which is where it is
  * complete; to all it goes back down the same way, to a root in one step. A broadcast goes from the
- * root to the right, node by node. Rounds C + P - 2 for C chunks (reduce: C + P - 1 if the root is
- * not the last; allreduce: C + 2P - 3); bytes at most 2n per rank. Best of all for many chunks on
- * few ranks, hopeless for many ranks.
+ * root to the right, node by node. Rounds C + P - 2 for C chunks (reduce: up to C + P - 1;
+ * allreduce: C + 2P - 3); bytes at most 2n per rank. Good for many chunks on few ranks.
  *
  *     0 -> 1 -> 2 -> 3 ,
  *     0 <- 1 <- 2 <- 3 ' */
 #include "algorithms/emit.h"
 
-#define CHUNKS      16
-#define MOST_CHUNKS 4096
-
+enum { CHUNKS = 16, MOST_CHUNKS = 4096 };
 static uint32_t chunks_of(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? CHUNKS : shape->parameter[0];
@@ -24,6 +21,12 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 {
     return shape->root < world->size && chunks_of(shape) <= MOST_CHUNKS;
 }
+
+struct chain {
+    const struct twill_world *world;
+    uint32_t root;
+    bool reduces;
+};
 
 /* A chain from the position `root` to the right; or, if `left`, from the last to the left. */
 static struct twill_pipe place(const struct twill_group *g, uint32_t root, bool left)
@@ -53,20 +56,30 @@ static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, ui
 {
     uint32_t last = g->size - 1;
     struct twill_pipe up = place(g, 0, true), down = straight(e->rank, last, root);
-    bool takes_part = root != last && (e->rank == root || e->rank == last);
-    twill_emit_pipeline(e, &up, takes_part ? &down : NULL, 0, e->blocks,
-                        root == last ? TWILL_DST : TWILL_TMP);
+    bool on = root != last && (e->rank == root || e->rank == last);
+    enum twill_space result = root == last ? TWILL_DST : TWILL_TMP;
+    twill_emit_pipeline(e, &up, on ? &down : NULL, 0, e->blocks, result);
 }
 
 static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
 {
-    const struct twill_world *w = e->world;
     struct twill_group g = twill_group_world(e, e->blocks);
-    uint32_t root = w->node_first[w->node[root_rank]] + w->local[root_rank];
-    struct twill_pipe down = place(&g, root, false);
+    struct twill_pipe down = place(&g, twill_world_position(e->world, root_rank), false);
     if (e->rank == root_rank)
         twill_emit_alone(e, &g, TWILL_SRC);
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
+}
+
+/* Who has had what another rank sent, or what was made of it? */
+static bool hears(const void *user, uint32_t rank, uint32_t other)
+{
+    const struct chain *c = user;
+    const struct twill_world *w = c->world;
+    if (c->reduces)
+        return other <= rank || rank == c->root;
+    uint32_t before = w->size - twill_world_position(w, c->root);
+    return (twill_world_position(w, other) + before) % w->size <
+           (twill_world_position(w, rank) + before) % w->size;
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
@@ -79,8 +92,10 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_pipe tree = place(&g, 0, true);
     if (shape->collective != TWILL_BROADCAST)
         e.tmp_blocks = world->size > 2 || (!joins && world->size > 1) ? e.blocks : 0;
+    struct chain chain = {
+        .world = world, .root = shape->root, .reduces = shape->collective == TWILL_REDUCE};
     if (!joins)
-        twill_emit_enter(&e);
+        twill_emit_join(&e, hears, &chain);
     if (world->size == 1)
         twill_emit_alone(&e, &g, TWILL_SRC);
     else if (shape->collective == TWILL_BROADCAST)
@@ -90,7 +105,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     else
         twill_emit_pipeline(&e, &tree, &tree, 0, e.blocks, TWILL_DST);
     if (!joins)
-        twill_emit_leave(&e);
+        twill_emit_part(&e, hears, &chain);
     return twill_emitter_finish(&e, schedule, error);
 }
 

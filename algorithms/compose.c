@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The composer: an allreduce over any number of levels is a reduce-scatter down the levels, an
- * allreduce at the top, and an allgather back up.
+ * allreduce at the top, and an allgather back up. Each half is a collective of its own, with the
+ * ranks' parts for shards.
  *
  * The buffer is cut into shards. At each level below the top the members of a unit share out among
  * themselves the shards that they hold partials of, so that each shard has one owner in the unit;
@@ -59,6 +60,17 @@ static twill_operand target_of(const struct twill_compose *c, uint32_t rung, uin
     return source_of(c, rung + 1, s);
 }
 
+/* The number of the signal that a rank gives on its way down at a rung, or back up. Where there is
+ * no way down, MAPPED has one to begin with: others write its DST. */
+static uint32_t ordinal_of(const struct twill_compose *c, uint32_t rung, bool up, uint32_t rank)
+{
+    const struct twill_ladder *l = &c->ladder;
+    if (!up)
+        return twill_ladder_signals(l, rank, 0, rung + 1);
+    return (c->down ? twill_ladder_signals(l, rank, 0, l->count) + !c->up : c->mapped) +
+           twill_ladder_signals(l, rank, rung, l->count);
+}
+
 /* Await the signals of those marked, which come down or back up at this rung; clears the marks. */
 static void await_marked(struct twill_compose *c, uint32_t rung, bool up)
 {
@@ -68,7 +80,7 @@ static void await_marked(struct twill_compose *c, uint32_t rung, bool up)
         c->list[0] = c->e.rank;
         for (uint32_t i = 1; i < node.size; i++) {
             uint32_t peer = node.rank[(node.me + i) % node.size];
-            if (c->marked[peer] && twill_ladder_ordinal(&c->ladder, rung, up, peer) == ordinal) {
+            if (c->marked[peer] && ordinal_of(c, rung, up, peer) == ordinal) {
                 c->list[g.size++] = peer;
                 c->marked[peer] = false;
             }
@@ -102,6 +114,20 @@ static void down_direct(struct twill_compose *c, uint32_t rung)
     }
 }
 
+/* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
+ * before the next WAIT, so that the next round need not wait for it. */
+static void settle(struct twill_emitter *e, bool all)
+{
+    const struct twill_step_list *list = &e->lanes[e->lane];
+    bool waits = false;
+    for (size_t i = list->count; i-- > 0 && list->steps[i].op != TWILL_STEP_WAIT && !waits;)
+        waits = list->steps[i].op == TWILL_STEP_RECV ||
+                list->steps[i].op == TWILL_STEP_RECV_REDUCE ||
+                (all && list->steps[i].op == TWILL_STEP_SEND);
+    if (waits)
+        twill_emit_wait(e);
+}
+
 /* Down a rung, by messages: shard s starts at the member after its winner and goes round to it. */
 static void down_ring(struct twill_compose *c, uint32_t rung)
 {
@@ -111,6 +137,8 @@ static void down_ring(struct twill_compose *c, uint32_t rung)
     for (uint32_t hop = 1; hop < r->fan; hop++) {
         unsigned moved = rung > 0 || hop > 1 ? TWILL_STEP_PARTIAL : 0;
         unsigned own = rung > 0 ? TWILL_STEP_PARTIAL_OWN : 0;
+        if (rung + 1 == l->count && hop + 1 == r->fan)
+            own |= TWILL_STEP_FINAL;
         for (uint32_t s = 0; s < l->shards; s++) {
             if (!twill_ladder_owns(l, rung, s))
                 continue;
@@ -124,7 +152,7 @@ static void down_ring(struct twill_compose *c, uint32_t rung)
                                        hop + 1 == r->fan ? target_of(c, rung, s) : tmp, source,
                                        c->each, moved | own | TWILL_STEP_FIRST);
         }
-        twill_emit_wait(&c->e);
+        settle(&c->e, false);
     }
 }
 
@@ -167,10 +195,23 @@ static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, enum tw
                         0);
 }
 
+/* Nobody writes the DST of who may not have begun. */
+static void await_begun(struct twill_compose *c, uint32_t rung)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_rung *r = &l->rung[rung];
+    for (uint32_t s = 0; s < l->shards; s++)
+        for (uint32_t m = 0; m < r->fan && twill_ladder_owns(l, rung + 1, s); m++)
+            c->marked[twill_ladder_owner(l, rung, c->e.rank, m, s)] = m != r->me;
+    await_marked(c, l->count, true);
+}
+
 static void up_direct(struct twill_compose *c, uint32_t rung)
 {
     const struct twill_ladder *l = &c->ladder;
     enum twill_space from = rung + 1 == l->count ? c->final : TWILL_DST;
+    if (!c->down && c->mapped)
+        await_begun(c, rung);
     for (uint32_t s = 0; s < l->shards; s++) {
         if (twill_ladder_owns(l, rung + 1, s))
             hand_out(c, rung, s, from);
@@ -210,16 +251,16 @@ static void up_ring(struct twill_compose *c, uint32_t rung)
                 twill_emit_recv(&c->e, twill_ladder_owner(l, rung, c->e.rank, left, s), dst,
                                 c->each, 0);
         }
-        twill_emit_wait(&c->e);
+        settle(&c->e, false);
     }
 }
 
-/* The last messages of one shard may still be under way when the next begins. */
+/* The last messages of one shard may still be under way when the next begins, and those sent when
+ * others go back up. */
 static void emit_top(struct twill_compose *c)
 {
     const struct twill_ladder *l = &c->ladder;
     const struct twill_rung *r = &l->rung[l->count - 1];
-    bool due = false;
     for (uint32_t s = 0; s < l->shards; s++) {
         if (!twill_ladder_owns(l, l->scatters, s))
             continue;
@@ -231,20 +272,33 @@ static void emit_top(struct twill_compose *c)
         for (uint32_t m = 0; m < r->fan; m++)
             c->list[m] = twill_ladder_owner(l, l->count - 1, c->e.rank, m, s);
         enum twill_space from = l->scatters == 0 ? TWILL_SRC : TWILL_TMP;
-        due = r->choice.how == TWILL_BY_RING ? twill_emit_ring(&c->e, &g, from)
-                                             : twill_emit_recursive_doubling(&c->e, &g, from);
+        if (r->choice.how == TWILL_BY_RING)
+            twill_emit_ring(&c->e, &g, from);
+        else
+            twill_emit_recursive_doubling(&c->e, &g, from);
     }
-    if (due)
-        twill_emit_wait(&c->e);
+    settle(&c->e, false);
 }
 
-static void emit_all(struct twill_compose *c)
+/* SRC into SHARED, but for the shards that this rank itself folds. */
+static void stage(struct twill_compose *c)
+{
+    uint32_t from = 0, shards = c->ladder.shards;
+    for (uint32_t s = 0; s <= shards; s++) {
+        if (s < shards && !twill_ladder_owns(&c->ladder, 1, s))
+            continue;
+        if (s > from)
+            twill_emit_copy(&c->e, at(TWILL_SHARED, block_of(c, from)),
+                            at(TWILL_SRC, block_of(c, from)), 0, block_of(c, s - from), 0);
+        from = s + 1;
+    }
+}
+
+static void go_down(struct twill_compose *c)
 {
     const struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *low = &l->rung[0];
-    if (l->scatters > 0 && low->choice.how == TWILL_BY_DIRECT && !c->mapped)
-        twill_emit_node_stage(&c->e, (struct twill_shards){.count = l->shards, .each = c->each},
-                              low->fan, low->me);
+    if (l->scatters > 0 && l->rung[0].choice.how == TWILL_BY_DIRECT && !c->mapped)
+        stage(c);
     for (uint32_t j = 0; j < l->scatters; j++) {
         if (l->rung[j].fan == 1)
             down_alone(c, j);
@@ -253,16 +307,63 @@ static void emit_all(struct twill_compose *c)
         else
             down_ring(c, j);
     }
-    if (l->scatters < l->count)
-        emit_top(c);
+}
+
+static void go_up(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
     for (uint32_t j = l->scatters; j-- > 0;) {
         if (l->rung[j].fan > 1 && l->rung[j].choice.how == TWILL_BY_DIRECT)
             up_direct(c, j);
         else if (l->rung[j].fan > 1)
             up_ring(c, j);
     }
-    if (l->count == 0)
+}
+
+/* The end of a reduce-scatter, when nobody comes back up: the part may have to be moved to DST, and
+ * MAPPED may not go before the others have read its SRC, which they did at the lowest rung. */
+static void end_down(struct twill_compose *c)
+{
+    struct twill_ladder *l = &c->ladder;
+    const struct twill_rung *low = &l->rung[0];
+    uint32_t me = c->e.rank;
+    if (c->final != TWILL_DST)
+        twill_emit_copy(&c->e, at(TWILL_DST, me), at(c->final, me), 0, 1, 0);
+    if (!c->mapped || low->fan == 1 || low->choice.how != TWILL_BY_DIRECT)
+        return;
+    twill_emit_signal(&c->e);
+    for (uint32_t m = 0; m < low->fan; m++)
+        c->marked[twill_ladder_owner(l, 0, me, m, 0)] = m != low->me;
+    await_marked(c, l->count, true);
+}
+
+/* An allgather begins: own part, and MAPPED: nobody writes another's DST before it is there. */
+static void begin_up(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
+    uint32_t me = c->e.rank;
+    if (c->mapped && twill_ladder_signals(l, me, 0, l->count) > 0)
+        twill_emit_signal(&c->e);
+    twill_emit_copy(&c->e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
+}
+
+static void emit_all(struct twill_compose *c)
+{
+    if (c->ladder.count == 0) {
         twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+        return;
+    }
+    if (c->down)
+        go_down(c);
+    else
+        begin_up(c);
+    if (c->ladder.scatters < c->ladder.count)
+        emit_top(c);
+    if (c->up)
+        go_up(c);
+    else
+        end_down(c);
+    settle(&c->e, true);
 }
 
 /* What the schedule needs: the same on all ranks. */
@@ -273,41 +374,50 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     for (uint32_t j = 0; j < l->count; j++) {
         bool direct = l->rung[j].choice.how == TWILL_BY_DIRECT;
         messages += !direct;
-        shared += direct && (j > 0 || !c->mapped);
-        c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped);
-        c->e.uses_peer_src = c->e.uses_peer_src || (direct && c->mapped && j == 0);
+        shared += direct && (j > 0 || !c->mapped) && c->down;
+        c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped && c->up);
+        c->e.uses_peer_src = c->e.uses_peer_src || (direct && c->mapped && j == 0 && c->down);
     }
     if (l->count == 0)
         return;
     const struct twill_rung *top = &l->rung[l->count - 1];
-    if (top->choice.how == TWILL_BY_RING)
+    bool direct_top = top->choice.how == TWILL_BY_DIRECT;
+    if (top->choice.how == TWILL_BY_RING && !l->parts)
         c->each = top->fan;
-    if (shared > 0 && !c->mapped && l->rung[0].choice.how != TWILL_BY_DIRECT)
-        shared++; /* for the way back */
+    if (!c->mapped && messages < l->count && l->rung[0].choice.how != TWILL_BY_DIRECT)
+        shared++; /* the first copy is there all the same: the way back goes through it */
+    else if (!c->mapped && messages < l->count && !c->down)
+        shared = 1;
     c->e.blocks = l->shards * c->each;
+    c->e.parts = l->parts ? l->world->size : 1;
     c->e.shared_blocks = shared * c->e.blocks;
-    c->final = twill_node_final_space(flavour, top->fan);
+    c->final = TWILL_DST;
+    if (c->down && direct_top && (c->up || top->fan > TWILL_STEP_PEERS))
+        c->final = twill_node_final_space(flavour, top->fan);
     if (top->choice.how == TWILL_BY_RECURSIVE_DOUBLING)
         c->e.tmp_blocks = 2 * c->e.blocks;
-    else if (messages > 0 || c->final == TWILL_TMP)
+    else if (c->down && (messages > 0 || c->final == TWILL_TMP))
         c->e.tmp_blocks = c->e.blocks;
 }
 
-twill_status twill_compose_allreduce(struct twill_schedule *schedule,
-                                     const struct twill_world *world, uint32_t rank,
-                                     enum twill_flavour flavour,
-                                     const struct twill_rung_choice *choice, uint32_t choices,
-                                     struct twill_error *error)
+twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
+                           uint32_t rank, const struct twill_shape *shape,
+                           const struct twill_rung_choice *choice, uint32_t choices,
+                           struct twill_error *error)
 {
-    struct twill_compose c = {.each = 1, .mapped = flavour == TWILL_FLAVOUR_MAPPED};
+    struct twill_compose c = {.each = 1,
+                              .down = shape->collective != TWILL_ALLGATHER,
+                              .up = shape->collective != TWILL_REDUCE_SCATTER,
+                              .mapped = shape->flavour == TWILL_FLAVOUR_MAPPED};
+    bool parts = twill_collective_facts(shape->collective)->parts;
     twill_emitter_begin(&c.e, world, rank, 1);
     c.list = calloc((size_t)world->size + 1, sizeof(*c.list));
     c.marked = calloc(world->size, sizeof(*c.marked));
     if (c.list == NULL || c.marked == NULL ||
-        !twill_ladder_open(&c.ladder, world, rank, choice, choices)) {
+        !twill_ladder_open(&c.ladder, world, rank, parts, choice, choices)) {
         c.e.no_memory = true;
     } else {
-        declare(&c, flavour);
+        declare(&c, shape->flavour);
         emit_all(&c);
     }
     twill_ladder_close(&c.ladder);

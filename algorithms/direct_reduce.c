@@ -74,5 +74,5 @@ void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape 
     if (twill_flavour_is_sharded(shape->flavour))
         emit_reduce_shards(e, shape);
     else
-        twill_emit_node_fold_root(e, shape->flavour, shape->root);
+        twill_emit_node_fold_root(e, shape->flavour, shape->root, TWILL_STEP_FINAL);
 }

@@ -18,80 +18,10 @@
  * The first tree goes in order. The second is the same with all but the root shifted by one (P
  * even) or mirrored (P odd), which makes its leaves the others. A mirrored tree is in order too; so
  * where the order matters that is what it is, and the bytes are up to 3n if P is even. */
-#include "algorithms/emit.h"
+#include "algorithms/two_trees.h"
 
 #define CHUNKS      8
 #define MOST_CHUNKS 4096
-
-/* A tree over all positions counted from the root's. In it, a rank has a node: 0 is the root, its
- * child the highest power of two, below which a binary tree goes on in order; odd nodes are leaves.
- */
-struct shaping {
-    uint32_t size;
-    enum { PLAIN, SHIFTED, MIRRORED } kind;
-};
-
-static uint32_t node_at(const struct shaping *t, uint32_t position)
-{
-    if (position == 0 || t->kind == PLAIN)
-        return position;
-    if (t->kind == MIRRORED)
-        return t->size - position;
-    return position == 1 ? t->size - 1 : position - 1;
-}
-
-static uint32_t position_of(const struct shaping *t, uint32_t node)
-{
-    if (node == 0 || t->kind == PLAIN)
-        return node;
-    return t->kind == MIRRORED ? t->size - node : node % (t->size - 1) + 1;
-}
-
-static uint32_t parent_of(const struct shaping *t, uint32_t node)
-{
-    uint32_t bit = node & -node, up = (node ^ bit) | bit << 1;
-    return up < t->size ? up : node ^ bit;
-}
-
-/* Into child; returns how many. */
-static uint32_t children_of(const struct shaping *t, uint32_t node, uint32_t child[2])
-{
-    uint32_t bit = node & -node, count = 0;
-    if (node == 0) {
-        for (bit = 1; bit * 2 < t->size; bit *= 2)
-            ;
-        child[0] = bit;
-        return t->size > 1;
-    }
-    if (bit > 1)
-        child[count++] = node - bit / 2;
-    for (bit /= 2; bit > 0 && node + bit >= t->size; bit /= 2)
-        ;
-    if (bit > 0)
-        child[count++] = node + bit;
-    return count;
-}
-
-/* The place of the group's own member in a tree from position `root`. */
-static struct twill_pipe place(const struct shaping *t, const struct twill_group *g, uint32_t root)
-{
-    uint32_t position = (g->me + g->size - root) % g->size, child[2];
-    uint32_t node = node_at(t, position);
-    struct twill_pipe tree = {.children = children_of(t, node, child)};
-    while ((1u << tree.height) < t->size)
-        tree.height++;
-    for (uint32_t up = node; up != 0; up = parent_of(t, up))
-        tree.depth++;
-    if (node != 0)
-        tree.parent = g->rank[(position_of(t, parent_of(t, node)) + root) % g->size];
-    for (uint32_t i = 0; i < tree.children; i++) {
-        uint32_t at = position_of(t, child[i]);
-        tree.child[i].rank = g->rank[(at + root) % g->size];
-        tree.child[i].first = at < position;
-        tree.child[i].partial = child[i] % 2 == 0;
-    }
-    return tree;
-}
 
 static uint32_t chunks_of(const struct twill_shape *shape)
 {
@@ -109,33 +39,26 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     uint32_t chunks = chunks_of(shape), size = world->size;
-    bool down = shape->collective != TWILL_REDUCE, up = shape->collective != TWILL_BROADCAST;
-    bool ordered = up && shape->order != TWILL_ORDER_ANY, ends = down || rank == shape->root;
+    struct twill_two_trees t = twill_two_trees_of(world, shape);
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, 2 * chunks);
     struct twill_group g =
-        ordered ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
-    uint32_t root = ordered
-                        ? shape->root
-                        : world->node_first[world->node[shape->root]] + world->local[shape->root];
-    e.tmp_blocks = !up || size < 3 ? 0 : size < 4 ? e.blocks : 2 * e.blocks;
+        t.ordered ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+    t.root = twill_two_position(&t, shape->root);
+    e.tmp_blocks = !t.up || size < 3 ? 0 : size < 4 ? e.blocks : 2 * e.blocks;
     bool joins = twill_collective_facts(shape->collective)->joins;
     if (!joins)
-        twill_emit_enter(&e);
-    if (ends && (size == 1 || (!up && rank == shape->root)))
+        twill_emit_join(&e, twill_two_hears, &t);
+    if (size == 1 || (!t.up && rank == shape->root))
         twill_emit_alone(&e, &g, TWILL_SRC);
-    for (e.lane = 0; e.lane < 2; e.lane++) {
-        struct shaping shaping = {.size = size,
-                                  .kind = e.lane == 0                 ? PLAIN
-                                          : size % 2 == 0 && !ordered ? SHIFTED
-                                                                      : MIRRORED};
-        struct twill_pipe tree = place(&shaping, &g, root);
-        twill_emit_pipeline(&e, up ? &tree : NULL, down ? &tree : NULL, e.lane * chunks, chunks,
-                            up ? TWILL_DST : TWILL_SRC);
+    for (e.lane = 0; e.lane < 2 && size > 1; e.lane++) {
+        struct twill_pipe pipe = twill_two_place(&t.tree[e.lane], &g, t.root);
+        twill_emit_pipeline(&e, t.up ? &pipe : NULL, t.down ? &pipe : NULL, e.lane * chunks, chunks,
+                            t.up ? TWILL_DST : TWILL_SRC);
     }
     e.lane = 0;
     if (!joins)
-        twill_emit_leave(&e);
+        twill_emit_part(&e, twill_two_hears, &t);
     return twill_emitter_finish(&e, schedule, error);
 }
 

@@ -101,6 +101,20 @@ void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint
                       unsigned flags);
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
 
+/* Where the lane's next step will be. */
+size_t twill_emit_mark(const struct twill_emitter *e);
+/* A WAIT at the mark if a step from there on needs it: it touches what the messages posted before
+ * may still write, or writes what they may still read; or there are TWILL_EMIT_POSTED of them. */
+void twill_emit_settle(struct twill_emitter *e, size_t mark);
+#define TWILL_EMIT_POSTED 16 /* enough to overlap, few enough not to flood anyone */
+
+/* Does `rank` hear, by the algorithm's messages, that `other` has begun? */
+typedef bool (*twill_emit_hears_fn)(const void *user, uint32_t rank, uint32_t other);
+/* Nobody leaves before all ranks of the node have come, by SIGNAL and AWAIT where messages do not
+ * tell it. Join first, part last, in a lane without other SIGNALs. */
+void twill_emit_join(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user);
+void twill_emit_part(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user);
+
 /* For algorithms that only exchange messages: nobody leaves before all ranks of the node have come.
  * enter first and leave last, in lane 0; nothing where a rank is alone on its node. No other
  * SIGNALs in lane 0. */
@@ -129,6 +143,11 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
                                enum twill_space from);
 /* What a reduction over this rank alone is: DST = SRC, or FINAL of a partial in TMP. */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+
+/* The halves of halving_doubling over the parts of a group of more than one: SRC to the own part in
+ * DST, FINAL; that to all parts. End with nothing posted. TMP: one copy of the blocks. */
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g);
+void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
 
 /* A rank's place in a tree that chunks travel along. */
 struct twill_pipe {
@@ -160,8 +179,10 @@ struct twill_turn {
     bool last;         /* of its window */
 };
 struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint32_t k);
-/* The parts of the group that are in DST, each on its rank, into everybody's DST. */
-void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g);
+/* From SRC: every member's part to that member. From DST: the own part to everybody. Into the
+ * sender's part of DST; the own one is there already. Ends with nothing posted. */
+void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
+                         enum twill_space from);
 
 /* Fold what all ranks of a group contribute, which comes raw, one operand after the other. */
 struct twill_intake {
@@ -189,9 +210,6 @@ void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal);
 struct twill_shards {
     uint32_t count, each;
 };
-/* This rank's SRC into SHARED, but for the shards that it is the owner of. */
-void twill_emit_node_stage(struct twill_emitter *e, struct twill_shards shards, uint32_t ranks,
-                           uint32_t me);
 /* Everybody's SRC into the owners' `to`: with FINAL complete (in twill_node_final_space(), or in
  * DST if one pass does it), else as partials (TMP). STAGED and MAPPED, size > 1. STAGED may fold
  * into SHARED, where there is room: own shards need not be staged. */
@@ -206,8 +224,14 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
                                struct twill_shards shards, enum twill_space from);
 /* IMM and FLAT: everybody folds everything. */
 void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour);
-/* IMM and FLAT: only rank `root` folds, the others wait until all have come. */
-void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root);
+/* IMM and FLAT: only rank `root` folds, the others wait until all have come. flags: FINAL into DST,
+ * or 0: a partial into TMP. */
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
+                               unsigned flags);
+/* All flavours: the node's fold, a partial, into TMP of rank `root`. The sharded ones need SHARED,
+ * MAPPED too. */
+void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
+                            struct twill_shards shards, uint32_t root);
 /* IMM and FLAT: local rank 0 folds everything into TMP, a partial; later it hands the result back,
  * from DST. */
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour);

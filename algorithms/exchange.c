@@ -24,18 +24,22 @@ struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint3
                                .last = last};
 }
 
-void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g)
+void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
+                         enum twill_space from)
 {
     uint32_t each = g->blocks / g->size;
     for (uint32_t k = 0; k + 1 < g->size; k++) {
         struct twill_turn turn = twill_turn_at(g, false, k);
-        twill_emit_send(e, g->rank[turn.to],
-                        twill_operand_make(TWILL_DST, twill_group_block(g, g->me)), each, 0);
+        size_t mark = twill_emit_mark(e);
+        uint32_t out = twill_group_block(g, from == TWILL_SRC ? turn.to : g->me);
+        twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), each, 0);
         twill_emit_recv(e, g->rank[turn.from],
                         twill_operand_make(TWILL_DST, twill_group_block(g, turn.from)), each, 0);
-        if (turn.last)
-            twill_emit_wait(e);
+        if (k % (TWILL_EMIT_POSTED / 2) == 0)
+            twill_emit_settle(e, mark);
     }
+    if (g->size > 1)
+        twill_emit_wait(e);
 }
 
 /* Where operand number i waits; the accumulator comes before. */
@@ -62,28 +66,39 @@ static void receive(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_recv(e, from, i == 0 ? acc : place_of(in, i), in->blocks, 0);
 }
 
-/* Fold operand number i, if it does not come folded. */
+/* Does operand number i come folded, or where it is to be? */
+static bool comes_folded(uint32_t own, uint32_t i)
+{
+    return i == 0 || (i == 1 && own < 2);
+}
+
+/* Fold operands from number *i up to the one before `end`, `most` at most. */
 static void fold(struct twill_emitter *e, const struct twill_group *g,
-                 const struct twill_intake *in, uint32_t own, uint32_t i)
+                 const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
+                 uint32_t most)
 {
     twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
     twill_operand dst = twill_operand_make(TWILL_DST, in->first);
-    twill_operand src = i == own ? twill_operand_make(TWILL_SRC, in->first) : place_of(in, i);
-    if (i == 0 || (i == 1 && own < 2))
-        return;
-    if (i + 1 < g->size) {
-        twill_emit_accumulate(e, acc, src, in->blocks, i > 1 ? TWILL_STEP_PARTIAL_OWN : 0);
-        return;
+    for (; *i < end && g->size > 2; ++*i) {
+        twill_operand src = *i == own ? twill_operand_make(TWILL_SRC, in->first) : place_of(in, *i);
+        if (comes_folded(own, *i))
+            continue;
+        if (most-- == 0)
+            return;
+        if (*i + 1 < g->size) {
+            twill_emit_accumulate(e, acc, src, in->blocks, *i > 1 ? TWILL_STEP_PARTIAL_OWN : 0);
+            continue;
+        }
+        twill_emit_copy(e, dst, src, 0, in->blocks, 0);
+        twill_emit_accumulate(e, dst, acc, in->blocks,
+                              TWILL_STEP_PARTIAL | TWILL_STEP_FIRST | TWILL_STEP_FINAL);
     }
-    twill_emit_copy(e, dst, src, 0, in->blocks, 0);
-    twill_emit_accumulate(e, dst, acc, in->blocks,
-                          TWILL_STEP_PARTIAL | TWILL_STEP_FIRST | TWILL_STEP_FINAL);
 }
 
 void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
                        const struct twill_intake *in)
 {
-    uint32_t own = in->by_rank ? g->me : 0, here = 0, folded = 0;
+    uint32_t own = in->by_rank ? g->me : 0, folded = 0, here = 0;
     uint32_t given = in->give == TWILL_GIVE_ALL ? g->blocks : g->blocks / g->size;
     enum twill_space from = TWILL_SRC;
     if (g->size == 2 && in->give == TWILL_GIVE_ALL) {
@@ -98,13 +113,14 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
         if (in->give != TWILL_GIVE_NOTHING)
             twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), given, 0);
         receive(e, g, in, own, turn.operand, g->rank[turn.from]);
-        if (!turn.last)
+        /* A window that there is nothing to fold of goes with the next. */
+        uint32_t ends = turn.operand + 1 + (turn.operand + 1 == own);
+        if (k + 2 < g->size && (!turn.last || comes_folded(own, ends - 1)))
             continue;
-        for (; folded < here; folded++) /* while this window is under way: the one before */
-            fold(e, g, in, own, folded);
+        fold(e, g, in, own, &folded, here, here); /* the window before */
         twill_emit_wait(e);
-        here = turn.operand + 1;
+        here = ends;
+        fold(e, g, in, own, &folded, here, 1);
     }
-    for (; folded < g->size && g->size > 2; folded++)
-        fold(e, g, in, own, folded);
+    fold(e, g, in, own, &folded, g->size, g->size);
 }

@@ -15,97 +15,6 @@
  *                     round 2 (2 -> 1): part  1   to rank 1; 0   from rank 4, complete */
 #include "algorithms/emit.h"
 
-/* The same step for all parts of ranks `from` to `to` - 1 to the right of position `base`, in
- * pieces that are consecutive blocks, and either all partials or all raw: what is `partials` or
- * farther to the right was never folded. Sends if `out`, else receives into the position of this
- * rank. */
-struct span {
-    uint32_t base, from, to, partials, peer;
-    bool out, reduces, ends;
-};
-
-static void emit_piece(struct twill_emitter *e, const struct span *s, uint32_t block,
-                       uint32_t blocks, bool partial, bool own)
-{
-    unsigned flags = partial ? TWILL_STEP_PARTIAL : 0;
-    enum twill_space mine = !s->reduces ? TWILL_DST : TWILL_TMP;
-    if (s->out)
-        twill_emit_send(e, s->peer,
-                        twill_operand_make(s->reduces && !partial ? TWILL_SRC : mine, block),
-                        blocks, flags);
-    else if (!s->reduces)
-        twill_emit_recv(e, s->peer, twill_operand_make(TWILL_DST, block), blocks, 0);
-    else
-        twill_emit_recv_reduce(e, s->peer, twill_operand_make(s->ends ? TWILL_DST : mine, block),
-                               twill_operand_make(own ? TWILL_TMP : TWILL_SRC, block), blocks,
-                               flags | TWILL_STEP_FIRST | (own ? TWILL_STEP_PARTIAL_OWN : 0) |
-                                   (s->ends ? TWILL_STEP_FINAL : 0));
-}
-
-/* distance: between the numbers of a part as seen from the receiver and from the sender. */
-static void emit_span(struct twill_emitter *e, const struct twill_group *g, const struct span *s,
-                      uint32_t distance)
-{
-    uint32_t each = g->blocks / g->size;
-    for (uint32_t i = s->from, n; i < s->to; i += n) {
-        uint32_t at = (s->base + i) % g->size, theirs = i + distance;
-        n = (uint32_t)twill_min(s->to - i, g->size - at);
-        if (theirs < s->partials)
-            n = (uint32_t)twill_min(n, s->partials - theirs);
-        emit_piece(e, s, twill_group_block(g, at), n * each, theirs < s->partials, i < s->partials);
-    }
-}
-
-/* Skips by number: 0 is P, then each half of the one before, rounded up, down to 1. */
-static uint32_t skip(uint32_t size, uint32_t number)
-{
-    for (; number > 0; number--)
-        size = (size + 1) / 2;
-    return size;
-}
-
-static void reduce_scatter(struct twill_emitter *e, const struct twill_group *g)
-{
-    uint32_t size = g->size;
-    for (uint32_t s = size, next; s > 1; s = next) {
-        next = (s + 1) / 2;
-        uint32_t partials = s == size ? 0 : size / 2;
-        struct span out = {.base = g->me,
-                           .from = next,
-                           .to = s,
-                           .partials = partials,
-                           .peer = g->rank[(g->me + next) % size],
-                           .out = true,
-                           .reduces = true};
-        struct span in = {.base = g->me,
-                          .to = s - next,
-                          .partials = partials,
-                          .peer = g->rank[(g->me + size - next) % size],
-                          .reduces = true,
-                          .ends = next == 1};
-        emit_span(e, g, &out, 0);
-        emit_span(e, g, &in, next);
-        twill_emit_wait(e);
-    }
-}
-
-static void allgather(struct twill_emitter *e, const struct twill_group *g)
-{
-    uint32_t size = g->size, rounds = 0;
-    while (skip(size, rounds) > 1)
-        rounds++;
-    for (uint32_t k = rounds; k > 0; k--) {
-        uint32_t s = skip(size, k), next = skip(size, k - 1);
-        struct span out = {
-            .base = g->me, .to = next - s, .peer = g->rank[(g->me + size - s) % size], .out = true};
-        struct span in = {
-            .base = g->me, .from = s, .to = next, .peer = g->rank[(g->me + s) % size]};
-        emit_span(e, g, &out, 0);
-        emit_span(e, g, &in, 0);
-        twill_emit_wait(e);
-    }
-}
-
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
@@ -126,12 +35,12 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     e.tmp_blocks = reduces && world->size > 2 ? e.blocks : 0;
     uint32_t mine = twill_group_block(&g, g.me);
     if (reduces && world->size > 1)
-        reduce_scatter(&e, &g);
+        twill_emit_circulant_reduce_scatter(&e, &g);
     else
         twill_emit_copy(&e, twill_operand_make(TWILL_DST, mine),
                         twill_operand_make(TWILL_SRC, mine), 0, 1, 0);
     if (shape->collective != TWILL_REDUCE_SCATTER)
-        allgather(&e, &g);
+        twill_emit_circulant_allgather(&e, &g);
     return twill_emitter_finish(&e, schedule, error);
 }
 

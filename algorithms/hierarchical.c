@@ -7,8 +7,7 @@
  *     node 1:  2 <- 3        hand back the result
  *     node 2:  4
  *
- * Rounds 2(G-1) (ring) or lg G, off-node bytes per leader 2n(G-1)/G or n lg G. A tree likewise:
- * between one rank of each node, then, or before, on the node. */
+ * Rounds 2(G-1) (ring) or lg G, off-node bytes per leader 2n(G-1)/G or n lg G. */
 #include "algorithms/compose.h"
 
 #include <stdlib.h>
@@ -70,7 +69,7 @@ static twill_status emit_two_levels(struct twill_schedule *schedule,
                                                {TWILL_LEVEL_ALL, (uint8_t)how}};
     bool barrier = shape->collective == TWILL_BARRIER, ring = how == TWILL_BY_RING;
     if (!barrier && twill_flavour_is_sharded(shape->flavour))
-        return twill_compose_allreduce(schedule, world, rank, shape->flavour, choice, 2, error);
+        return twill_compose(schedule, world, rank, shape, choice, 2, error);
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, ring ? world->nodes : 1);
     if (barrier)
@@ -83,8 +82,12 @@ static twill_status emit_two_levels(struct twill_schedule *schedule,
 static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
-    return world->nodes > 1 && shape->flavour != TWILL_FLAVOUR_IMM &&
-           shape->order == TWILL_ORDER_ANY && blocks >> TWILL_BLOCK_BITS == 0;
+    if (world->nodes < 2 || shape->order != TWILL_ORDER_ANY)
+        return false;
+    if (twill_collective_facts(shape->collective)->parts)
+        return shape->flavour == TWILL_FLAVOUR_STAGED ||
+               (shape->flavour == TWILL_FLAVOUR_MAPPED && !shape->vector);
+    return shape->flavour != TWILL_FLAVOUR_IMM && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
 static twill_status emit_ring(struct twill_schedule *schedule, const struct twill_world *world,
@@ -110,51 +113,13 @@ static twill_status emit_doubling(struct twill_schedule *schedule, const struct 
     return emit_two_levels(schedule, world, rank, shape, TWILL_BY_RECURSIVE_DOUBLING, error);
 }
 
-static bool applies_tree(const struct twill_world *world, const struct twill_shape *shape)
-{
-    return world->nodes > 1 && shape->root < world->size && shape->flavour != TWILL_FLAVOUR_FLAT;
-}
-
-/* Broadcast: a tree over one rank per node (on the root's node the root), then on each node. */
-static twill_status emit_tree(struct twill_schedule *schedule, const struct twill_world *world,
-                              uint32_t rank, const struct twill_shape *shape,
-                              struct twill_error *error)
-{
-    uint32_t node = world->node[rank], root_node = world->node[shape->root];
-    uint32_t *givers = malloc(world->nodes * sizeof(*givers));
-    if (givers == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for %u nodes", rank,
-                          world->nodes);
-    for (uint32_t n = 0; n < world->nodes; n++)
-        givers[n] = n == root_node ? shape->root : twill_world_member(world, n, 0);
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, 1);
-    if (shape->flavour == TWILL_FLAVOUR_STAGED && twill_world_widest(world) > 1)
-        e.shared_blocks = 1;
-    struct twill_group g = {.rank = givers, .size = world->nodes, .me = node, .blocks = 1};
-    enum twill_space from = node == root_node ? TWILL_SRC : TWILL_DST;
-    bool posted = false;
-    if (rank == shape->root)
-        twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1, 0);
-    if (rank == givers[node]) {
-        twill_emit_tree_receive(&e, &g, root_node);
-        posted = twill_emit_tree_send(&e, &g, root_node, from);
-    }
-    twill_emit_node_broadcast(&e, shape->flavour, world->local[givers[node]], from);
-    if (posted)
-        twill_emit_wait(&e);
-    free(givers);
-    return twill_emitter_finish(&e, schedule, error);
-}
-
 #define SHARDED (1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED)
 
 const struct twill_algorithm twill_algorithm_hierarchical_ring = {
     .name = "hierarchical:ring",
     .help = "within the nodes, and a ring between them per shard: 2(G-1) rounds, 2(n/L)(G-1)/G "
             "bytes off the node per rank",
-    .collectives = 1u << TWILL_ALLREDUCE,
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
     .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT,
     .applies = applies_ring,
     .emit = emit_ring,
@@ -168,13 +133,4 @@ const struct twill_algorithm twill_algorithm_hierarchical_recursive_doubling = {
     .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_IMM,
     .applies = applies_doubling,
     .emit = emit_doubling,
-};
-
-const struct twill_algorithm twill_algorithm_hierarchical_tree = {
-    .name = "hierarchical:tree",
-    .help = "a tree between the nodes, then within each: lg G rounds",
-    .collectives = 1u << TWILL_BROADCAST,
-    .flavours = SHARDED | 1u << TWILL_FLAVOUR_IMM,
-    .applies = applies_tree,
-    .emit = emit_tree,
 };

@@ -17,6 +17,12 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->root < world->size;
 }
 
+static bool hears(const void *root, uint32_t rank, uint32_t other)
+{
+    (void)other;
+    return rank == *(const uint32_t *)root;
+}
+
 static void emit_spoke(struct twill_emitter *e, uint32_t hub, bool back)
 {
     twill_emit_send(e, hub, twill_operand_make(TWILL_SRC, 0), 1, 0);
@@ -33,11 +39,12 @@ static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool 
         .blocks = 1, .by_rank = true, .give = TWILL_GIVE_NOTHING, .stride = 1};
     twill_emit_intake(e, g, &in);
     for (uint32_t k = 0; back && k + 1 < g->size; k++) {
-        struct twill_turn turn = twill_turn_at(g, true, k);
-        twill_emit_send(e, g->rank[turn.to], twill_operand_make(TWILL_DST, 0), 1, 0);
-        if (turn.last)
-            twill_emit_wait(e);
+        size_t mark = twill_emit_mark(e);
+        twill_emit_send(e, g->rank[k + (k >= g->me)], twill_operand_make(TWILL_DST, 0), 1, 0);
+        twill_emit_settle(e, mark);
     }
+    if (back)
+        twill_emit_wait(e);
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
@@ -49,7 +56,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_group g = twill_group_ranks(&e, 1);
     e.tmp_blocks = world->size > 2 ? TWILL_INTAKE_COPIES : 0;
     if (!back)
-        twill_emit_enter(&e);
+        twill_emit_join(&e, hears, &shape->root);
     if (world->size == 1)
         twill_emit_alone(&e, &g, TWILL_SRC);
     else if (rank == shape->root)
@@ -57,7 +64,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     else
         emit_spoke(&e, shape->root, back);
     if (!back)
-        twill_emit_leave(&e);
+        twill_emit_part(&e, hears, &shape->root);
     return twill_emitter_finish(&e, schedule, error);
 }
 

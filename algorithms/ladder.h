@@ -4,7 +4,11 @@
  * A rung divides the world into units; the members of its units are the units of the rung below,
  * or ranks on the lowest rung. All but a top of messages scatter: with W the product of the widest
  * fan-outs below, shard s belongs to member (s / W) % k of a unit of k members, hence in the end to
- * one rank of the unit. Units may differ in size: who has fewer members gives them more shards. */
+ * one rank of the unit. Units may differ in size: who has fewer members gives them more shards.
+ *
+ * Where the message has a part for each rank, every part is a shard that belongs to its rank at
+ * last; in other units it belongs to the member that stands where the rank stands in its own. Then
+ * all rungs scatter. */
 #ifndef TWILL_LADDER_H
 #define TWILL_LADDER_H
 
@@ -26,6 +30,7 @@ struct twill_rung {
     const uint32_t *unit; /* [size] unit of a rank, NULL: one */
     uint32_t units, widest, weight;
     uint32_t *first, *member; /* [units + 1] index into member: of a unit's first member */
+    uint32_t *place;          /* [size] which member of its unit a rank is in */
     uint32_t fan, me;         /* members of this rank's unit, and which of them it is in */
 };
 
@@ -35,11 +40,12 @@ struct twill_ladder {
     uint32_t count;    /* rungs, lowest first, without those where nobody has company */
     uint32_t scatters; /* of them, from the lowest: all but a top of messages */
     uint32_t shards;
+    bool parts; /* a shard is the part of a rank */
 };
 
 /* Choose rungs: levels ascending, the whole world last. False: no memory. */
 bool twill_ladder_open(struct twill_ladder *l, const struct twill_world *world, uint32_t rank,
-                       const struct twill_rung_choice *choice, uint32_t choices);
+                       bool parts, const struct twill_rung_choice *choice, uint32_t choices);
 void twill_ladder_close(struct twill_ladder *l);
 
 static inline uint32_t twill_rung_unit(const struct twill_rung *rung, uint32_t rank)
@@ -53,7 +59,9 @@ uint32_t twill_ladder_owner(const struct twill_ladder *l, uint32_t rung, uint32_
 uint32_t twill_ladder_winner(const struct twill_ladder *l, uint32_t rung, uint32_t s);
 /* Does shard s belong to the emitting rank after `rungs` rungs? */
 bool twill_ladder_owns(const struct twill_ladder *l, uint32_t rungs, uint32_t s);
-/* The number of the signal that a rank gives on its way down at a rung, or back up. */
-uint32_t twill_ladder_ordinal(const struct twill_ladder *l, uint32_t rung, bool up, uint32_t rank);
+/* How many rungs from `low` up to below `high` a rank has company on, in memory: at each it gives a
+ * signal on the way down, and one on the way back up. */
+uint32_t twill_ladder_signals(const struct twill_ladder *l, uint32_t rank, uint32_t low,
+                              uint32_t high);
 
 #endif

@@ -89,12 +89,12 @@ static bool suits(const struct twill_ladder *l, enum twill_order order)
     uint64_t blocks = l->shards;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
-        if (!top && l->rung[j].choice.how == TWILL_BY_RECURSIVE_DOUBLING)
+        if ((!top || l->parts) && l->rung[j].choice.how == TWILL_BY_RECURSIVE_DOUBLING)
             return false;
-        if (top && l->rung[j].choice.how == TWILL_BY_RING)
+        if (top && !l->parts && l->rung[j].choice.how == TWILL_BY_RING)
             blocks *= l->rung[j].fan;
     }
-    if (l->shards > TWILL_MOST_SHARDS || blocks >> 16 != 0)
+    if (!l->parts && (l->shards > TWILL_MOST_SHARDS || blocks >> 16 != 0))
         return false;
     return order == TWILL_ORDER_ANY || (order == TWILL_ORDER_RANKS && keeps_order(l));
 }
@@ -104,7 +104,10 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     struct twill_rung_choice choice[TWILL_RUNGS];
     struct twill_ladder l;
     uint32_t choices = read_choices(shape, choice);
-    bool does = twill_ladder_open(&l, world, 0, choice, choices) && suits(&l, shape->order);
+    bool parts = twill_collective_facts(shape->collective)->parts;
+    if (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED)
+        return false;
+    bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape->order);
     twill_ladder_close(&l);
     return does;
 }
@@ -114,20 +117,19 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 {
     struct twill_rung_choice choice[TWILL_RUNGS];
     uint32_t choices = read_choices(shape, choice);
-    return twill_compose_allreduce(schedule, world, rank, shape->flavour, choice, choices, error);
+    return twill_compose(schedule, world, rank, shape, choice, choices, error);
 }
 
 const struct twill_algorithm twill_algorithm_levels = {
     .name = "levels",
     .help = "reduce-scatter down any levels, allreduce at the top, allgather back: "
             "levels=tile:direct/numa:direct/node:direct/all:ring",
-    .collectives = 1u << TWILL_ALLREDUCE,
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
     .flavours = 1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED,
     .parameters = TWILL_PARAMETERS,
     .applies = applies,
     .parse = parse,
-    .examples = "tile:direct/numa:direct/node:direct/all:ring;numa:direct/node:ring/"
-                "all:recursive_doubling;all:ring;node:direct;node:ring/group:ring/all:ring;"
-                "tile:direct/numa:direct/package:direct;package:ring/node:direct",
+    .examples = "node:ring/all:recursive_doubling;tile:direct/numa:direct/package:direct;"
+                "package:ring/node:direct",
     .emit = emit,
 };

@@ -53,7 +53,11 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, size * rings);
     e.tmp_blocks = size < 3 ? 0 : e.blocks;
-    for (e.lane = 0; e.lane < rings; e.lane++) {
+    if (size == 1) {
+        struct twill_group g = twill_group_world(&e, e.blocks);
+        twill_emit_alone(&e, &g, TWILL_SRC);
+    }
+    for (e.lane = 0; e.lane < rings && size > 1; e.lane++) {
         struct twill_group g = {
             .rank = ranks, .size = size, .first = e.lane * size, .blocks = size};
         g.me = order(ranks, world, rank, e.lane, rings);

@@ -31,12 +31,12 @@ void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group 
         twill_emit_copy(e, dst, scratch, 0, blocks, 0);
 }
 
-void twill_emit_node_stage(struct twill_emitter *e, struct twill_shards shards, uint32_t ranks,
-                           uint32_t me)
+/* SRC into SHARED, but for the shards that this rank itself folds. */
+static void stage(struct twill_emitter *e, const struct twill_group *g, struct twill_shards shards)
 {
     uint32_t from = 0;
     for (uint32_t s = 0; s <= shards.count; s++) {
-        if (s < shards.count && s % ranks != me)
+        if (s < shards.count && s % g->size != g->me)
             continue;
         if (s > from)
             twill_emit_copy(e, at(TWILL_SHARED, from * shards.each),
@@ -61,7 +61,7 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour 
     if (mapped)
         e->uses_peer_src = true;
     else
-        twill_emit_node_stage(e, shards, g.size, g.me);
+        stage(e, &g, shards);
     twill_emit_node_meet(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
         twill_emit_fold(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
@@ -143,7 +143,8 @@ void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavou
                              e->blocks, 0);
 }
 
-void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root)
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
+                               unsigned flags)
 {
     struct twill_group g = twill_group_node(e);
     bool folds = e->rank == root;
@@ -152,9 +153,37 @@ void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavo
     else
         show(e, flavour, TWILL_SRC);
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
-    if (folds)
-        twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
-                                 e->blocks, flavour == TWILL_FLAVOUR_FLAT ? TWILL_STEP_OWN_SRC : 0);
+    if (!folds)
+        return;
+    twill_operand shown_at = at(shown(flavour), 0), tmp = at(TWILL_TMP, 0);
+    unsigned own = flavour == TWILL_FLAVOUR_FLAT ? TWILL_STEP_OWN_SRC : 0;
+    if ((flags & TWILL_STEP_FINAL) != 0)
+        twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks, own);
+    else
+        twill_emit_fold(e, &g, tmp, shown_at, e->blocks, own);
+}
+
+void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
+                            struct twill_shards shards, uint32_t root)
+{
+    struct twill_group g = twill_group_node(e);
+    bool mapped = flavour == TWILL_FLAVOUR_MAPPED, gets = e->rank == root;
+    if (!twill_flavour_is_sharded(flavour)) {
+        twill_emit_node_fold_root(e, flavour, root, 0);
+        return;
+    }
+    twill_emit_node_reduce_scatter(e, flavour, shards, gets ? TWILL_TMP : TWILL_SHARED, 0);
+    if (!gets || mapped)
+        twill_emit_signal(e);
+    if (gets || mapped) /* MAPPED: SRC is read until then */
+        twill_emit_await(e, &g, 2, 0);
+    for (uint32_t i = 1; i < g.size && gets; i++) {
+        uint32_t peer = (g.me + i) % g.size;
+        for (uint32_t s = peer; s < shards.count; s += g.size)
+            twill_emit_copy(e, at(TWILL_TMP, s * shards.each),
+                            at(TWILL_SHARED | TWILL_PEER, s * shards.each), g.rank[peer],
+                            shards.each, TWILL_STEP_PARTIAL);
+    }
 }
 
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour)

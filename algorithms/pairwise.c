@@ -30,17 +30,6 @@ static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_grou
     twill_emit_intake(e, g, &in);
 }
 
-static void emit_alltoall(struct twill_emitter *e, const struct twill_group *g)
-{
-    for (uint32_t k = 0; k + 1 < g->size; k++) {
-        struct twill_turn turn = twill_turn_at(g, false, k);
-        twill_emit_send(e, g->rank[turn.to], twill_operand_make(TWILL_SRC, turn.to), 1, 0);
-        twill_emit_recv(e, g->rank[turn.from], twill_operand_make(TWILL_DST, turn.from), 1, 0);
-        if (turn.last)
-            twill_emit_wait(e);
-    }
-}
-
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
@@ -54,11 +43,8 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
                         twill_operand_make(TWILL_SRC, rank), 0, 1, 0);
     else
         emit_reduce_scatter(&e, &g, shape);
-    if (shape->collective == TWILL_ALLTOALL) {
-        emit_alltoall(&e, &g);
-    } else if (facts->dst == TWILL_HOLDS_ALL) {
-        twill_emit_exchange(&e, &g);
-    }
+    if (facts->dst == TWILL_HOLDS_ALL)
+        twill_emit_exchange(&e, &g, shape->collective == TWILL_ALLTOALL ? TWILL_SRC : TWILL_DST);
     return twill_emitter_finish(&e, schedule, error);
 }
 

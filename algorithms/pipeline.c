@@ -3,8 +3,8 @@
  *
  * There is one clock in mind: chunk c leaves depth d at time c + height - d on its way up, and at
  * time c + height + d on its way down. What a rank sends and receives at one time is posted
- * together, with one WAIT behind it; both ends of a message have it at the same time, so nobody
- * waits in a circle. A chunk that has come is sent on at the next time. */
+ * together, with a WAIT before it if it needs what came earlier; both ends of a message have it at
+ * the same time, so nobody waits in a circle. A chunk that has come is sent on at the next time. */
 #include "algorithms/emit.h"
 
 struct pipeline {
@@ -49,29 +49,25 @@ static void fold_second(struct twill_emitter *e, const struct pipeline *p, uint3
                                   (p->up->child[1].first ? TWILL_STEP_FIRST : 0));
 }
 
-static bool post_up_send(struct twill_emitter *e, const struct pipeline *p, uint32_t time)
+static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint32_t time)
 {
     uint32_t block;
     bool leaf = p->up->children == 0;
-    if (p->up->depth == 0 || !chunk_at(p, time, p->up->height - p->up->depth, &block))
-        return false;
-    twill_emit_send(e, p->up->parent, twill_operand_make(leaf ? TWILL_SRC : TWILL_TMP, block), 1,
-                    leaf ? 0 : TWILL_STEP_PARTIAL);
-    return true;
+    if (p->up->depth > 0 && chunk_at(p, time, p->up->height - p->up->depth, &block))
+        twill_emit_send(e, p->up->parent, twill_operand_make(leaf ? TWILL_SRC : TWILL_TMP, block),
+                        1, leaf ? 0 : TWILL_STEP_PARTIAL);
 }
 
-static bool post_down(struct twill_emitter *e, const struct pipeline *p, uint32_t time,
+static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_t time,
                       uint32_t start)
 {
     uint32_t block, depth = p->down->depth;
-    bool receives = depth > 0 && chunk_at(p, time, start + depth - 1, &block);
-    if (receives)
+    if (depth > 0 && chunk_at(p, time, start + depth - 1, &block))
         twill_emit_recv(e, p->down->parent, twill_operand_make(TWILL_DST, block), 1, 0);
-    bool sends = p->down->children > 0 && chunk_at(p, time, start + depth, &block);
+    bool sends = chunk_at(p, time, start + depth, &block);
     for (uint32_t i = 0; sends && i < p->down->children; i++)
         twill_emit_send(e, p->down->child[i].rank,
                         twill_operand_make(depth == 0 ? p->result : TWILL_DST, block), 1, 0);
-    return receives || sends;
 }
 
 void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
@@ -80,22 +76,22 @@ void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
 {
     struct pipeline p = {
         .up = up, .down = down, .first = first, .chunks = chunks, .result = result};
-    uint32_t start = up != NULL ? up->height : 0;
+    uint32_t start = up != NULL ? up->height : 0, block;
     uint32_t end = chunks + start + (down != NULL ? down->height : 0);
     for (uint32_t time = 0; time < end; time++) {
-        uint32_t block = 0;
-        bool folds = up != NULL && up->children > 0 &&
-                     chunk_at(&p, time, up->height - up->depth - 1, &block);
-        bool due = folds;
-        if (folds)
-            post_up_receive(e, &p, block);
+        size_t mark = twill_emit_mark(e);
+        if (up != NULL && up->children > 0) {
+            uint32_t delay = up->height - up->depth - 1;
+            if (chunk_at(&p, time, delay, &block))
+                post_up_receive(e, &p, block);
+            if (chunk_at(&p, time, delay + 1, &block))
+                fold_second(e, &p, block);
+        }
         if (up != NULL)
-            due = post_up_send(e, &p, time) || due;
+            post_up_send(e, &p, time);
         if (down != NULL)
-            due = post_down(e, &p, time, start) || due;
-        if (due)
-            twill_emit_wait(e);
-        if (folds)
-            fold_second(e, &p, block);
+            post_down(e, &p, time, start);
+        twill_emit_settle(e, mark);
     }
+    twill_emit_wait(e);
 }

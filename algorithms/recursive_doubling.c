@@ -4,20 +4,16 @@
  * In round k a rank exchanges all it has with the rank whose number differs in bit k, and folds.
  * With P not a power of two, of the first 2(P - 2^k) ranks each even one gives its data to the
  * next rank before, and gets the result after. Rounds lg P (+2), bytes sent n lg P.
- *
  *     0 1 2 3 4      fold in: 0 -> 1, then 1 2 3 4 exchange at distance 1 and 2:
  *      \| | | |      1-2 3-4, 1-3 2-4, then 1 -> 0
- *
- * The lower rank's operand goes first on both sides, so both get the same bits, and the order of
- * the group is kept. Every rank's last fold is a complete one and divides. Each fold reads one of
- * two copies in TMP, which is being sent meanwhile, and writes the other, the last one DST. */
+ * The lower rank's operand goes first on both sides: all get the same bits, in the group's order.
+ * Each fold reads one of two copies in TMP, which is being sent, and writes the other, or DST. */
 #include "algorithms/emit.h"
 
-/* What a rank has so far. */
 struct doubling {
-    twill_operand own;
-    bool partial;  /* is that a partial? */
-    uint32_t copy; /* of TMP that it is not in */
+    twill_operand own; /* what the rank has so far */
+    bool partial;      /* is that a partial? */
+    uint32_t copy;     /* of TMP that it is not in */
 };
 
 /* Position in the group of participant p, when the first `extra` pairs are folded. */
@@ -26,7 +22,7 @@ static uint32_t position(uint32_t p, uint32_t extra)
     return p < extra ? 2 * p + 1 : p + extra;
 }
 
-/* Fold what a peer sends with what is here. */
+/* Fold what a peer sends with what is here; a WAIT is due. */
 static void take(struct twill_emitter *e, const struct twill_group *g, struct doubling *d,
                  uint32_t peer, bool partial, bool final)
 {
@@ -39,7 +35,6 @@ static void take(struct twill_emitter *e, const struct twill_group *g, struct do
         twill_emit_recv_reduce(e, g->rank[peer], dst, d->own, g->blocks, flags);
     else
         twill_emit_recv(e, g->rank[peer], dst, 0, 0);
-    twill_emit_wait(e);
     *d = (struct doubling){.own = dst, .partial = true, .copy = 1 - d->copy};
 }
 
@@ -79,6 +74,7 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
     }
     if (paired) {
         take(e, g, &d, g->me - 1, brings, false);
+        twill_emit_wait(e);
     } else if (power == 2 && !brings && g->blocks > 0) {
         /* The first fold is the last one: in place it would write what is being sent. */
         d.own = twill_operand_make(TWILL_TMP, g->first);
@@ -89,10 +85,12 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
         uint32_t peer = position(me ^ bit, extra);
         give(e, g, &d, peer);
         take(e, g, &d, peer, brings || bit > 1 || peer < 2 * extra, 2 * bit == power);
+        if (paired || 2 * bit < power)
+            twill_emit_wait(e);
     }
     if (paired)
         twill_emit_send(e, g->rank[g->me - 1], d.own, g->blocks, 0);
-    return paired;
+    return true;
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)

@@ -82,7 +82,7 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
     if (shape->collective == TWILL_BROADCAST)
         broadcast(&e, &t);
     else if (shape->collective == TWILL_REDUCE)
-        twill_emit_tree_reduce(&e, &t, last);
+        twill_emit_tree_reduce(&e, &t, TWILL_SRC, last);
     else if (shape->collective == TWILL_GATHER)
         twill_emit_tree_gather(&e, &t, TWILL_SRC);
     else if (twill_emit_tree_scatter(&e, &t))

@@ -36,9 +36,11 @@ void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, 
 void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 
-/* Fold everybody's SRC in the order of the numbers, into DST of the member at position `last`,
- * which need not be the root. Needs TMP for group->blocks; ends with nothing posted. */
-void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t, uint32_t last);
+/* Fold everybody's `from` (SRC, or a partial in TMP) in the order of the numbers, into DST of the
+ * member at position `last`, which need not be the root. Needs TMP for group->blocks; ends with
+ * nothing posted. */
+void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
+                            enum twill_space from, uint32_t last);
 /* Every member's blocks, which are in `own` (SRC or TMP), into DST on the root. Those of several
  * members meet in TMP. The root's own, if in TMP, are in DST already. */
 void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,

@@ -78,10 +78,15 @@ void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, 
     const struct twill_group *g = t->group;
     const uint32_t *node = e->world->node;
     uint32_t me = twill_tree_me(t);
+    uint32_t some[1 + TWILL_STEP_PEERS] = {e->rank}, n = 1;
     /* Begin behind this rank: not all of a node should read the same line at once. */
-    for (uint32_t i = 1; i < g->size; i++) {
+    for (uint32_t i = 1; i <= g->size; i++) {
         uint32_t v = (me + i) % g->size, rank = twill_tree_rank(t, v);
-        if (node[rank] == node[e->rank] && !hears(t, up, last, me, v))
-            twill_emit_await_one(e, rank, 1, 0);
+        if (v != me && node[rank] == node[e->rank] && !hears(t, up, last, me, v))
+            some[n++] = rank;
+        if (n == TWILL_ARRAY_LENGTH(some) || (v == me && n > 1)) {
+            twill_emit_await(e, &(struct twill_group){.rank = some, .size = n}, 1, 0);
+            n = 1;
+        }
     }
 }

@@ -48,4 +48,10 @@ static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t 
     return w->member[w->node_first[node] + l];
 }
 
+/* Position of a rank in `member`. */
+static inline uint32_t twill_world_position(const struct twill_world *w, uint32_t rank)
+{
+    return w->node_first[w->node[rank]] + w->local[rank];
+}
+
 #endif

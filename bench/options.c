@@ -69,6 +69,7 @@ static const char usage[] =
     "      --list FILE           sizes from a gradient list, reduced last to first as one step\n"
     "      --memory malloc|twill where buffers come from (twill)\n"
     "      --align BYTES         alignment of the buffers, a power of two (64)\n"
+    "      --calibrate FILE      instead: measure the algorithms there are, for TWILL_TUNING=FILE\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 all right, 1 a wrong value or a failure, 2 a mistake on the command line.\n";
