@@ -25,10 +25,12 @@
 #define ELEMENT f32
 #define MATH    f32
 #define OPS     TWILL_OPS_ARITHMETIC
+#define HOT
 #include "kernels/template.h"
 #define ELEMENT f64
 #define MATH    f64
 #define OPS     TWILL_OPS_ARITHMETIC
+#define HOT
 #include "kernels/template.h"
 #define ELEMENT i8
 #define MATH    i8
@@ -41,20 +43,24 @@
 #define ELEMENT i32
 #define MATH    i32
 #define OPS     TWILL_OPS_ARITHMETIC
+#define HOT
 #include "kernels/template.h"
 #define ELEMENT i64
 #define MATH    i64
 #define OPS     TWILL_OPS_ARITHMETIC
+#define HOT
 #include "kernels/template.h"
 #define ELEMENT f16
 #define MATH    f32
 #define OPS     TWILL_OPS_ARITHMETIC
 #define NARROW
+#define HOT
 #include "kernels/template.h"
 #define ELEMENT bf16
 #define MATH    f32
 #define OPS     TWILL_OPS_ARITHMETIC
 #define NARROW
+#define HOT
 #include "kernels/template.h"
 #define ELEMENT f8e4m3
 #define MATH    f32

@@ -98,15 +98,15 @@ FLOATS(f64, __builtin_nan(""))
 /* In 64 bits, then cut: what C would promote to int must not overflow. */
 #define INTEGERS(type, as_compared)                                                                \
     ARITHMETIC(type, add, (vector_##type)((uint64_t)a + b))                                        \
-    ARITHMETIC(type, mul, (vector_##type)((uint64_t)a * b))                                        \
     ARITHMETIC(type, min, (as_compared)a < (as_compared)b ? a : b)                                 \
-    ARITHMETIC(type, max, (as_compared)a < (as_compared)b ? b : a)                                 \
+    ARITHMETIC(type, max, (as_compared)a < (as_compared)b ? b : a)
+#define SIGNED(type, as_signed)                                                                    \
+    INTEGERS(type, as_signed)                                                                      \
+    ARITHMETIC(type, mul, (vector_##type)((uint64_t)a * b))                                        \
     TWILL_INLINE vector_##type canonical_##type(vector_##type v)                                   \
     {                                                                                              \
         return v;                                                                                  \
-    }
-#define SIGNED(type, as_signed)                                                                    \
-    INTEGERS(type, as_signed)                                                                      \
+    }                                                                                              \
     TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
     {                                                                                              \
         return (vector_##type)((as_signed)v / (int64_t)divisor);                                   \

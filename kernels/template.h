@@ -5,6 +5,7 @@
  *     MATH     what it is folded in: ELEMENT itself, f32 for the 8- and 16-bit floats
  *     OPS(X)   X(stem, operation) for each operation that is wanted
  *     LOGIC    if it is an unsigned integer, and can be asked for bitwise and logical operations
+ *     HOT      if loops of its own for 2, 3 and 4 sources are worth their code
  *     NARROW   if it is an 8- or 16-bit float, and so needs widen_ELEMENT and narrow_ELEMENT
  * and these primitives in scope:
  *     TWILL_REGISTERS                 how many registers a block fills from each source
@@ -124,9 +125,9 @@ TWILL_INLINE void NAME(part)(VALUE *dst, const void *const *src, unsigned nsrc, 
 }
 
 /* The bulk of a fold, from the first register boundary of dst on; returns where it ends. Two to
- * four sources are the hot ones: their loops have a constant length and keep the pointers in
- * registers. Streaming runs at the pace of memory, where one loop for any number of sources is as
- * fast. */
+ * four sources are the usual ones: of hot types their loops have a constant length and keep the
+ * pointers in registers. Streaming runs at the pace of memory, where one loop for any number of
+ * sources is as fast. */
 TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc, size_t count,
                                twill_op op, uint32_t divisor, bool stream)
 {
@@ -142,6 +143,7 @@ TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc
         stream_end();
         return at;
     }
+#ifdef HOT
     if (nsrc == 2) {
         const void *const two[] = {src[0], src[1]};
         return NAME(blocks)(dst, two, 2, at, count, vectors, op, divisor, false);
@@ -154,6 +156,7 @@ TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc
         const void *const four[] = {src[0], src[1], src[2], src[3]};
         return NAME(blocks)(dst, four, 4, at, count, vectors, op, divisor, false);
     }
+#endif
     return NAME(blocks)(dst, src, nsrc, at, count, vectors, op, divisor, false);
 }
 
@@ -214,6 +217,7 @@ CONVERT(narrow, ELEMENT, MATH)
 #undef VECTOR
 #undef VALUE
 #undef NAME
+#undef HOT
 #undef LOGIC
 #undef OPS
 #undef MATH

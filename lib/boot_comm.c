@@ -36,7 +36,8 @@ struct round {
 static bool round_done(const void *of)
 {
     const struct round *round = of;
-    return round->transfer[0].status != TWILL_PENDING && round->transfer[1].status != TWILL_PENDING;
+    int32_t out = round->transfer[0].status, in = round->transfer[1].status;
+    return out < 0 || in < 0 || (out != TWILL_PENDING && in != TWILL_PENDING);
 }
 
 static twill_status outcome(struct round *round)
@@ -44,12 +45,13 @@ static twill_status outcome(struct round *round)
     struct twill_comm *over = round->over;
     for (unsigned i = 0; i < 2; i++) {
         const struct twill_transfer *transfer = &round->transfer[i];
-        if (transfer->status == TWILL_ERR_MISMATCH)
-            over->differs = transfer->peer;
-        if (transfer->status == TWILL_ERR_MISMATCH)
-            return TWILL_FAIL(&over->error, TWILL_ERR_MISMATCH,
-                              "rank %u does something else, or with other ranks", transfer->peer);
-        TWILL_TRY(&over->error, (twill_status)transfer->status);
+        char rank[TWILL_RANK_TEXT];
+        if (transfer->status < 0)
+            return TWILL_COMM_FAIL(over, (twill_status)transfer->status, "%s: %s",
+                                   twill_comm_rank_text(over, transfer->peer, rank),
+                                   transfer->status == TWILL_ERR_MISMATCH
+                                       ? "does something else, or with other ranks"
+                                       : twill_strerror((twill_status)transfer->status));
     }
     return TWILL_OK;
 }

@@ -63,7 +63,7 @@ struct twill_context {
     _Atomic unsigned pending;   /* sum over the open communicators' */
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     bool previewed;
-    unsigned lines;
+    _Atomic unsigned lines; /* they only become more */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
     char variable_line[1024], live_line[64];
 };

@@ -41,12 +41,11 @@ static void fill(twill_type type, void *array, int rank)
 static void expect(twill_type type, twill_op op, unsigned char inputs[RANKS][COUNT * MOST_ELEMENT],
                    void *want)
 {
-    for (size_t i = 0; i < COUNT; i++) {
-        uint64_t element[RANKS];
-        for (int r = 0; r < RANKS; r++)
-            element[r] = twill_test_get(type, inputs[r], i);
-        twill_test_put(type, want, i, twill_test_reduce(type, op, element, RANKS, RANKS));
-    }
+    const void *source[RANKS];
+    for (int r = 0; r < RANKS; r++)
+        source[r] = inputs[r];
+    struct twill_fold fold = {.type = type, .op = op, .divisor = RANKS};
+    twill_test_fold(&fold, want, source, RANKS, COUNT);
 }
 
 struct buffers {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of every collective, and what must be in every byte of the buffers afterwards. */
 #include "tests/support/collectives.h"
+#include "tests/support/numbers.h"
 #include "tests/support/payload.h"
 #include "tests/support/ranks.h"
 
@@ -28,7 +29,7 @@ bool test_call_exists(const struct test_call *call)
     const struct twill_collective_facts *facts = facts_of(call);
     if (call->vector && (!facts->parts || (call->collective == TWILL_ALLTOALL && call->in_place)))
         return false;
-    return facts->reduces ? test_op_takes(call->op, call->type) : call->op == TWILL_SUM;
+    return facts->reduces ? twill_test_takes(call->type, call->op) : call->op == TWILL_SUM;
 }
 
 /* Elements that rank `from` has for part `part`: the same number wherever it is asked. */
@@ -48,7 +49,7 @@ static size_t most_of(const struct test_call *call)
 size_t test_call_bytes(const struct test_call *call, int size)
 {
     size_t parts = facts_of(call)->parts ? (size_t)size : 1;
-    return (most_of(call) + 1) * parts * test_element(call->type, call->op) + GUARD;
+    return (most_of(call) + 1) * parts * twill_test_element(call->type, call->op, false) + GUARD;
 }
 
 /* Vectors with offsets of their own lie in reverse order with a hole of one element after each;
@@ -95,7 +96,7 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
                                    unsigned char *dst)
 {
     const struct twill_collective_facts *facts = facts_of(call);
-    size_t element = test_element(call->type, call->op);
+    size_t element = twill_test_element(call->type, call->op, false);
     struct pointers p = {src, dst};
     bool root = !facts->rooted || rank == call->root;
     if (!call->in_place || !root)
@@ -113,7 +114,7 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
 static void put_input(const struct test_call *call, int rank, int part, unsigned char *base,
                       const struct parts *parts)
 {
-    size_t element = test_element(call->type, call->op);
+    size_t element = twill_test_element(call->type, call->op, false);
     size_t at = at_of(facts_of(call)->src, parts->src_at, part);
     test_payload(base + at * element, facts_of(call)->parts ? parts->src_count[part] : call->count,
                  (uint64_t)part * 977, call->type, call->op, rank);
@@ -123,7 +124,7 @@ static void put_result(const struct test_call *call, int rank, int size, int par
                        unsigned char *base, const struct parts *parts)
 {
     const struct twill_collective_facts *facts = facts_of(call);
-    size_t element = test_element(call->type, call->op);
+    size_t element = twill_test_element(call->type, call->op, false);
     size_t count = facts->parts ? parts->dst_count[part] : call->count;
     unsigned char *at = base + at_of(facts->dst, parts->dst_at, part) * element;
     uint64_t first = (uint64_t)part * 977;
@@ -252,8 +253,8 @@ static bool equal(const struct test_call *call, int rank, int size, const unsign
     test_call_name(call, name, sizeof(name));
     return twill_test_note(false, __FILE__, __LINE__,
                            "rank %d of %d: %s: %s byte %zu (element %zu) is 0x%02x, not 0x%02x",
-                           rank, size, name, which, i, i / test_element(call->type, call->op),
-                           got[i], want[i]);
+                           rank, size, name, which, i,
+                           i / twill_test_element(call->type, call->op, false), got[i], want[i]);
 }
 
 bool test_call_compare(const struct test_call *call, int rank, int size,

@@ -45,10 +45,4 @@ uint64_t twill_test_convert(twill_type to, twill_type from, uint64_t bits);
 void twill_test_fold(const struct twill_fold *fold, void *dst, const void *const *src,
                      unsigned nsrc, size_t count);
 
-/* How many elements at the beginning of `result` are what folding raw sources may give in any order
- * and grouping, partials kept as wide as they have to be: exactly the oracle's bits where order
- * does not matter, else within the error bound. All `count` if all is well. */
-size_t twill_test_agrees(twill_type type, twill_op op, const void *result, const void *const *src,
-                         unsigned nsrc, size_t count, uint32_t divisor);
-
 #endif

@@ -33,22 +33,6 @@ static bool is_located(twill_op op)
     return op == TWILL_MINLOC || op == TWILL_MAXLOC;
 }
 
-size_t test_element(twill_type type, twill_op op)
-{
-    size_t size = twill_type_size(type);
-    return !is_located(op) ? size : size == 8 ? 16 : 8;
-}
-
-bool test_op_takes(twill_op op, twill_type type)
-{
-    if (op >= TWILL_BAND && op <= TWILL_LXOR)
-        return !facts[type].is_float;
-    if (is_located(op))
-        return type == TWILL_F32 || type == TWILL_F64 || type == TWILL_I16 || type == TWILL_I32 ||
-               type == TWILL_I64;
-    return true;
-}
-
 static uint64_t mix(uint64_t rank, uint64_t position)
 {
     uint64_t x = (position % PERIOD) * 0x9e3779b97f4a7c15u + rank * 0xd1342543de82ef95u + 1;
@@ -135,7 +119,7 @@ static int32_t place_of(int rank, uint64_t position)
 static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v, int divisor,
                      int32_t place)
 {
-    size_t element = test_element(type, op);
+    size_t element = twill_test_element(type, op, false);
     if (is_located(op)) {
         memset(at, 0, element);
         memcpy(at + element / 2, &place, sizeof(place));
@@ -171,7 +155,7 @@ static void fold_one(unsigned char *at, uint64_t position, twill_type type, twil
 static void fill(unsigned char *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
                  int rank, int size)
 {
-    size_t element = test_element(type, op), made = twill_min(count, PERIOD);
+    size_t element = twill_test_element(type, op, false), made = twill_min(count, PERIOD);
     for (size_t i = 0; i < made; i++) {
         unsigned char *at = buffer + i * element;
         if (size > 0)

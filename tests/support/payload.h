@@ -9,10 +9,6 @@
 
 #include "lib/base.h"
 
-/* Bytes of an element: pairs for minloc and maxloc. */
-size_t test_element(twill_type type, twill_op op);
-/* Does the combination have a meaning? */
-bool test_op_takes(twill_op op, twill_type type);
 /* `count` elements of a rank's payload from position `first` on. */
 void test_payload(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
                   int rank);
