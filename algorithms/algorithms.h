@@ -138,7 +138,9 @@ struct twill_select_request {
     /* Of the whole message: all parts together, which is what twill-bench calls size. With
      * `vector`, in gather, scatter and alltoall, nobody knows it: 0. */
     size_t bytes;
-    bool mapped; /* every buffer that it needs is in memory that the node's peers have mapped */
+    /* Every buffer that it needs is in memory that the node's peers have mapped. Known alike on one
+     * node only: with several it decides between STAGED and MAPPED, and nothing else. */
+    bool mapped;
     bool vector;
     enum twill_order order; /* of what reduces, else ANY */
     twill_type type;        /* of what reduces; an operation of one's own: TWILL_U8 */

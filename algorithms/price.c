@@ -45,30 +45,53 @@ static const struct twill_link_cost *link_to(const struct twill_pricing *p, uint
     return &p->model->link[twill_link_between(p->world, a, b)];
 }
 
+/* The node's interface, which all its ranks go through, on both sides: when the message is there as
+ * far as they are concerned. */
+static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t to, uint64_t bytes,
+                                uint64_t latency, uint64_t *start)
+{
+    uint32_t node = p->world->node[from], other = p->world->node[to];
+    uint64_t share = per_kib(p->model->interface, bytes);
+    *start = later(*start, p->node_out[node]);
+    p->node_out[node] = *start + share;
+    p->busy_node[node] += share;
+    p->node_in[other] = later(p->node_in[other], *start + latency) + share;
+    return p->node_in[other];
+}
+
+/* Of a rank that is run alone: its node's other ranks are not there to take their part. */
+static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
+                           uint64_t bytes)
+{
+    uint32_t node = p->world->node[lane->rank];
+    return later(per_kib(link_of(p, lane->at)->gap, bytes),
+                 per_kib(p->model->interface, bytes) * p->world->node_size[node]);
+}
+
+/* On a node the core itself moves the bytes; between nodes the network does. */
 static void send(struct twill_pricing *p, struct twill_price_lane *lane,
                  const struct twill_step *step)
 {
     uint32_t from = lane->rank, to = step->peer[0];
     const struct twill_link_cost *link = link_of(p, lane->at);
+    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes), there = 0;
     bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
-    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes);
-    work(p, lane, link->overhead);
+    work(p, lane, link->overhead + (remote ? 0 : time));
+    p->sent[lane->at] = lane->time;
+    p->when[lane->at] = lane->time + link->latency;
+    if (!remote)
+        return;
     uint64_t start = later(lane->time, p->out[from]);
-    if (remote) {
-        uint32_t node = p->world->node[from], other = p->world->node[to];
-        uint64_t share = per_kib(p->model->interface, bytes);
-        if (!p->whole) /* the node's other ranks are not here to take their part of it */
-            time = later(time, share * p->world->node_size[node]);
-        start = later(start, p->node_out[node]);
-        p->node_out[node] = start + share;
-        p->busy_node[node] += share;
-        p->node_in[other] = later(p->node_in[other], start + link->latency) + share;
-        p->when[lane->at] = p->node_in[other];
-    }
+    if (p->whole)
+        there = pass_interfaces(p, from, to, bytes, link->latency, &start);
+    else
+        time = time_alone(p, lane, bytes);
     p->out[from] = p->sent[lane->at] = start + time;
     p->busy_out[from] += time;
-    p->in[to] = later(p->in[to], start + link->latency) + time;
-    p->when[lane->at] = remote ? later(p->when[lane->at], p->in[to]) : p->in[to];
+    if (p->whole) {
+        p->in[to] = later(p->in[to], start + link->latency) + time;
+        p->when[lane->at] = later(there, p->in[to]);
+    }
 }
 
 /* What a rank that is run alone receives: sent by a peer that was where it is now, or where it was
@@ -77,14 +100,14 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
                          const struct twill_step *step)
 {
     const struct twill_link_cost *link = link_of(p, lane->at);
-    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes), sent = lane->time;
-    if (p->link[lane->at] >= TWILL_LINK_NETWORK)
-        time = later(time, per_kib(p->model->interface, bytes) *
-                               p->world->node_size[p->world->node[lane->rank]]);
+    uint64_t bytes = bytes_of(p, step), sent = lane->time;
+    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
     if (lane->posted == lane->at || p->step[lane->posted].op != TWILL_STEP_SEND)
-        sent += link->overhead;
+        sent += link->overhead + (remote ? 0 : per_kib(link->gap, bytes));
+    if (!remote)
+        return sent + link->latency;
     uint64_t *in = &p->in[lane->rank];
-    *in = later(*in, sent + link->latency) + time;
+    *in = later(*in, sent + link->latency) + time_alone(p, lane, bytes);
     return *in;
 }
 
@@ -104,22 +127,29 @@ static int32_t unsent(const struct twill_pricing *p, const struct twill_price_la
     return TWILL_PRICE_NONE;
 }
 
-static void finish_posted(struct twill_pricing *p, struct twill_price_lane *lane)
+/* Done with what was posted, in its order. LATER: the next of it is still under way; the lane's
+ * time is now when it is there, and until then the core is free for other lanes. */
+static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *lane)
 {
-    for (uint32_t i = lane->posted; i < lane->at; i++) {
+    for (; lane->posted < lane->at; lane->posted++) {
+        uint32_t i = lane->posted;
         const struct twill_step *step = &p->step[i];
-        if (step->op == TWILL_STEP_SEND) {
-            lane->time = later(lane->time, p->sent[i]);
-        } else if (twill_step_shape(step->op)->posts) {
-            const struct twill_link_cost *link = link_of(p, i);
-            uint64_t when =
-                p->whole ? p->match[i] == TWILL_PRICE_NONE ? 0 : p->when[p->match[i]] : p->when[i];
-            bool folds = step->op == TWILL_STEP_RECV_REDUCE;
-            lane->time = later(lane->time, when);
-            work(p, lane, link->overhead + (folds ? fold(p, bytes_of(p, step)) : 0));
+        bool sends = step->op == TWILL_STEP_SEND;
+        if (!twill_step_shape(step->op)->posts)
+            continue;
+        uint64_t when = sends ? p->sent[i] : p->when[i];
+        if (!sends && p->whole)
+            when = p->match[i] == TWILL_PRICE_NONE ? 0 : p->when[p->match[i]];
+        if (when > lane->time) {
+            lane->time = when;
+            return TWILL_PRICE_LATER;
         }
+        bool folds = step->op == TWILL_STEP_RECV_REDUCE;
+        if (!sends)
+            work(p, lane, link_of(p, i)->overhead + (folds ? fold(p, bytes_of(p, step)) : 0));
     }
     lane->posted = lane->at + 1;
+    return TWILL_PRICE_NONE;
 }
 
 /* --- shared memory ---------------------------------------------------------------------------- */
@@ -162,13 +192,13 @@ static int32_t awaited(const struct twill_pricing *p, const struct twill_step *s
     return at;
 }
 
-/* TWILL_PRICE_NONE if all have raised their flag and the lane has seen it; else a step to wait for.
- */
+/* TWILL_PRICE_NONE if all have raised their flag and the lane has seen it; LATER, as above; else a
+ * step to wait for. */
 static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
                      const struct twill_step *step)
 {
     uint64_t time = lane->time;
-    for (unsigned i = 0; i < step->nsrc; i++) {
+    for (unsigned i = 0; i < step->nsrc && !lane->awaited; i++) {
         const struct twill_link_cost *link = link_to(p, lane->rank, step->peer[i]);
         uint64_t when = lane->time;
         if (p->whole && step->peer[i] != lane->rank) {
@@ -179,7 +209,10 @@ static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
         }
         time = later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
     }
+    lane->awaited = time > lane->time;
     lane->time = time;
+    if (lane->awaited)
+        return TWILL_PRICE_LATER;
     work(p, lane, step->nsrc * p->model->poll);
     return TWILL_PRICE_NONE;
 }
@@ -231,7 +264,7 @@ static void wake(struct twill_pricing *p, uint32_t step)
     p->waiter[step] = TWILL_PRICE_NONE;
 }
 
-/* One step of a lane; TWILL_PRICE_NONE, or the step that it has to wait for. */
+/* One step of a lane; TWILL_PRICE_NONE, LATER, or the step that it has to wait for. */
 static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at];
@@ -249,7 +282,7 @@ static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
     case TWILL_STEP_WAIT:
         missing = unsent(p, lane);
         if (missing == TWILL_PRICE_NONE)
-            finish_posted(p, lane);
+            missing = finish_posted(p, lane);
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
@@ -304,7 +337,7 @@ static uint64_t run(struct twill_pricing *p, size_t bytes)
         uint32_t l = heap_take(p);
         struct twill_price_lane *lane = &p->lane[l];
         int32_t missing = lane->at < lane->end ? advance(p, lane) : TWILL_PRICE_NONE;
-        if (missing != TWILL_PRICE_NONE) {
+        if (missing >= 0) {
             lane->next = p->waiter[missing];
             p->waiter[missing] = (int32_t)l;
         } else if (lane->at < lane->end) {
@@ -340,15 +373,17 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
         uint64_t before_it = twill_pricing_at(p->quarter, model, bytes, type);
         return one + (one > before_it ? one - before_it : 0) * p->doublings;
     }
-    const struct twill_schedule *any = &p->schedule[0];
-    size_t slice = (size_t)(any->shared_blocks > 0 ? model->slice : model->slice_net);
-    bool direct = any->uses_peer_src || any->uses_peer_dst;
+    const uint64_t slices[] = {[TWILL_PRICE_CUT_NET] = model->slice_net,
+                               [TWILL_PRICE_CUT_SHARED] = model->slice,
+                               [TWILL_PRICE_UNCUT] = 0};
+    size_t slice = (size_t)slices[p->cut];
+    bool direct = p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst;
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
     p->widen = is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
     p->fold = model->reduce[p->type];
     uint64_t entry = model->start + (direct ? model->vote : 0);
-    if (direct || bytes <= slice || slice == 0)
+    if (bytes <= slice || slice == 0)
         return entry + run(p, bytes);
     struct twill_price_sliced *sliced = &p->sliced;
     if (sliced->model != model || sliced->type != p->type) {
@@ -367,7 +402,7 @@ bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricin
     if (a->half != NULL)
         return a->doublings == b->doublings && twill_pricing_same(a->half, b->half) &&
                twill_pricing_same(a->quarter, b->quarter);
-    if (a->blocks != b->blocks || a->whole != b->whole)
+    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut)
         return false;
     for (uint32_t r = 0; r < a->world->size; r++) {
         const struct twill_schedule *x = &a->schedule[r], *y = &b->schedule[r];

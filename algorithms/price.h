@@ -3,9 +3,10 @@
  * that all ranks get the same.
  *
  * All ranks' schedules are run against clocks, as LogGP has it (Alexandrov, Ionescu, Schauser and
- * Scheiman 1995): a message costs its sender's core the overhead, occupies the sender's link, its
- * node's interface and the receiver's link for as long as its bytes take, arrives a latency later,
- * and costs the receiver's core the overhead and the fold. A core does one thing at a time,
+ * Scheiman 1995): a message costs its sender's core the overhead, between nodes occupies the
+ * sender's link, both nodes' interfaces and the receiver's link for as long as its bytes take (on a
+ * node it is the core that moves them), arrives a latency later, and costs the receiver's core the
+ * overhead and the fold. A core does one thing at a time,
  * whatever the lanes; the lane with the earliest clock goes next. The price is when the last lane
  * ends.
  *

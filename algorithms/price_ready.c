@@ -187,6 +187,17 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
     return TWILL_OK;
 }
 
+/* As the executor does: what crosses the network, or goes by messages, in large slices, what is
+ * staged in small ones, what is mapped not at all. */
+static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
+                                    const struct twill_world *world,
+                                    const struct twill_shape *shape)
+{
+    if (world->nodes > 1 || algorithm->flavours == 0)
+        return TWILL_PRICE_CUT_NET;
+    return shape->flavour == TWILL_FLAVOUR_MAPPED ? TWILL_PRICE_UNCUT : TWILL_PRICE_CUT_SHARED;
+}
+
 /* On world, or if that is NULL on the first `size` ranks of `of`. PENDING: it is too large. */
 static twill_status prepare(struct twill_pricing **pricing, const struct twill_algorithm *algorithm,
                             const struct twill_world *world, const struct twill_world *of,
@@ -198,6 +209,7 @@ static twill_status prepare(struct twill_pricing **pricing, const struct twill_a
     if (p == NULL)
         goto fail;
     p->world = world != NULL ? world : &p->own;
+    p->cut = how_cut(algorithm, world != NULL ? world : of, shape);
     if (world == NULL)
         TWILL_TRY_OR_FAIL(error, shrink(&p->own, of, size, error));
     p->schedule = calloc(p->world->size, sizeof(*p->schedule));

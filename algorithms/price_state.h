@@ -7,6 +7,7 @@
 #include "algorithms/price.h"
 
 #define TWILL_PRICE_NONE    (-1)
+#define TWILL_PRICE_LATER   (-2)
 #define TWILL_PRICE_NOT_YET UINT64_MAX
 
 struct twill_price_lane {
@@ -15,6 +16,7 @@ struct twill_price_lane {
     uint32_t at, end; /* global step numbers */
     uint32_t posted;  /* first posted since the last WAIT */
     int32_t next;     /* of those that wait for the same step */
+    bool awaited;     /* its AWAIT is over, and only to be seen */
 };
 
 struct twill_pricing {
@@ -25,6 +27,7 @@ struct twill_pricing {
     struct twill_world own; /* of a half or quarter */
     const struct twill_world *world;
     uint32_t blocks;
+    enum twill_price_cut { TWILL_PRICE_CUT_NET, TWILL_PRICE_CUT_SHARED, TWILL_PRICE_UNCUT } cut;
     struct twill_schedule *schedule; /* [size], those that are there */
     bool whole;                      /* all ranks are there; else the representatives */
     uint32_t *base;                  /* [size + 1] global number of a rank's first step */

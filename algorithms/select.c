@@ -100,6 +100,23 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
     return TWILL_OK;
 }
 
+/* Nodes differ in whether their buffers are mapped, but must talk alike: with several of them the
+ * choice is made as if nothing were mapped, and what is staged then may be mapped instead. */
+static void map_instead(struct twill_choice *choice, const struct twill_candidate *staged,
+                        const struct twill_candidates *all,
+                        const struct twill_select_request *request)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        bool twin =
+            c->algorithm == staged->algorithm && c->shape.flavour == TWILL_FLAVOUR_MAPPED &&
+            memcmp(c->shape.parameter, staged->shape.parameter, sizeof(c->shape.parameter)) == 0;
+        if (twin && twill_candidate_takes(c, request->bytes, true) &&
+            twill_candidate_cost(c, request->bytes) < twill_candidate_cost(staged, request->bytes))
+            choice->shape.flavour = TWILL_FLAVOUR_MAPPED;
+    }
+}
+
 /* The cheapest candidate, of this algorithm if it is not NULL. */
 static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
                             const struct twill_candidates *all,
@@ -108,11 +125,11 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
 {
     size_t bytes = twill_request_bytes(world, request);
     uint64_t least = TWILL_PRICE_NEVER;
-    choice->algorithm = NULL;
+    const struct twill_candidate *cheapest = NULL;
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
         if ((algorithm != NULL && c->algorithm != algorithm) ||
-            !twill_candidate_takes(c, bytes, request->mapped))
+            !twill_candidate_takes(c, bytes, request->mapped && world->nodes == 1))
             continue;
         uint64_t cost = twill_candidate_cost(c, bytes);
         if (cost >= least)
@@ -122,10 +139,14 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
         if (request->root != 0 && !twill_algorithm_applies(c->algorithm, world, &shape))
             continue;
         least = cost;
+        cheapest = c;
         choice->algorithm = c->algorithm;
         choice->shape = shape;
     }
-    return choice->algorithm != NULL;
+    if (cheapest != NULL && request->mapped && world->nodes > 1 &&
+        cheapest->algorithm->flavours != 0 && cheapest->shape.flavour == TWILL_FLAVOUR_STAGED)
+        map_instead(choice, cheapest, all, request);
+    return cheapest != NULL;
 }
 
 /* --- what is wanted --------------------------------------------------------------------------- */
@@ -222,7 +243,10 @@ static twill_status apply(struct twill_choice *choice, struct twill_chooser *cho
         return TWILL_PENDING;
     if (flavours && wish->flavour == TWILL_FLAVOUR_IMM && bytes > twill_imm_most(world, request))
         return refuse(wish, world, request->collective, "@imm takes at most 48 bytes", error);
-    if (flavours && wish->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped)
+    bool unmapped = flavours && wish->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
+    if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
+        choice->shape.flavour = TWILL_FLAVOUR_STAGED;
+    else if (unmapped)
         return refuse(wish, world, request->collective,
                       "@mapped needs buffers from twill_alloc on all ranks", error);
     return TWILL_OK;

@@ -176,7 +176,8 @@ static twill_status read_text(struct reader *r, const char *text, bool headed)
         size_t length = strcspn(text, "\n"), said = strcspn(text, "#\n");
         if (!headed || r->line > 1)
             TWILL_TRY(r->error, read_line(r, text, said));
-        else if (strncmp(text, heading, strlen(heading)) != 0 || said != strlen(heading))
+        else if (strncmp(text, heading, strlen(heading)) != 0 ||
+                 strspn(text + strlen(heading), " \t\r") + strlen(heading) != said)
             return REFUSE(r, "the first line is not \"%s\"", heading);
         text += length + (text[length] == '\n');
     }

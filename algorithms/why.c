@@ -78,12 +78,14 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
     return world->nodes == 1 ? "not on one node" : "not on these nodes and ranks";
 }
 
-static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name)
+static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name,
+                       uint32_t nodes)
 {
     if (c->most != SIZE_MAX)
         put(w, "small\t%s\tat most %zu bytes\n", name, c->most);
     else
-        put(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc\n", name, c->least);
+        put(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc%s\n", name, c->least,
+            nodes > 1 ? ": in place of @staged" : "");
 }
 
 struct ranked {
@@ -107,11 +109,12 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
 {
     char name[96];
     size_t bytes = twill_request_bytes(world, request), takers = 0;
+    bool mapped = request->mapped && world->nodes == 1; /* see select.c */
     struct ranked *ranked = calloc(all->count + 1, sizeof(*ranked));
     if (ranked == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
     for (size_t i = 0; i < all->count; i++)
-        if (twill_candidate_takes(&all->candidate[i], bytes, request->mapped))
+        if (twill_candidate_takes(&all->candidate[i], bytes, mapped))
             ranked[takers++] = (struct ranked){twill_candidate_cost(&all->candidate[i], bytes), i};
     qsort(ranked, takers, sizeof(*ranked), by_cost);
     twill_status status = TWILL_OK;
@@ -125,9 +128,10 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
     }
     free(ranked);
     for (size_t i = 0; i < all->count; i++)
-        if (!twill_candidate_takes(&all->candidate[i], bytes, request->mapped))
+        if (!twill_candidate_takes(&all->candidate[i], bytes, mapped))
             put_limits(w, &all->candidate[i],
-                       name_of(all->candidate[i].algorithm, &all->candidate[i].shape, name));
+                       name_of(all->candidate[i].algorithm, &all->candidate[i].shape, name),
+                       world->nodes);
     return status;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-bench: times the collectives in the manner of nccl-tests and checks every value. */
+#include "bench/calibrate.h"
 #include "bench/run.h"
 
 #include <stdlib.h>
@@ -317,6 +318,9 @@ static bool may_speak(void)
 int main(int argc, char **argv)
 {
     struct twill_bench_run run = {0};
+    const char *calibration = twill_bench_calibration(argc, argv);
+    if (calibration != NULL)
+        return twill_bench_calibrate(calibration);
     enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_speak());
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;

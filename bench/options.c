@@ -102,6 +102,7 @@ static const char usage[] =
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
     "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, numa,\n"
     "                            package, node or group, all at once; the table is the slowest's\n"
+    "      --calibrate FILE      instead: measure the algorithms there are, for TWILL_TUNING=FILE\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 all right, 1 a wrong value or a failure, 2 a mistake on the command line.\n";

@@ -46,7 +46,7 @@ struct twill_transport;
 struct twill_transport_params {
     struct twill_boot *boot; /* collective at open only */
     const struct twill_world *world;
-    uint32_t comm;           /* number of the communicator, < 4096: keeps messages apart */
+    uint32_t comm;           /* number of the communicator, the same on its ranks */
     struct twill_node *node; /* of the communicator; NULL if alone and without one */
     const char *provider;    /* TWILL_PROVIDER, TWILL_INTERFACE, TWILL_DOMAIN, or NULL */
     const char *interface;

@@ -48,16 +48,22 @@ static uint32_t sign(const struct twill_run *run)
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
 {
+    struct twill_call call = twill_call_summary(&request->run);
+    twill_comm_show(comm, &call, request->run.sequence, request->ticks);
+}
+
+void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
+                     uint64_t ticks)
+{
     struct twill_call_line *line = &comm->node->area[comm->local]->call;
-    comm->call = twill_call_summary(&request->run);
-    comm->sequence = request->run.sequence;
-    const struct twill_call *call = &comm->call;
+    comm->call = *call;
+    comm->sequence = sequence;
     /* Release stores, because what is written must not be seen before the 0. */
     atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&line->count, call->count, memory_order_release);
     atomic_store_explicit(&line->what, what_of(call), memory_order_release);
     atomic_store_explicit(&line->root, call->root, memory_order_release);
-    atomic_store_explicit(&line->entered, request->ticks, memory_order_release);
+    atomic_store_explicit(&line->entered, ticks, memory_order_release);
     atomic_store_explicit(&line->waits_for, 0, memory_order_release);
     atomic_store_explicit(&line->sequence, comm->sequence, memory_order_release);
 }

@@ -107,6 +107,9 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
  */
 twill_status twill_comm_poke(struct twill_comm *comm);
 
+/* Instead of a collective, in what ranks say of their call: communicators are made of this one. */
+#define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
+
 /* lib/failure.c: break the communicator with comm->error's message, and tell everyone. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
 /* TWILL_FAIL with "rank R: call #N (...): " in front. */

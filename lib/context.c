@@ -30,8 +30,9 @@ void twill_context_note(struct twill_context *context, const char *format, ...)
         return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(context->line[context->lines++], TWILL_DESCRIBE_BYTES, format, arguments);
+    vsnprintf(context->line[context->lines], TWILL_DESCRIBE_BYTES, format, arguments);
     va_end(arguments);
+    context->lines++;
 }
 
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,

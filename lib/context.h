@@ -48,8 +48,8 @@ struct twill_context {
     bool crowded;                   /* ranks share cores: waits must yield early */
     struct twill_watch *watch;      /* NULL on one node */
     pthread_mutex_t watch_lock;     /* its user's; taken before `lock` */
-    struct twill_tuning *tuning; /* what algorithms are chosen by */
-    char *why;                   /* the answer of twill_context_why() */
+    struct twill_tuning *tuning;    /* what algorithms are chosen by */
+    char *why;                      /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_heap heap;
@@ -63,7 +63,7 @@ struct twill_context {
     _Atomic unsigned pending;   /* sum over the open communicators' */
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     bool previewed;
-    unsigned lines;
+    _Atomic unsigned lines; /* they only become more */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
     char variable_line[1024], live_line[64];
 };

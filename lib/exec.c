@@ -25,7 +25,7 @@ static struct twill_posted *posted_at(const struct twill_run *run, const struct 
 }
 
 static struct twill_slot *place_of(const struct twill_run *run,
-                                    const struct twill_instance *instance)
+                                   const struct twill_instance *instance)
 {
     return &run->comm->slot[instance->epoch % TWILL_WINDOW];
 }
@@ -98,11 +98,13 @@ static int post(struct twill_run *run, struct twill_instance *instance,
     return ADVANCED;
 }
 
-/* Another call's message has come. Who called what is better heard from the peer: lib/wait.c asks.
- */
+/* Another call's message has come. Who called what is better heard from the peer: on the node its
+ * line tells, of others lib/wait.c asks. */
 static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
+    if (comm->world->node[request->peer] == comm->world->node[comm->rank])
+        TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "rank %u is in another call or has other arguments", request->peer);

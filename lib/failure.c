@@ -10,6 +10,11 @@
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
+    if ((unsigned)call->collective >= TWILL_COLLECTIVE_COUNT) {
+        snprintf(text, bytes, "twill_comm_dup or twill_comm_split #%llu",
+                 (unsigned long long)sequence);
+        return;
+    }
     const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
     const char *type = twill_type_name(call->type), *op = twill_op_name(call->op);
     char count[40] = "counts by rank", root[24] = "";

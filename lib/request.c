@@ -138,14 +138,6 @@ static int begin_slices(struct twill_comm *comm)
     return begun;
 }
 
-/* How many ranks have answered. */
-static int ask(struct twill_run *run)
-{
-    uint32_t before = run->next_vote;
-    int answer = twill_run_vote(run);
-    return answer < 0 ? answer : (int)(run->next_vote - before);
-}
-
 static int advance_transports(struct twill_comm *comm)
 {
     int moved = 0;
@@ -165,7 +157,8 @@ static int advance_transports(struct twill_comm *comm)
 
 int twill_comm_advance(struct twill_comm *comm)
 {
-    int moved = TWILL_UNLIKELY(comm->asking != NULL) ? ask(comm->asking) : begin_slices(comm);
+    int moved =
+        TWILL_UNLIKELY(comm->asking != NULL) ? twill_run_vote(comm->asking) : begin_slices(comm);
     if (moved < 0)
         return moved;
     for (unsigned i = 0; i < TWILL_WINDOW; i++) {

@@ -98,6 +98,8 @@ void twill_request_begin(struct twill_request *request);
 struct twill_call twill_call_summary(const struct twill_run *run);
 /* Say on the node which call this rank is in. */
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request);
+void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
+                     uint64_t ticks);
 
 /* --- lib/choose.c, lib/vote.c ---------------------------------------------------------------- */
 

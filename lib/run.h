@@ -147,8 +147,7 @@ static inline size_t twill_run_width(const struct twill_run *run, bool partial)
 /* --- lib/exec.c ------------------------------------------------------------------------------ */
 
 /* Begin the next slice in the place of its epoch, which is free. */
-twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *place,
-                                   uint64_t epoch);
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *place, uint64_t epoch);
 /* Have the memory that a slice needs. */
 twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *place);
 /* Do what can be done now: number of steps (0: blocked), or an error. */

@@ -146,9 +146,12 @@ static twill_status split(struct twill_comm **made, struct twill_comm *comm,
     return make(made, comm, rank, size, self, error);
 }
 
+/* A call as others are, in number and for who looks on: a rank in another one is found out. */
 static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, int32_t kind,
                              int32_t colour, int32_t key)
 {
+    struct twill_call call = {.collective = TWILL_CALL_MAKES};
+    twill_comm_show(comm, &call, ++comm->begun, twill_ticks());
     struct twill_error error = {0};
     struct card mine = {.kind = kind, .colour = colour, .key = key};
     struct card *card = calloc(comm->world->size, sizeof(*card));
@@ -158,6 +161,8 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
                               : split(made, comm, &mine, card, rank, &error);
     free(card);
     free(rank);
+    atomic_store_explicit(&comm->node->area[comm->local]->call.left, comm->sequence,
+                          memory_order_relaxed);
     return end(comm, status, &error);
 }
 

@@ -2,6 +2,7 @@
 /* Several threads of one rank, each with a communicator of its own, all of one context: collectives
  * at the same time, memory taken and given back, operations made, communicators coming and going;
  * and one that fails. For the thread sanitizer above all. */
+#include "lib/request.h"
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
 
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -26,7 +28,9 @@ const char *__lsan_default_suppressions(void)
 struct scene {
     int size, threads, calls;
     const char *nodes;
-    int failing; /* the thread whose ranks disagree in the middle, or -1 */
+    int failing;          /* the thread whose ranks disagree in the middle, or -1 */
+    const char *progress; /* TWILL_PROGRESS */
+    void (*play)(const struct scene *scene, twill_comm *all);
 };
 
 struct worker {
@@ -68,6 +72,25 @@ static bool broadcast(struct worker *worker, size_t count, int64_t *data, uint64
     return true;
 }
 
+/* Three under way at once, waited for in another order. */
+static bool begin_several(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
+{
+    int size = worker->scene->size;
+    twill_request *request[3];
+    size_t part = count / 3 + 1;
+    for (size_t i = 0; i < 3 * part; i++)
+        data[i] = (int64_t)(seed % 100 + i);
+    for (size_t r = 0; r < 3; r++)
+        TWILL_REQUIRE(
+            fine(worker->comm, twill_allreduce_start(worker->comm, data + r * part, data + r * part,
+                                                     part, TWILL_I64, TWILL_SUM, &request[r])));
+    for (size_t r = 3; r-- > 0;)
+        TWILL_REQUIRE(fine(worker->comm, twill_wait(&request[r])));
+    for (size_t i = 0; i < 3 * part; i++)
+        TWILL_REQUIRE(data[i] == size * (int64_t)(seed % 100 + i));
+    return true;
+}
+
 static void add(const void *left, const void *right, void *result, size_t count, twill_type type,
                 void *user)
 {
@@ -99,7 +122,8 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
     void *memory = own;
     bool shared = seed % 5 < 2;
     if (shared)
-        TWILL_REQUIRE(twill_alloc(context, &memory, MOST_COUNT * sizeof(int64_t)) == TWILL_OK);
+        TWILL_REQUIRE(twill_alloc(context, &memory, (MOST_COUNT + 3) * sizeof(int64_t)) ==
+                      TWILL_OK);
     switch (seed % 7) {
     case 0:
         TWILL_REQUIRE(fine(worker->comm, twill_barrier(worker->comm)));
@@ -108,6 +132,10 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
     case 1:
     case 2:
         TWILL_REQUIRE(broadcast(worker, count, memory, seed));
+        break;
+    case 3:
+    case 4:
+        TWILL_REQUIRE(begin_several(worker, count, memory, seed));
         break;
     default:
         TWILL_REQUIRE(reduce(worker, count, memory, seed));
@@ -133,7 +161,7 @@ static void *work(void *argument)
 {
     struct worker *worker = argument;
     uint64_t state = (uint64_t)worker->number * 7919 + 1;
-    int64_t *own = calloc(MOST_COUNT, sizeof(*own));
+    int64_t *own = calloc(MOST_COUNT + 3, sizeof(*own));
     bool good = own != NULL;
     for (int i = 0; good && i < worker->scene->calls && !twill_test_failed(); i++) {
         if (worker->number == worker->scene->failing && i == worker->scene->calls / 2) {
@@ -160,32 +188,82 @@ static bool come_and_go(const struct scene *scene, twill_comm *all)
     return true;
 }
 
-static bool work_together(const struct scene *scene, twill_comm *all)
+static void work_together(const struct scene *scene, twill_comm *all)
 {
     struct worker worker[MOST_THREADS];
     for (int t = 0; t < scene->threads; t++) {
         worker[t] = (struct worker){.scene = scene, .number = t};
-        TWILL_REQUIRE(fine(all, twill_comm_dup(&worker[t].comm, all)));
+        TWILL_CHECK(fine(all, twill_comm_dup(&worker[t].comm, all)));
     }
     for (int t = 0; t < scene->threads; t++)
         pthread_create(&worker[t].thread, NULL, work, &worker[t]);
-    bool good = come_and_go(scene, all);
+    (void)come_and_go(scene, all);
     for (int t = 0; t < scene->threads; t++)
         pthread_join(worker[t].thread, NULL);
-    if (twill_test_failed()) /* others may be anywhere */
-        return false;
-    for (int t = 0; t < scene->threads; t++)
+    for (int t = 0; t < scene->threads && !twill_test_failed(); t++)
         twill_comm_destroy(worker[t].comm);
-    return good;
+}
+
+#define LARGE ((size_t)300000)
+
+static bool summed(const struct scene *scene, const int64_t *data)
+{
+    for (size_t i = 0; i < LARGE; i++)
+        TWILL_REQUIRE(data[i] == scene->size * (int64_t)i);
+    return true;
+}
+
+static bool begin_large(twill_comm *comm, int64_t *data, twill_request **request)
+{
+    for (size_t i = 0; i < LARGE; i++)
+        data[i] = (int64_t)i;
+    return fine(comm,
+                twill_allreduce_start(comm, data, data, LARGE, TWILL_I64, TWILL_SUM, request));
+}
+
+/* Nobody calls twill, and yet it is done. */
+static void progress_by_itself(const struct scene *scene, twill_comm *all)
+{
+    int64_t *data = calloc(LARGE, sizeof(*data));
+    twill_request *request;
+    uint64_t deadline = twill_now() + UINT64_C(60000000000);
+    TWILL_CHECK(data != NULL && begin_large(all, data, &request));
+    while (!twill_request_done(request) && twill_now() < deadline && !twill_test_failed())
+        usleep(1000);
+    TWILL_CHECK(twill_request_done(request));
+    TWILL_CHECK(fine(all, twill_wait(&request)) && summed(scene, data));
+    free(data);
+}
+
+/* One communicator's is done by waiting on another. */
+static void progress_by_others(const struct scene *scene, twill_comm *all)
+{
+    int64_t *data = calloc(LARGE, sizeof(*data));
+    twill_request *request;
+    twill_comm *other;
+    uint64_t deadline = twill_now() + UINT64_C(60000000000);
+    TWILL_CHECK(fine(all, twill_comm_dup(&other, all)));
+    TWILL_CHECK(data != NULL && begin_large(all, data, &request));
+    for (int32_t done = 0; done == 0 && twill_now() < deadline;) {
+        int32_t mine = twill_request_done(request);
+        usleep(twill_comm_rank(all) == 0 ? 2000 : 0); /* the others wait, and move it along */
+        TWILL_CHECK(fine(other, twill_allreduce(other, &mine, &done, 1, TWILL_I32, TWILL_MIN)));
+    }
+    TWILL_CHECK(twill_request_done(request));
+    TWILL_CHECK(fine(all, twill_wait(&request)) && summed(scene, data));
+    twill_comm_destroy(other);
+    free(data);
 }
 
 static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
 {
     const struct scene *scene = user;
-    char nodes[64];
+    char nodes[64], progress[64];
     (void)size;
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", scene->nodes);
+    snprintf(progress, sizeof(progress), "TWILL_PROGRESS=%s", scene->progress);
     const char *settings[] = {nodes,
+                              progress,
                               "TWILL_INTERFACE=lo",
                               "TWILL_HEAP_LIMIT=8M",
                               "TWILL_SEGMENT=8K",
@@ -196,37 +274,53 @@ static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_status status = twill_context_create(&context, boot, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&all, context);
-    bool good = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
-                                twill_context_message(context));
-    if (good && work_together(scene, all)) {
+    if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
+                        twill_context_message(context)))
+        scene->play(scene, all);
+    if (!twill_test_failed()) { /* else others may be anywhere */
         twill_comm_destroy(all);
         twill_context_destroy(context);
     }
 }
 
-static void threads_of_a_context(void **unused)
+static const struct scene scenes[] = {
+    {1, 3, 30, "", -1, "none", work_together},
+    {2, 3, 30, "", -1, "none", work_together},
+    {3, 4, 24, "", 1, "none", work_together},
+    {4, 2, 16, "2x2", -1, "none", work_together},
+    {4, 2, 16, "2x2", 0, "none", work_together},
+    {3, 3, 20, "", -1, "thread", work_together},
+    {4, 2, 16, "2x2", 1, "thread:0", work_together},
+    {3, 0, 0, "", -1, "thread", progress_by_itself},
+    {4, 0, 0, "2x2", -1, "thread", progress_by_itself},
+    {3, 0, 0, "", -1, "none", progress_by_others},
+    {4, 0, 0, "2x2", -1, "none", progress_by_others},
+};
+
+static void ranks_as_threads(void **unused)
 {
     (void)unused;
-    static struct scene scenes[] = {
-        {1, 3, 60, "", -1},    {2, 3, 60, "", -1},   {3, 4, 40, "", 1},
-        {4, 2, 30, "2x2", -1}, {4, 2, 30, "2x2", 0},
-    };
-    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++)
-        twill_test_run_ranks(scenes[s].size, scene_rank, &scenes[s]);
+    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
+        struct scene scene = scenes[s];
+        twill_test_run_ranks(scene.size, scene_rank, &scene);
+    }
 }
 
-static void threads_of_processes(void **unused)
+static void ranks_as_processes(void **unused)
 {
     (void)unused;
-    struct scene scene = {3, 3, 40, "", -1};
-    twill_test_run_processes(scene.size, scene_rank, &scene);
+    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
+        struct scene scene = scenes[s];
+        if (scene.size == 3)
+            twill_test_run_processes(scene.size, scene_rank, &scene);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_of_a_context),
-        cmocka_unit_test(threads_of_processes),
+        cmocka_unit_test(ranks_as_threads),
+        cmocka_unit_test(ranks_as_processes),
     };
     cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,8 @@
  * at any time, headers and payload only for a posted RECV. All lanes together stay below the 64
  * unexpected messages that libfabric's newer tcp keeps per peer before it stops reading from it.
  *
- * Tag, 34 bits: communicator 12, lane 4, sending rank 16, channel 2. */
+ * Tag, 34 bits: communicator 12 (the low ones: each has an endpoint of its own anyway), lane 4,
+ * sending rank 16, channel 2. */
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
