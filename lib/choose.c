@@ -49,21 +49,20 @@ static twill_status have_chooser(struct twill_comm *comm)
                                 &comm->error);
 }
 
-twill_status twill_run_asks(struct twill_run *run, bool *asks)
+twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask)
 {
     struct twill_comm *comm = run->comm;
-    *asks = false;
+    *asks = *all_ask = false;
     run->mapped = false;
     bool scaled = run->created != NULL && run->created->scaled;
-    bool away = run->call.collective == TWILL_BROADCAST &&
-                comm->world->node[run->call.root] != comm->world->node[comm->rank];
-    if (comm->context->heap.segment == NULL || run->call.vector || scaled || away)
-        return TWILL_OK;
     struct twill_select_request request = twill_run_select_request(run);
-    if (request.bytes < TWILL_MAPPED_BYTES)
+    if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
         return TWILL_OK;
     TWILL_TRY(&comm->error, have_chooser(comm));
-    *asks = twill_mapping_matters(comm->chooser, &request);
+    *all_ask = twill_mapping_matters(comm->chooser, &request);
+    bool away = run->call.collective == TWILL_BROADCAST &&
+                comm->world->node[run->call.root] != comm->world->node[comm->rank];
+    *asks = *all_ask && comm->context->heap.segment != NULL && !away;
     return TWILL_OK;
 }
 
@@ -95,8 +94,8 @@ int twill_run_choose(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     if (!run->voted && !run->counted) {
-        bool asks;
-        TWILL_TRY(&comm->error, twill_run_asks(run, &asks));
+        bool asks, all_ask;
+        TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
         run->counted = !asks;
     }
     if (!run->counted) {

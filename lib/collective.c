@@ -239,10 +239,10 @@ static twill_status ask(struct twill_request *request)
     static const struct twill_call barrier = {.collective = TWILL_BARRIER};
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
-    bool asks;
-    TWILL_TRY(&comm->error, twill_run_asks(run, &asks));
+    bool asks, all_ask;
+    TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
     run->counted = !asks;
-    if (!asks)
+    if (!all_ask)
         return TWILL_OK;
     comm->begun++;
     run->sequence = comm->begun;

@@ -18,24 +18,24 @@ static uint64_t flag_value(const struct twill_instance *instance, uint32_t ordin
     return instance->epoch << 16 | ordinal;
 }
 
-static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *place,
+static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *slot,
                                       unsigned lane, uint32_t index)
 {
-    return &place->posted[(size_t)lane * run->plan->most_posted + index];
+    return &slot->posted[(size_t)lane * run->plan->most_posted + index];
 }
 
-static struct twill_slot *place_of(const struct twill_run *run,
-                                   const struct twill_instance *instance)
+static struct twill_slot *slot_of(const struct twill_run *run,
+                                  const struct twill_instance *instance)
 {
     return &run->comm->slot[instance->epoch % TWILL_WINDOW];
 }
 
-static void *bounce_at(const struct twill_run *run, const struct twill_slot *place,
+static void *bounce_at(const struct twill_run *run, const struct twill_slot *slot,
                        const struct twill_posted *posted)
 {
-    size_t index = (size_t)(posted - place->posted);
+    size_t index = (size_t)(posted - slot->posted);
     size_t each = run->late ? run->plan->late_bytes : run->plan->bounce_bytes;
-    return place->scratch + run->plan->tmp_bytes + index * each;
+    return slot->scratch + run->plan->tmp_bytes + index * each;
 }
 
 /* Blocks that lie together, as one message. */
@@ -43,9 +43,9 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
     struct twill_comm *comm = run->comm;
-    struct twill_slot *place = place_of(run, instance);
+    struct twill_slot *slot = slot_of(run, instance);
     struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
-    struct twill_posted *posted = posted_at(run, place, step->lane, instance->posted[step->lane]++);
+    struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
     struct twill_transfer *request = &posted->request;
     bool sends = step->op == TWILL_STEP_SEND, folds = step->op == TWILL_STEP_RECV_REDUCE;
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
@@ -73,9 +73,9 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         posted->src = twill_run_span(run, instance, &where).start;
         request->fold_with = posted;
         request->fold = posted->late ? NULL : twill_run_fold;
-        request->bounce = link->ops->needs_bounce ? bounce_at(run, place, posted) : NULL;
+        request->bounce = link->ops->needs_bounce ? bounce_at(run, slot, posted) : NULL;
         if (posted->late)
-            request->buffer = bounce_at(run, place, posted);
+            request->buffer = bounce_at(run, slot, posted);
     }
     if (sends)
         comm->counters.bytes_sent += request->bytes;
@@ -117,9 +117,9 @@ static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
-    const struct twill_slot *place = place_of(run, instance);
+    const struct twill_slot *slot = slot_of(run, instance);
     for (uint32_t i = 0; i < instance->posted[lane]; i++) {
-        const struct twill_transfer *request = &posted_at(run, place, lane, i)->request;
+        const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
         if (request->status == TWILL_PENDING)
             return BLOCKED;
         if (request->status == TWILL_ERR_MISMATCH)
@@ -130,7 +130,7 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
                                    twill_strerror((twill_status)request->status));
     }
     for (uint32_t i = 0; run->late && i < instance->posted[lane]; i++) {
-        struct twill_posted *posted = posted_at(run, place, lane, i);
+        struct twill_posted *posted = posted_at(run, slot, lane, i);
         if (posted->late)
             twill_run_fold(&posted->request, 0, posted->request.buffer, posted->request.bytes);
     }
@@ -251,30 +251,31 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     return moved + 1;
 }
 
-twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *place)
+twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot)
 {
     struct twill_comm *comm = run->comm;
-    size_t staged_at, bytes = twill_run_scratch(run, &staged_at);
     size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
-    TWILL_TRY(&comm->error, twill_comm_grow(comm, &place->scratch, &place->scratch_bytes, bytes));
-    if (posted <= place->posted_count)
+    if (TWILL_LIKELY(run->scratch_bytes <= slot->scratch_bytes && posted <= slot->posted_count))
         return TWILL_OK;
-    free(place->posted);
-    place->posted_count = 0;
-    place->posted = aligned_alloc(
-        TWILL_CACHE_LINE, twill_round_up(posted * sizeof(*place->posted), TWILL_CACHE_LINE));
-    if (place->posted == NULL)
+    TWILL_TRY(&comm->error,
+              twill_comm_grow(comm, &slot->scratch, &slot->scratch_bytes, run->scratch_bytes));
+    if (posted <= slot->posted_count)
+        return TWILL_OK;
+    free(slot->posted);
+    slot->posted_count = 0;
+    slot->posted = aligned_alloc(TWILL_CACHE_LINE,
+                                 twill_round_up(posted * sizeof(*slot->posted), TWILL_CACHE_LINE));
+    if (slot->posted == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for %zu requests", posted);
-    place->posted_count = posted;
+    slot->posted_count = posted;
     return TWILL_OK;
 }
 
-twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *place, uint64_t epoch)
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
 {
-    struct twill_instance *instance = &place->instance;
-    size_t staged_at, skip = run->started * run->slice_count;
-    TWILL_TRY(&run->comm->error, twill_run_reserve(run, place));
-    (void)twill_run_scratch(run, &staged_at);
+    struct twill_instance *instance = &slot->instance;
+    size_t staged_at = run->staged_at, skip = run->started * run->slice_count;
+    TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
     *instance = (struct twill_instance){
         .active = true,
         .epoch = epoch,
@@ -286,8 +287,8 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *pla
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
         if (side->staged) {
-            instance->base[i] = place->scratch + staged_at;
-            staged_at += run->staged_bytes;
+            instance->base[i] = slot->scratch + staged_at;
+            staged_at += run->copy_bytes;
         } else if (side->base != NULL) {
             instance->base[i] = side->base + skip * run->element;
         }
@@ -298,9 +299,9 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *pla
     return TWILL_OK;
 }
 
-int twill_run_advance(struct twill_slot *place)
+int twill_run_advance(struct twill_slot *slot)
 {
-    struct twill_instance *instance = &place->instance;
+    struct twill_instance *instance = &slot->instance;
     struct twill_run *run = instance->run;
     int moved = 0;
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
@@ -321,10 +322,10 @@ int twill_run_advance(struct twill_slot *place)
 }
 
 /* Ranks the first blocked step of a lane waits for. */
-static unsigned lane_waits_for(const struct twill_slot *place, unsigned lane, uint32_t *ranks,
+static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uint32_t *ranks,
                                unsigned most, const char **name)
 {
-    const struct twill_instance *instance = &place->instance;
+    const struct twill_instance *instance = &slot->instance;
     struct twill_run *run = instance->run;
     const struct twill_schedule *s = &run->plan->schedule;
     const struct twill_step *step = &s->steps[s->lane_first[lane] + instance->at[lane]];
@@ -338,7 +339,7 @@ static unsigned lane_waits_for(const struct twill_slot *place, unsigned lane, ui
     } else if (step->op == TWILL_STEP_WAIT) {
         *name = "message";
         for (uint32_t i = 0; i < instance->posted[lane] && n < most; i++) {
-            const struct twill_transfer *request = &posted_at(run, place, lane, i)->request;
+            const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
             if (request->status == TWILL_PENDING)
                 ranks[n++] = request->peer;
         }
@@ -346,15 +347,15 @@ static unsigned lane_waits_for(const struct twill_slot *place, unsigned lane, ui
     return n;
 }
 
-unsigned twill_run_waits_for(const struct twill_slot *place, uint32_t *ranks, unsigned most,
+unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step)
 {
-    const struct twill_instance *instance = &place->instance;
+    const struct twill_instance *instance = &slot->instance;
     unsigned n = 0;
     if (!instance->active)
         return 0;
     for (unsigned lane = 0; lane < instance->run->plan->schedule.lanes; lane++)
         if (instance->at[lane] != UINT32_MAX)
-            n += lane_waits_for(place, lane, ranks + n, most - n, step);
+            n += lane_waits_for(slot, lane, ranks + n, most - n, step);
     return n;
 }

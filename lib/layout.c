@@ -110,6 +110,21 @@ static size_t slice_limit(const struct twill_run *run)
     return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
 }
 
+/* TMP, bounces, then what is staged. */
+static void size_scratch(struct twill_run *run)
+{
+    const struct twill_plan *plan = run->plan;
+    size_t bounce = run->late ? plan->late_bytes : plan->bounce_bytes;
+    run->staged_at = plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
+    run->scratch_bytes = run->staged_at;
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        if (!run->side[i].staged)
+            continue;
+        run->side[i].stride = run->slice_count;
+        run->scratch_bytes += run->copy_bytes;
+    }
+}
+
 twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -138,28 +153,12 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->partial_at = run->copy_bytes;
         run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
     }
-    run->staged_bytes = run->copy_bytes;
-    for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        if (run->side[i].staged)
-            run->side[i].stride = run->slice_count;
-    }
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
+    size_scratch(run);
     run->started = run->finished = 0;
     run->copy_flags =
         run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
     return TWILL_OK;
-}
-
-size_t twill_run_scratch(const struct twill_run *run, size_t *staged_at)
-{
-    const struct twill_plan *plan = run->plan;
-    size_t bounce = run->late ? plan->late_bytes : plan->bounce_bytes;
-    size_t bytes = plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
-    *staged_at = bytes;
-    for (unsigned i = 0; i < TWILL_SIDES; i++)
-        if (run->side[i].staged)
-            bytes += run->staged_bytes;
-    return bytes;
 }
 
 /* --- operands -------------------------------------------------------------------------------- */

@@ -105,12 +105,18 @@ void twill_requests_fail(struct twill_comm *comm, twill_status status)
 
 /* --- moving it along ------------------------------------------------------------------------- */
 
-static void begin_talking(struct twill_request *request)
+/* Memory is had for all slots at once, so that a call of a known shape finds it. */
+static twill_status begin_first(struct twill_request *request)
 {
-    if (request->run.plan->most_posted == 0)
-        return;
-    request->talks = true;
-    request->comm->talking++;
+    struct twill_comm *comm = request->comm;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        if (!comm->slot[i].instance.active)
+            TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->slot[i]));
+    if (request->run.plan->most_posted > 0) {
+        request->talks = true;
+        comm->talking++;
+    }
+    return TWILL_OK;
 }
 
 /* Begin what may begin: a slice takes the place of the one TWILL_WINDOW before it. */
@@ -119,8 +125,8 @@ static int begin_slices(struct twill_comm *comm)
     int begun = 0;
     while (comm->filling != NULL) {
         struct twill_run *run = &comm->filling->run;
-        struct twill_slot *place = &comm->slot[comm->epoch % TWILL_WINDOW];
-        if (place->instance.active)
+        struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+        if (slot->instance.active)
             break;
         if (run->plan == NULL) {
             int answer = twill_run_choose(run);
@@ -128,8 +134,8 @@ static int begin_slices(struct twill_comm *comm)
                 return answer < 0 ? answer : begun;
         }
         if (run->started == 0)
-            begin_talking(comm->filling);
-        TWILL_TRY(&comm->error, twill_run_begin_slice(run, place, comm->epoch));
+            TWILL_TRY(&comm->error, begin_first(comm->filling));
+        TWILL_TRY(&comm->error, twill_run_begin_slice(run, slot, comm->epoch));
         comm->epoch++;
         begun++;
         if (run->started == run->slices)
@@ -162,15 +168,15 @@ int twill_comm_advance(struct twill_comm *comm)
     if (moved < 0)
         return moved;
     for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_slot *place = &comm->slot[i];
-        struct twill_run *run = place->instance.run;
-        if (!place->instance.active)
+        struct twill_slot *slot = &comm->slot[i];
+        struct twill_run *run = slot->instance.run;
+        if (!slot->instance.active)
             continue;
-        int answer = twill_run_advance(place);
+        int answer = twill_run_advance(slot);
         if (answer < 0)
             return answer;
         moved += answer;
-        if (!place->instance.active && run->finished == run->slices)
+        if (!slot->instance.active && run->finished == run->slices)
             twill_request_complete(twill_request_of(run), TWILL_OK);
     }
     if (comm->talking > 0) {
@@ -297,8 +303,8 @@ void twill_requests_destroy(struct twill_comm *comm)
     twill_request_close(&comm->blocking);
     twill_request_close(&comm->blocking_point);
     for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_slot *place = &comm->slot[i];
-        twill_context_give(comm->context, place->scratch, place->scratch_bytes);
-        free(place->posted);
+        struct twill_slot *slot = &comm->slot[i];
+        twill_context_give(comm->context, slot->scratch, slot->scratch_bytes);
+        free(slot->posted);
     }
 }

@@ -105,8 +105,9 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
 
 /* Have the run a plan: 1, or 0 while other ranks are asked, or an error. */
 int twill_run_choose(struct twill_run *run);
-/* The same in parts: whether the node's ranks are to be asked; asking them. */
-twill_status twill_run_asks(struct twill_run *run, bool *asks);
+/* The same in parts: whether the node's ranks are to be asked, and whether some node's are, which
+ * is the same on all ranks; asking them. */
+twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask);
 int twill_run_vote(struct twill_run *run);
 unsigned twill_run_votes_missing(const struct twill_run *run, uint32_t *ranks, unsigned most);
 struct twill_select_request twill_run_select_request(const struct twill_run *run);

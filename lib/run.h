@@ -96,7 +96,7 @@ struct twill_run {
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
     size_t copy_bytes;   /* of `blocks` blocks of TMP or SHARED */
-    size_t staged_bytes; /* of SRC, of DST */
+    size_t scratch_bytes, staged_at; /* of a slot; in it */
     size_t slices, started, finished;
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
     unsigned char **peer_dst;
@@ -111,8 +111,6 @@ void twill_run_describe(struct twill_run *run);
 size_t twill_side_bytes(const struct twill_side *side, uint32_t parts, size_t element);
 /* How the plan goes over the call: slices. */
 twill_status twill_run_lay_out(struct twill_run *run);
-/* Bytes of scratch of a place, and the offset of what is staged in it. */
-size_t twill_run_scratch(const struct twill_run *run, size_t *staged_at);
 
 /* Elements in a row. */
 struct twill_span {
@@ -147,13 +145,13 @@ static inline size_t twill_run_width(const struct twill_run *run, bool partial)
 /* --- lib/exec.c ------------------------------------------------------------------------------ */
 
 /* Begin the next slice in the place of its epoch, which is free. */
-twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *place, uint64_t epoch);
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch);
 /* Have the memory that a slice needs. */
-twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *place);
+twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot);
 /* Do what can be done now: number of steps (0: blocked), or an error. */
-int twill_run_advance(struct twill_slot *place);
+int twill_run_advance(struct twill_slot *slot);
 /* Ranks it waits for now, at most `most`, and the step's name. */
-unsigned twill_run_waits_for(const struct twill_slot *place, uint32_t *ranks, unsigned most,
+unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 
 /* --- lib/operand.c: the steps that compute --------------------------------------------------- */
