@@ -73,6 +73,28 @@ static bool same(const struct twill_select_request *a, const struct twill_select
            a->type == b->type;
 }
 
+/* Nodes may differ in whether their buffers are mapped, and must agree on all else: so that decides
+ * how ranks of a node exchange data, and nothing more. */
+static twill_status choose(struct twill_choice *choice, struct twill_comm *comm,
+                           const struct twill_select_request *key)
+{
+    struct twill_select_request common = *key;
+    common.mapped = key->mapped && comm->world->nodes == 1;
+    twill_status status = twill_select(choice, comm->chooser, &common, &comm->error);
+    if (status == TWILL_ERR_CONFIG && key->mapped) { /* "@mapped" is wished for */
+        twill_error_clear(&comm->error);
+        status = twill_select(choice, comm->chooser, key, &comm->error);
+    }
+    TWILL_TRY(&comm->error, status);
+    struct twill_shape mapped = choice->shape;
+    mapped.flavour = TWILL_FLAVOUR_MAPPED;
+    if (key->mapped && choice->algorithm->flavours != 0 &&
+        choice->shape.flavour == TWILL_FLAVOUR_STAGED &&
+        twill_algorithm_applies(choice->algorithm, comm->world, &mapped))
+        choice->shape = mapped;
+    return TWILL_OK;
+}
+
 static twill_status find_plan(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
@@ -83,7 +105,7 @@ static twill_status find_plan(struct twill_run *run)
     }
     struct twill_choice choice;
     TWILL_TRY(&comm->error, have_chooser(comm));
-    TWILL_TRY(&comm->error, twill_select(&choice, comm->chooser, &key, &comm->error));
+    TWILL_TRY(&comm->error, choose(&choice, comm, &key));
     TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, &run->plan));
     comm->last = run->plan;
     comm->last_key = key;

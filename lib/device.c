@@ -77,6 +77,8 @@ twill_status twill_request_stage(struct twill_request *request)
         if (bytes[i] > 0)
             TWILL_TRY(&comm->error, is_on_device(comm, run->side[i].base, &on[i]));
     }
+    if (run->plan != NULL) /* a prepared call: the sides are new */
+        TWILL_TRY(&comm->error, twill_run_lay_out(run));
     if (!on[0] && !on[1])
         return TWILL_OK;
     size_t dst_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;

@@ -340,7 +340,7 @@ static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uin
         *name = "message";
         for (uint32_t i = 0; i < instance->posted[lane] && n < most; i++) {
             const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
-            if (request->status == TWILL_PENDING)
+            if (request->status == TWILL_PENDING && (n == 0 || ranks[n - 1] != request->peer))
                 ranks[n++] = request->peer;
         }
     }

@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#define ROUNDING_OPS (TWILL_AVG + 1u) /* sum, prod, min, max, avg */
 /* Short ones, and one of several segments. */
 static const size_t counts[] = {1, 257, 5003};
 static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16};
@@ -150,10 +151,10 @@ static bool call_at(const struct run *run, size_t index, struct call *call)
 {
     size_t n = TWILL_ARRAY_LENGTH(types);
     *call = (struct call){
-        .run = run, .type = types[index % n], .op = (twill_op)(index / n % TWILL_OP_COUNT)};
-    if (index >= n * TWILL_OP_COUNT * TWILL_ARRAY_LENGTH(counts))
+        .run = run, .type = types[index % n], .op = (twill_op)(index / n % ROUNDING_OPS)};
+    if (index >= n * ROUNDING_OPS * TWILL_ARRAY_LENGTH(counts))
         return false;
-    call->count = counts[index / n / TWILL_OP_COUNT];
+    call->count = counts[index / n / ROUNDING_OPS];
     return true;
 }
 
