@@ -17,7 +17,7 @@
 
 /* libfabric 1.17 now and then loses a connection that is torn down while it is being made, which is
  * what failing ranks do. Everywhere else, leaks under libfabric count. */
-const char *__lsan_default_suppressions(void);
+TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libfabric.so";

@@ -19,7 +19,7 @@
 #define MOST_COUNT   3000u
 
 /* libfabric 1.17 now and then loses a connection that is torn down while it is being made. */
-const char *__lsan_default_suppressions(void);
+TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)
 {
     return "leak:libfabric.so";
