@@ -18,12 +18,12 @@
 /* The thread sanitizer is some twenty times slower, and sees no more in more bytes. */
 #ifdef __SANITIZE_THREAD__
 #define MOST_BYTES  ((size_t)300 << 10)
-#define CALLS       250u
-#define CALLS_NAMED 40u
+#define CALLS       100u
+#define CALLS_NAMED 10u
 #else
 #define MOST_BYTES  ((size_t)2 << 20)
-#define CALLS       2500u
-#define CALLS_NAMED 250u
+#define CALLS       700u
+#define CALLS_NAMED 60u
 #endif
 
 struct world_case {
@@ -37,7 +37,8 @@ struct sweep {
     uint32_t collectives;  /* swept */
     bool heap;             /* buffers by twill_alloc() */
     uint64_t seed;
-    unsigned calls; /* about so many are sampled; 0: all */
+    const uint64_t *numbers; /* of the calls to make */
+    size_t calls;
     unsigned long checked[TWILL_COLLECTIVE_COUNT];
 };
 
@@ -90,41 +91,40 @@ static uint64_t hash(uint64_t x)
     return x ^ x >> 31;
 }
 
-static uint64_t calls_there_are(const struct sweep *sweep)
+/* The calls of a sweep: all, or about `wanted` of them, large ones, which cost most of the time,
+ * less often; and always some barriers. */
+static void choose_calls(struct sweep *sweep, unsigned wanted, uint64_t *numbers)
 {
-    uint64_t count = 0;
-    struct test_call call;
-    for (uint64_t n = 0; n < all_calls; n++)
-        count += call_number(n, (size_t)sweep->world->size, &call) &&
-                 (sweep->collectives >> call.collective & 1);
-    return count;
-}
-
-/* The same on every rank: is this call in the sample? Large ones, which cost most of the time, are
- * taken less often. */
-static bool sampled(const struct sweep *sweep, const struct test_call *call, uint64_t n,
-                    uint64_t there_are)
-{
-    if (sweep->calls == 0)
-        return true;
-    bool large = test_call_bytes(call, sweep->world->size) > MOST_BYTES / 8;
-    return hash(n * 0x9e3779b97f4a7c15u + sweep->seed) % there_are <
-           sweep->calls / (large ? 8u : 1u) + 1u;
+    size_t size = (size_t)sweep->world->size, there_are = 0;
+    for (uint64_t n = 0; n < all_calls; n++) {
+        struct test_call call;
+        if (call_number(n, size, &call) && (sweep->collectives >> call.collective & 1))
+            numbers[there_are++] = n;
+    }
+    sweep->numbers = numbers;
+    sweep->calls = 0;
+    for (size_t i = 0; i < there_are; i++) {
+        struct test_call call;
+        (void)call_number(numbers[i], size, &call);
+        bool large = test_call_bytes(&call, (int)size) > MOST_BYTES / 8;
+        uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
+        if (wanted == 0 || call.collective == TWILL_BARRIER ||
+            draw < wanted / (large ? 8u : 1u) + 1u)
+            numbers[sweep->calls++] = numbers[i];
+    }
 }
 
 /* --- one rank ------------------------------------------------------------------------------- */
 
 static bool sweep_calls(struct sweep *sweep, twill_comm *comm, const struct test_buffers *buffers)
 {
-    uint64_t there_are = calls_there_are(sweep);
-    for (uint64_t n = 0; n < all_calls; n++) {
+    for (size_t i = 0; i < sweep->calls; i++) {
         struct test_call call;
-        if (!call_number(n, (size_t)sweep->world->size, &call) ||
-            !(sweep->collectives >> call.collective & 1) || !sampled(sweep, &call, n, there_are))
-            continue;
+        (void)call_number(sweep->numbers[i], (size_t)sweep->world->size, &call);
         if (!test_call_check(&call, comm, buffers))
             return twill_test_note(false, __FILE__, __LINE__, "world %s, %s, call %llu",
-                                   sweep->world->nodes, sweep->algorithm, (unsigned long long)n);
+                                   sweep->world->nodes, sweep->algorithm,
+                                   (unsigned long long)sweep->numbers[i]);
         if (twill_comm_rank(comm) == 0)
             sweep->checked[call.collective]++;
     }
@@ -263,9 +263,12 @@ static void run_sweep(const struct world_case *world, const char *algorithm, uin
                           .algorithm = algorithm,
                           .collectives = collectives,
                           .heap = heap,
-                          .seed = hash(seed() * 1000003 + number),
-                          .calls = getenv("TEST_WHOLE") != NULL ? 0 : calls};
+                          .seed = hash(seed() * 1000003 + number)};
+    uint64_t *numbers = malloc(all_calls * sizeof(*numbers));
+    assert_non_null(numbers);
+    choose_calls(&sweep, getenv("TEST_WHOLE") != NULL ? 0 : calls, numbers);
     twill_test_run_ranks(world->size, sweep_rank, &sweep);
+    free(numbers);
     unsigned long all = 0;
     for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
         checked[c] += sweep.checked[c];

@@ -6,6 +6,7 @@
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +18,12 @@ enum { RANKS = 8, COUNT = 8 * 403, MOST_ELEMENT = 8 };
 
 static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16, TWILL_F8E4M3};
 
+struct table;
+
 struct setting {
     const char *nodes, *algorithm, *segment, *threads, *reproducible;
     bool heap;
+    const struct table *tables;
     uint64_t differ; /* elements that were not as they must be */
 };
 
@@ -29,8 +33,8 @@ static void fill(twill_type type, void *array, int rank)
     uint64_t state = (uint64_t)rank * 77 + (uint64_t)type;
     for (size_t i = 0; i < COUNT; i++) {
         uint64_t random = twill_test_random(&state);
-        int spread = (int)(random >> 40 & 7) - 4;
-        float x = (float)((int)(random & 0xffff) - 0x8000) / 0x4000 * (float)(1 << (spread + 4));
+        int exponent = (int)(random >> 40 & 31) - 27;
+        float x = ldexpf((float)((int)(random & 0xffffff) - 0x800000) / 0x400000, exponent);
         uint32_t bits;
         memcpy(&bits, &x, sizeof(bits));
         twill_test_put(type, array, i, twill_test_convert(type, TWILL_F32, bits));
@@ -48,10 +52,24 @@ static void expect(twill_type type, twill_op op, unsigned char inputs[RANKS][COU
     twill_test_fold(&fold, want, source, RANKS, COUNT);
 }
 
-struct buffers {
-    unsigned char (*inputs)[COUNT * MOST_ELEMENT];
-    unsigned char *src, *dst, *want;
+/* Inputs and results of every type and operation, computed once for all settings. */
+struct table {
+    unsigned char inputs[RANKS][COUNT * MOST_ELEMENT];
+    unsigned char want[2][COUNT * MOST_ELEMENT]; /* sum, avg */
 };
+
+static struct table *make_tables(void)
+{
+    struct table *tables = calloc(TWILL_ARRAY_LENGTH(types), sizeof(*tables));
+    assert_non_null(tables);
+    for (size_t t = 0; t < TWILL_ARRAY_LENGTH(types); t++) {
+        for (int r = 0; r < RANKS; r++)
+            fill(types[t], tables[t].inputs[r], r);
+        expect(types[t], TWILL_SUM, tables[t].inputs, tables[t].want[0]);
+        expect(types[t], TWILL_AVG, tables[t].inputs, tables[t].want[1]);
+    }
+    return tables;
+}
 
 static uint64_t differing(twill_type type, const void *got, const void *want, size_t count)
 {
@@ -61,25 +79,25 @@ static uint64_t differing(twill_type type, const void *got, const void *want, si
     return n;
 }
 
-static bool try_type(struct setting *s, twill_comm *comm, struct buffers *b, twill_type type,
+static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const memory[2], size_t t,
                      twill_op op)
 {
+    twill_type type = types[t];
     size_t element = twill_type_size(type), part = COUNT / RANKS;
     int rank = twill_comm_rank(comm), root = 3;
+    unsigned char *src = memory[0], *dst = memory[1];
+    const unsigned char *want = s->tables[t].want[op == TWILL_AVG];
     uint64_t differ = 0;
-    for (int r = 0; r < RANKS; r++)
-        fill(type, b->inputs[r], r);
-    memcpy(b->src, b->inputs[rank], COUNT * element);
-    expect(type, op, b->inputs, b->want);
-    TWILL_REQUIRE(twill_allreduce(comm, b->src, b->dst, COUNT, type, op) == TWILL_OK);
-    differ += differing(type, b->dst, b->want, COUNT);
-    TWILL_REQUIRE(twill_reduce(comm, b->src, b->dst, COUNT, type, op, root) == TWILL_OK);
+    memcpy(src, s->tables[t].inputs[rank], COUNT * element);
+    TWILL_REQUIRE(twill_allreduce(comm, src, dst, COUNT, type, op) == TWILL_OK);
+    differ += differing(type, dst, want, COUNT);
+    TWILL_REQUIRE(twill_reduce(comm, src, dst, COUNT, type, op, root) == TWILL_OK);
     if (rank == root)
-        differ += differing(type, b->dst, b->want, COUNT);
-    TWILL_REQUIRE(twill_reduce_scatter(comm, b->src, b->dst, part, type, op) == TWILL_OK);
-    differ += differing(type, b->dst, b->want + (size_t)rank * part * element, part);
-    TWILL_REQUIRE(twill_allreduce(comm, b->src, b->src, 5, type, op) == TWILL_OK);
-    differ += differing(type, b->src, b->want, 5);
+        differ += differing(type, dst, want, COUNT);
+    TWILL_REQUIRE(twill_reduce_scatter(comm, src, dst, part, type, op) == TWILL_OK);
+    differ += differing(type, dst, want + (size_t)rank * part * element, part);
+    TWILL_REQUIRE(twill_allreduce(comm, src, src, 5, type, op) == TWILL_OK);
+    differ += differing(type, src, want, 5);
     if (strcmp(s->reproducible, "1") == 0)
         TWILL_REQUIRE(twill_test_note(differ == 0, __FILE__, __LINE__,
                                       "rank %d, nodes %s, %s: %s %s: %llu elements differ", rank,
@@ -114,8 +132,6 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
                               NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    struct buffers b = {.inputs = malloc(RANKS * sizeof(*b.inputs)),
-                        .want = malloc(COUNT * MOST_ELEMENT)};
     void *memory[2] = {NULL, NULL};
     twill_status status = twill_context_create(&context, boot, settings);
     if (status == TWILL_OK)
@@ -126,21 +142,17 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
         else
             memory[i] = malloc(COUNT * MOST_ELEMENT);
     }
-    b.src = memory[0];
-    b.dst = memory[1];
-    bool good = twill_test_note(status == TWILL_OK && b.inputs != NULL && b.want != NULL, __FILE__,
-                                __LINE__, "%s", twill_context_message(context));
+    unsigned char *const buffers[2] = {memory[0], memory[1]};
+    bool good = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                twill_context_message(context));
     for (size_t t = 0; good && t < TWILL_ARRAY_LENGTH(types); t++)
-        good = try_type(s, comm, &b, types[t], TWILL_SUM) &&
-               try_type(s, comm, &b, types[t], TWILL_AVG);
+        good = try_type(s, comm, buffers, t, TWILL_SUM) && try_type(s, comm, buffers, t, TWILL_AVG);
     (void)twill_test_note(good, __FILE__, __LINE__, "%s", twill_comm_message(comm));
     for (int i = 0; i < 2; i++)
         if (s->heap)
             (void)twill_free(context, memory[i]);
         else
             free(memory[i]);
-    free(b.inputs);
-    free(b.want);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -167,6 +179,7 @@ static void same_bits(void **unused)
 {
     (void)unused;
     unsigned runs = 0;
+    struct table *tables = make_tables();
     for (size_t n = 0; n < TWILL_ARRAY_LENGTH(nodes); n++) {
         const struct twill_algorithm *a;
         for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
@@ -175,13 +188,15 @@ static void same_bits(void **unused)
                                 .segment = i % 2 ? "4K" : "64K",
                                 .threads = i % 3 ? "1" : "2",
                                 .reproducible = "1",
-                                .heap = (i + n) % 2};
+                                .heap = (i + n) % 2,
+                                .tables = tables};
             if (!applies(a, nodes[n]))
                 continue;
             twill_test_run_ranks(RANKS, run_rank, &s);
             runs++;
         }
     }
+    free(tables);
     print_message("%u settings gave the same bits\n", runs);
 }
 
@@ -189,12 +204,15 @@ static void same_bits(void **unused)
 static void other_bits(void **unused)
 {
     (void)unused;
+    struct table *tables = make_tables();
     struct setting s = {.nodes = "8x1",
                         .algorithm = "allreduce:ring",
                         .segment = "64K",
                         .threads = "1",
-                        .reproducible = "0"};
+                        .reproducible = "0",
+                        .tables = tables};
     twill_test_run_ranks(RANKS, run_rank, &s);
+    free(tables);
     assert_true(s.differ > 0);
 }
 
