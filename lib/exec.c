@@ -186,15 +186,19 @@ static void raise_flag(struct twill_run *run, struct twill_instance *instance,
                       flag_value(instance, ++instance->signalled[step->lane]), run->signature);
 }
 
-static void put_imm(struct twill_run *run, const struct twill_instance *instance,
-                    const struct twill_step *step)
+static int put_imm(struct twill_run *run, const struct twill_instance *instance,
+                   const struct twill_step *step)
 {
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     struct twill_operand_place where = {step->src,     0,          step->blocks,
                                         step->peer[0], step->lane, partial};
     struct twill_span src = twill_run_span(run, instance, &where);
+    size_t bytes = src.count * twill_run_width(run, partial);
+    if (TWILL_UNLIKELY(bytes > TWILL_LINE_PAYLOAD)) /* the selector sees to it that it is not */
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit a line", bytes);
     twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
-                   run->signature, src.start, src.count * twill_run_width(run, partial));
+                   run->signature, src.start, bytes);
+    return ADVANCED;
 }
 
 static int issue(struct twill_run *run, struct twill_instance *instance,
@@ -215,8 +219,7 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
         twill_run_copy(run, instance, step);
         return ADVANCED;
     case TWILL_STEP_PUT_IMM:
-        put_imm(run, instance, step);
-        return ADVANCED;
+        return put_imm(run, instance, step);
     case TWILL_STEP_WAIT:
         return wait_posted(run, instance, step->lane);
     case TWILL_STEP_SIGNAL:
