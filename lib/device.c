@@ -41,21 +41,12 @@ static twill_status is_on_device(struct twill_comm *comm, const void *pointer, b
     return pass(comm, twill_device_is(comm->context->device, pointer, is, &said), &said);
 }
 
-/* Bytes of a side of the call as the caller gave it. */
-static size_t bytes_of(const struct twill_request *request, unsigned side)
-{
-    const struct twill_run *run = &request->run;
-    bool parts = twill_collective_facts(run->call.collective)->parts;
-    size_t element = run->type != run->call.type ? twill_type_size(run->call.type) : run->element;
-    return twill_side_bytes(&run->side[side], parts ? request->comm->world->size : 1, element);
-}
-
 /* A side in the request's staging memory. */
 static twill_status bring(struct twill_request *request, unsigned side, unsigned char *to)
 {
     struct twill_comm *comm = request->comm;
     struct twill_error said = {0};
-    size_t bytes = bytes_of(request, side);
+    size_t bytes = request->run.side[side].bytes;
     const void *from = request->run.side[side].base;
     comm->counters.bytes_copied += bytes;
     return pass(comm, twill_device_to_host(comm->context->device, to, from, bytes, &said), &said);
@@ -73,7 +64,7 @@ twill_status twill_request_stage(struct twill_request *request)
     bool on[TWILL_SIDES] = {false, false};
     size_t bytes[TWILL_SIDES];
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        bytes[i] = bytes_of(request, i);
+        bytes[i] = run->side[i].bytes;
         if (bytes[i] > 0)
             TWILL_TRY(&comm->error, is_on_device(comm, run->side[i].base, &on[i]));
     }
@@ -92,7 +83,7 @@ twill_status twill_request_stage(struct twill_request *request)
         if (on[i])
             run->side[i].base = request->staging + (i == TWILL_DST ? dst_at : 0);
     if (on[1]) {
-        request->on_device = request->asked.dst;
+        request->on_device = request->run.call.dst;
         request->result = request->staging + dst_at;
         request->result_bytes = bytes[1];
     }
@@ -104,8 +95,9 @@ twill_status twill_request_unstage(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))
         return TWILL_OK;
-    bool root = request->asked.collective == TWILL_BROADCAST && comm->rank == request->asked.root;
-    if (root && request->asked.src == request->asked.dst) /* a root's src is not ours */
+    bool root =
+        request->run.call.collective == TWILL_BROADCAST && comm->rank == request->run.call.root;
+    if (root && request->run.call.src == request->run.call.dst) /* a root's src is not ours */
         return TWILL_OK;
     struct twill_error said = {0};
     comm->counters.bytes_copied += request->result_bytes;
