@@ -5,6 +5,10 @@
 
 #include "algorithms/algorithms.h"
 
+/* Rows of tables by algorithm, and an algorithm's, which is its place in the registry. */
+#define TEST_ALGORITHMS 64
+size_t test_algorithm_index(const struct twill_algorithm *algorithm);
+
 /* Sanitizers make everything some ten times slower: sweep less. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_SLOW 1
