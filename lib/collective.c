@@ -30,19 +30,13 @@ static struct twill_call summary_of(const struct twill_run *run)
     return call;
 }
 
-static uint32_t what_of(const struct twill_call *call)
-{
-    return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
-           (uint32_t)call->op << 16;
-}
-
 static uint32_t sign(const struct twill_run *run)
 {
     const struct twill_call *call = &run->summary;
     uint64_t h =
         run->sequence * 0x9e3779b97f4a7c15u ^ call->count ^ (uint64_t)run->comm->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    h ^= (uint64_t)what_of(call) | (uint64_t)call->root << 32;
+    h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     return (uint32_t)(scramble(h) >> 32);
 }
 
@@ -57,10 +51,12 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
     struct twill_call_line *line = &comm->node->area[comm->local]->call;
     comm->call = *call;
     comm->sequence = sequence;
+    comm->past[sequence % TWILL_PAST] =
+        (struct twill_past){sequence, call->count, twill_call_what(call), call->root};
     /* Release stores, because what is written must not be seen before the 0. */
     atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&line->count, call->count, memory_order_release);
-    atomic_store_explicit(&line->what, what_of(call), memory_order_release);
+    atomic_store_explicit(&line->what, twill_call_what(call), memory_order_release);
     atomic_store_explicit(&line->root, call->root, memory_order_release);
     atomic_store_explicit(&line->entered, ticks, memory_order_release);
     atomic_store_explicit(&line->waits_for, 0, memory_order_release);

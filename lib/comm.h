@@ -18,6 +18,8 @@ struct twill_waiting {
     uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
 };
 
+#define TWILL_PAST 16u
+
 struct twill_comm {
     struct twill_error error;
     bool broken;
@@ -54,6 +56,11 @@ struct twill_comm {
     struct twill_request blocking, blocking_point;
     struct twill_waiting standing; /* of tests that found nothing */
     struct twill_group *group;     /* lib/group.c */
+    struct twill_past {
+        uint64_t sequence, count;
+        uint32_t what, root;
+    } past[TWILL_PAST];     /* calls of before, by number, for ranks that are still in them */
+    uint64_t blamed;        /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t begun;         /* calls begun */
@@ -147,6 +154,12 @@ void twill_comm_tell(struct twill_comm *comm, const struct twill_news *news, uin
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
 /* The rank that everybody waits for, when this one waits for `peer`: one that has not come. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
+/* Collective, type and operation in one word, as ranks compare them. */
+static inline uint32_t twill_call_what(const struct twill_call *call)
+{
+    return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
+           (uint32_t)call->op << 16;
+}
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 

@@ -16,6 +16,11 @@ void twill_call_describe(const struct twill_call *call, uint64_t sequence, char 
         return;
     }
     const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    if (call->vector && !facts->parts) {
+        snprintf(text, bytes, "%ss #%llu of a group, fused", facts->name,
+                 (unsigned long long)sequence);
+        return;
+    }
     const char *type = twill_type_name(call->type), *op = twill_op_name(call->op);
     char count[40] = "counts by rank", root[24] = "";
     if (!call->vector)
@@ -55,6 +60,8 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
     va_end(arguments);
     if (comm->making != NULL)
         snprintf(call, sizeof(call), "%s", comm->making);
+    else if (comm->queue == NULL && comm->talking > 0)
+        snprintf(call, sizeof(call), "point to point");
     else
         twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));
     return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
@@ -104,14 +111,18 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence)
 {
-    const struct twill_call *ours = &comm->call;
-    if (sequence != comm->sequence ||
-        (theirs->collective == ours->collective && theirs->vector == ours->vector &&
-         theirs->type == ours->type && theirs->op == ours->op && theirs->count == ours->count &&
-         theirs->root == ours->root))
+    const struct twill_past *ours = &comm->past[sequence % TWILL_PAST];
+    if (sequence != ours->sequence || (twill_call_what(theirs) == ours->what &&
+                                       theirs->count == ours->count && theirs->root == ours->root))
         return TWILL_OK;
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
+    if (sequence != comm->sequence) { /* it was our messages that it did not wait for */
+        comm->blamed = sequence;
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s is still in %s, which was another call here",
+                               twill_comm_rank_text(comm, peer, rank), name);
+    }
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
                            twill_comm_rank_text(comm, peer, rank), name);
 }
@@ -134,11 +145,12 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
         return status; /* nobody else is concerned */
     comm->broken = true;
-    twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, comm->sequence,
+    uint64_t sequence = comm->blamed > 0 ? comm->blamed : comm->sequence;
+    twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, sequence,
                      comm->told ? comm->news.message : comm->error.message);
     if (comm->context->watch != NULL && !comm->told) {
         struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = status};
-        news.state[0] = comm->sequence;
+        news.state[0] = sequence;
         snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
                  comm->error.message);
         twill_comm_tell(comm, &news, TELL_NS);

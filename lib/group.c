@@ -91,9 +91,20 @@ static size_t bytes_of(const struct twill_request *request)
     return request->run.call.count * request->run.element;
 }
 
+/* The next collective: messages in between are this rank's own business, and must not decide what
+ * is fused. */
+static struct twill_request *after(const struct twill_request *request)
+{
+    struct twill_request *next = request->recorded;
+    while (next != NULL && next->is_point)
+        next = next->recorded;
+    return next;
+}
+
+/* Ranks may know one created operation by different numbers, or two by one: these are not fused. */
 static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
 {
-    return b != NULL && a->comm->context->device == NULL && !a->is_point && !b->is_point &&
+    return b != NULL && a->comm->context->device == NULL && a->run.call.op < TWILL_OP_COUNT &&
            a->run.call.collective == TWILL_ALLREDUCE && b->run.call.collective == TWILL_ALLREDUCE &&
            a->run.call.type == b->run.call.type && a->run.call.op == b->run.call.op &&
            bytes + bytes_of(b) <= FUSED_BYTES;
@@ -104,24 +115,17 @@ static unsigned count_fused(const struct twill_request *first, size_t *bytes)
 {
     unsigned n = 1;
     *bytes = bytes_of(first);
-    for (const struct twill_request *r = first; may_fuse(r, r->recorded, *bytes); n++) {
-        r = r->recorded;
+    for (const struct twill_request *r = first; may_fuse(r, after(r), *bytes); n++) {
+        r = after(r);
         *bytes += bytes_of(r);
     }
     return n;
 }
 
-/* The user's bytes of an element: a scaled sum of narrow floats works on wider ones. */
-static size_t width_of(const struct twill_request *request)
-{
-    const struct twill_run *run = &request->run;
-    return run->type != run->call.type ? twill_type_size(run->call.type) : run->element;
-}
-
 static void pack(struct twill_request *first, unsigned n, unsigned char *to)
 {
-    for (; n > 0; n--, first = first->recorded) {
-        size_t bytes = first->run.call.count * width_of(first);
+    for (; n > 0; n--, first = after(first)) {
+        size_t bytes = bytes_of(first);
         if (bytes > 0)
             memcpy(to, first->run.call.src, bytes);
         to += bytes;
@@ -130,8 +134,8 @@ static void pack(struct twill_request *first, unsigned n, unsigned char *to)
 
 static void unpack(struct twill_request *first, unsigned n, const unsigned char *from)
 {
-    for (; n > 0; n--, first = first->recorded) {
-        size_t bytes = first->run.call.count * width_of(first);
+    for (; n > 0; n--, first = after(first)) {
+        size_t bytes = bytes_of(first);
         if (bytes > 0)
             memcpy(first->run.call.dst, from, bytes);
         from += bytes;
@@ -162,10 +166,12 @@ static twill_status wait_for(struct twill_request *request)
 static twill_status run_fused(struct twill_comm *comm, struct twill_request *first, unsigned n)
 {
     struct twill_group *group = comm->group;
-    size_t count = 0;
+    size_t count = 0, counts = 0;
     const struct twill_request *r = first;
-    for (unsigned i = 0; i < n; i++, r = r->recorded)
+    for (unsigned i = 0; i < n; i++, r = after(r)) {
         count += r->run.call.count;
+        counts = (counts ^ r->run.call.count) * 0x9e3779b97f4a7c15u + 1;
+    }
     TWILL_TRY(&comm->error,
               twill_comm_grow(comm, &group->packed, &group->packed_bytes, FUSED_BYTES));
     struct twill_call call = first->run.call;
@@ -173,6 +179,9 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     call.count = count;
     pack(first, n, group->packed);
     TWILL_TRY(&comm->error, twill_request_prepare(&comm->blocking, &call));
+    /* Ranks compare each count, not only their sum. */
+    comm->blocking.run.summary.vector = true;
+    comm->blocking.run.summary.count = counts;
     TWILL_TRY(&comm->error, begin_collective(&comm->blocking));
     TWILL_TRY(&comm->error, wait_for(&comm->blocking));
     unpack(first, n, group->packed);
@@ -190,15 +199,18 @@ static twill_status begin_points(struct twill_comm *comm)
 /* A fused one is waited for at once: the packed memory is one. */
 static twill_status begin_collectives(struct twill_comm *comm)
 {
-    for (struct twill_request *r = comm->group->first; r != NULL;) {
+    struct twill_request *r = comm->group->first;
+    while (r != NULL && r->is_point)
+        r = r->recorded;
+    while (r != NULL) {
         size_t bytes;
-        unsigned n = r->is_point ? 1 : count_fused(r, &bytes);
+        unsigned n = count_fused(r, &bytes);
         if (n > 1)
             TWILL_TRY(&comm->error, run_fused(comm, r, n));
-        else if (!r->is_point)
+        else
             TWILL_TRY(&comm->error, begin_collective(r));
         for (; n > 0; n--)
-            r = r->recorded;
+            r = after(r);
     }
     return TWILL_OK;
 }

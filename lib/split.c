@@ -31,9 +31,11 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
                                "this process was forked after the context was created");
     if (made == NULL)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "made is NULL");
-    if (atomic_load_explicit(&comm->pending, memory_order_acquire) > 0)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request of it is under way");
-    return TWILL_OK;
+    if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
+        return TWILL_OK;
+    /* Whether it still is may differ between ranks: all of them must hear of it. */
+    return twill_comm_fail(
+        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request of it is under way"));
 }
 
 static twill_status begin(struct twill_comm **made, struct twill_comm *comm, const char *call)

@@ -20,7 +20,8 @@
  *   library (PSM) that does install handlers when it is loaded: see CAVEATS in twill(7).
  * - A collective must be called by every rank of the communicator, in the same order and with
  *   the same count, type, operation and root. A rank that differs is an error on all ranks, not
- *   a hang: see ::TWILL_ERR_MISMATCH.
+ *   a hang: see ::TWILL_ERR_MISMATCH. Who needs nothing of others in a call (a rank that only
+ *   gives) may get it in one of its next calls only.
  * - After a collective failed, its communicator is broken: the contents of the destination
  *   are undefined, and every later call on it returns ::TWILL_ERR_BROKEN with the first message.
  * - Every wait ends: at the latest after TWILL_TIMEOUT seconds, within seconds when a peer died.
@@ -191,9 +192,10 @@ TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
 /** \name More communicators
  *
  * Collective over the ranks of \p comm (twill_comm_create_group(): over the ranks of the group
- * only); they talk over \p comm, which must have nothing under way. The new one is independent:
- * calls on the two may be in any order on different ranks, and \p comm may be destroyed before it.
- * On failure *made is NULL and twill_comm_message(comm) says why. Each is to be destroyed.
+ * only); they talk over \p comm, which must have nothing under way (else it fails). The new one is
+ * independent: calls on the two may be in any order on different ranks, and \p comm may be
+ * destroyed before it. On failure *made is NULL and twill_comm_message(comm) says why. Each is to
+ * be destroyed.
  * @{ */
 /** \brief The colour of a rank that is to be in none of the new communicators: *made is NULL. */
 #define TWILL_COLOUR_NONE (-1)
@@ -351,8 +353,9 @@ TWILL_API twill_status twill_group_end(twill_comm *comm);   /**< \brief do all o
 /** \name Calls under way
  *
  * Each call above has two more forms. twill_X_start() begins it and returns at once with a request;
- * twill_X_init() only prepares: the request can be started any number of times with
- * twill_request_start(), and nothing is allocated, looked up or registered then. Buffers belong to
+ * twill_X_init() only prepares (collectives: on all ranks, in the same order as other calls): the
+ * request can be started any number of times with twill_request_start(), on all ranks alike, and
+ * nothing is allocated, looked up or registered then. Buffers belong to
  * twill from the start until the request is complete; arrays of counts and offsets may go as soon
  * as the call returns. Every rank starts collectives in the same order; they may be waited for in
  * any order, and any number may be under way. Starting a persistent collective counts as calling
