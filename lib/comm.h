@@ -22,6 +22,7 @@ struct twill_comm {
     struct twill_error error;
     bool broken;
     bool owns_context;        /* by twill_init() */
+    bool told_substitute;     /* that TWILL_ALGORITHM was not followed */
     _Atomic bool held;        /* somebody has it: lib/progress.h */
     _Atomic unsigned pending; /* requests under way that others may advance; changed while held */
     struct twill_context *context;
