@@ -97,6 +97,28 @@ static void test_bytes(void **state)
     }
 }
 
+/* Fine-grained chunks: where only bytes cost, a chain of P ranks brings c chunks to its end in
+ * (P - 2 + c) / c times what it takes to send everything once. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    const struct twill_algorithm *chain = twill_algorithm_find("chain");
+    struct twill_machine_model model = {.slice = 1 << 20, .slice_net = 1 << 22, .window = 4};
+    struct twill_world world;
+    const size_t bytes = 1 << 20;
+    const uint32_t ranks = 8;
+    model.link[TWILL_LINK_NETWORK].gap = 1000;
+    make_world(&world, ranks, 1);
+    for (uint16_t chunks = 1; chunks <= 16; chunks *= 2) {
+        struct twill_shape shape = {.collective = TWILL_BROADCAST, .parameter = {chunks}};
+        uint64_t price, once = 1000 * (bytes / KIB);
+        assert_int_equal(twill_price(&price, chain, &world, &shape, &model, bytes, TWILL_F32, NULL),
+                         TWILL_OK);
+        assert_int_equal(price, once * (ranks - 2 + chunks) / chunks);
+    }
+    twill_world_destroy(&world);
+}
+
 /* Representatives stand for the rest: no jump where they begin to. */
 static void test_alone_as_together(void **state)
 {
@@ -352,13 +374,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_alone_as_together),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_theta),
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_chunks),   cmocka_unit_test(test_alone_as_together),
+        cmocka_unit_test(test_sweep),    cmocka_unit_test(test_theta),
+        cmocka_unit_test(test_fields),   cmocka_unit_test(test_measured),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
