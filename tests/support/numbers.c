@@ -208,9 +208,11 @@ void twill_test_fill_for(twill_type type, twill_op op, bool partial, void *array
             twill_test_put(type, array, i, 0);
 }
 
-/* In two halves, which a double holds. */
+/* Where a double does not hold it, in two halves. */
 static wide power(int exponent)
 {
+    if (exponent > -1000 && exponent < 1000)
+        return (wide)ldexp(1, exponent);
     return (wide)ldexp(1, exponent / 2) * (wide)ldexp(1, exponent - exponent / 2);
 }
 
