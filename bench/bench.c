@@ -318,12 +318,11 @@ static bool may_speak(void)
 int main(int argc, char **argv)
 {
     struct twill_bench_run run = {0};
-    const char *calibration = twill_bench_calibration(argc, argv);
-    if (calibration != NULL)
-        return twill_bench_calibrate(calibration);
     enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_speak());
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
+    if (run.options.calibration != NULL)
+        return twill_bench_calibrate(run.options.calibration, run.options.max_bytes);
 
     int32_t outcome = STATUS_GOOD;
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -9,14 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    STATUS_GOOD = 0,
-    STATUS_FAILED = 1,
-    STATUS_USAGE = 2,
-    NAMES = 48,
-    NAME_BYTES = 96,
-    CHANCE = 6
-};
+enum { STATUS_GOOD = 0, STATUS_FAILED = 1, NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
 
 static const size_t sizes[] = {8, 64, 512, 4096, 32768, 262144, 2097152, 16777216};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
@@ -271,7 +264,7 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     size_t most = 0;
     twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     for (size_t i = 0; i < COLLECTIVES && status == TWILL_OK; i++) {
-        for (size_t s = 0; s < SIZES; s++)
+        for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes; s++)
             ask(c, collectives[i].name, s, &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
     }
@@ -285,17 +278,6 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */
-
-const char *twill_bench_calibration(int argc, char **argv)
-{
-    for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], "--calibrate=", 12) == 0)
-            return argv[i] + 12;
-        if (strcmp(argv[i], "--calibrate") == 0)
-            return i + 1 < argc ? argv[i + 1] : "";
-    }
-    return NULL;
-}
 
 /* Rank 0 opens the file, which must be new; the others hear of it. */
 static twill_status open_file(struct twill_bench_calibration *c, const char *path, int32_t *opened)
@@ -316,15 +298,11 @@ static twill_status open_file(struct twill_bench_calibration *c, const char *pat
     return twill_broadcast(c->comm, opened, opened, 1, TWILL_I32, 0);
 }
 
-int twill_bench_calibrate(const char *path)
+int twill_bench_calibrate(const char *path, size_t max_bytes)
 {
-    struct twill_bench_calibration c = {.samples = calloc(TWILL_BENCH_SAMPLES, sizeof(double))};
+    struct twill_bench_calibration c = {.samples = calloc(TWILL_BENCH_SAMPLES, sizeof(double)),
+                                        .max_bytes = max_bytes};
     int32_t opened = 0;
-    if (*path == '\0' || *path == '-') {
-        fprintf(stderr, "twill-bench: --calibrate: name the file to write\n");
-        free(c.samples);
-        return STATUS_USAGE;
-    }
     twill_status status =
         c.samples != NULL ? twill_context_create(&c.context, NULL, NULL) : TWILL_ERR_MEMORY;
     if (status == TWILL_OK)

@@ -8,16 +8,16 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* FILE of "--calibrate FILE" or "--calibrate=FILE" among the arguments, or NULL. */
-const char *twill_bench_calibration(int argc, char **argv);
-/* Measure with the ranks there are; rank 0 writes. An exit status. */
-int twill_bench_calibrate(const char *path);
+/* Measure with the ranks there are, algorithms at sizes up to max_bytes; rank 0 writes. An exit
+ * status. */
+int twill_bench_calibrate(const char *path, size_t max_bytes);
 
 /* One rank's part in it. */
 struct twill_bench_calibration {
     twill_context *context; /* by the environment: to ask why, and to meet over */
     twill_comm *comm;
     int rank, size;
+    size_t max_bytes;
     FILE *file;      /* rank 0 */
     double *samples; /* TWILL_BENCH_SAMPLES */
 };

@@ -17,7 +17,8 @@ enum {
     OPTION_OVERLAP,
     OPTION_REPRODUCIBLE,
     OPTION_ALGORITHM,
-    OPTION_SPLIT
+    OPTION_SPLIT,
+    OPTION_CALIBRATE
 };
 
 static const char *const type_names[TWILL_TYPE_COUNT] = {
@@ -57,6 +58,7 @@ static const struct option long_options[] = {
     {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
     {"split", required_argument, NULL, OPTION_SPLIT},
+    {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -102,7 +104,8 @@ static const char usage[] =
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
     "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, numa,\n"
     "                            package, node or group, all at once; the table is the slowest's\n"
-    "      --calibrate FILE      instead: measure the algorithms there are, for TWILL_TUNING=FILE\n"
+    "      --calibrate FILE      instead: measure the algorithms there are, at sizes up to\n"
+    "                            --maxbytes, for TWILL_TUNING=FILE\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 all right, 1 a wrong value or a failure, 2 a mistake on the command line.\n";
@@ -309,6 +312,9 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
         return true;
     case OPTION_SPLIT:
         return set_split(options, text, speak);
+    case OPTION_CALIBRATE:
+        options->calibration = text;
+        return *text != '\0' || complain(speak, letter, text, "a file to write");
     case OPTION_MEMORY:
         return set_memory(options, text, speak);
     case OPTION_ALIGN:
@@ -320,6 +326,12 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
 
 static bool set_collective(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
+    if (options->calibration != NULL && optind == argc)
+        return true; /* of all of them */
+    if (options->calibration != NULL && speak)
+        fprintf(stderr, "twill-bench: --calibrate is of every collective: '%s'\n", argv[optind]);
+    if (options->calibration != NULL)
+        return false;
     if (optind + 1 != argc) {
         if (speak && optind < argc)
             fprintf(stderr, "twill-bench: one collective too many: '%s'\n", argv[optind + 1]);
@@ -400,7 +412,8 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
             return TWILL_BENCH_USAGE;
         options->ranged |= letter < 256 && strchr("beif", letter) != NULL;
     }
-    return set_collective(options, argc, argv, speak) && check_together(options, speak)
+    return set_collective(options, argc, argv, speak) &&
+                   (options->calibration != NULL || check_together(options, speak))
                ? TWILL_BENCH_RUN
                : TWILL_BENCH_USAGE;
 }

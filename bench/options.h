@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of twill-bench: nccl-tests' options, and two of its own. */
+/* The command line of twill-bench: nccl-tests' options, and some of its own. */
 #ifndef TWILL_BENCH_OPTIONS_H
 #define TWILL_BENCH_OPTIONS_H
 
@@ -41,6 +41,7 @@ struct twill_bench_options {
     bool looks;                 /* with twill_test() during the computing */
     bool reproducible;          /* columns of the same calls with TWILL_REPRODUCIBLE=1 */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
+    const char *calibration;    /* a file to write instead of measuring one collective, or NULL */
     const char *split;          /* NULL: all ranks; a number of groups, or a level of the machine */
 };
 

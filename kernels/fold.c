@@ -154,6 +154,12 @@ void twill_kernels_fold(const struct twill_kernels *kernels, const struct twill_
     bool widens = in(NARROW, fold->type) && in(WIDE, op);
     uint32_t all = (1u << nsrc) - 1, wide = widens ? fold->partial_sources & all : 0;
     bool wide_result = widens && fold->partial_result, in_f32 = wide || wide_result;
+    if (!in_f32 && fold->threads <= 1) { /* the short way, for short messages */
+        unsigned modes = environment_enter(fold->type);
+        kernels->reduce[fold->type][op](dst, src, nsrc, count, fold->divisor, fold->flags);
+        environment_leave(modes);
+        return;
+    }
     struct fold_job job = {.kernels = kernels,
                            .fold = fold,
                            .reduce = kernels->reduce[in_f32 ? TWILL_F32 : fold->type][op],

@@ -98,32 +98,24 @@ static twill_status take_counts(struct twill_request *request)
     return TWILL_OK;
 }
 
-/* Elements of odd sizes are aligned as their size allows, pairs as their halves are. */
-static size_t alignment_of(const struct twill_run *run)
-{
-    size_t element = run->element;
-    if (run->type != run->call.type)
-        return twill_type_size(run->call.type);
-    if (run->call.op == TWILL_MINLOC || run->call.op == TWILL_MAXLOC)
-        return element / 2;
-    size_t power = element & (~element + 1);
-    return run->created != NULL && run->created->element != 0 ? twill_min(power, 16) : element;
-}
-
-static twill_status check_side(const struct twill_run *run, unsigned i, size_t bytes)
+static twill_status check_side(const struct twill_run *run, unsigned i)
 {
     struct twill_comm *comm = run->comm;
-    const void *base = run->side[i].base;
-    size_t align = alignment_of(run);
-    if (((uintptr_t)base & (align - 1)) != 0)
-        return FAIL(comm, "%s %p is not aligned to %zu bytes", side_names[i], base, align);
-    if ((uintptr_t)base > UINTPTR_MAX - bytes)
+    const struct twill_side *side = &run->side[i];
+    const void *base = side->base;
+    if (side->bytes == 0)
+        return TWILL_OK;
+    if (base == NULL)
+        return FAIL(comm, "%s is NULL", side_names[i]);
+    if (((uintptr_t)base & (run->align - 1)) != 0)
+        return FAIL(comm, "%s %p is not aligned to %zu bytes", side_names[i], base, run->align);
+    if ((uintptr_t)base > UINTPTR_MAX - side->bytes)
         return FAIL(comm, "count %zu passes the end of memory", run->call.count);
     return TWILL_OK;
 }
 
 /* In place: what lies in both buffers is the same part. */
-static bool is_in_place(const struct twill_run *run, size_t element)
+static bool is_in_place(const struct twill_run *run)
 {
     const struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
     if (src->own == dst->own)
@@ -131,44 +123,23 @@ static bool is_in_place(const struct twill_run *run, size_t element)
     const struct twill_side *whole = src->own ? dst : src, *part = src->own ? src : dst;
     uint32_t rank = run->comm->rank;
     size_t at = whole->offset != NULL ? whole->offset[rank] : rank * whole->stride;
-    return part->base == whole->base + at * element;
+    return part->base == whole->base + at * run->given;
 }
 
-static twill_status check_buffers(const struct twill_run *run)
+twill_status twill_call_check_buffers(const struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    bool parted = twill_collective_facts(run->call.collective)->parts;
-    uint32_t parts = parted ? comm->world->size : 1;
-    size_t element = run->type != run->call.type ? twill_type_size(run->call.type) : run->element;
-    size_t bytes[TWILL_SIDES];
-    for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        bytes[i] = twill_side_bytes(&run->side[i], parts, element);
-        TWILL_TRY(&comm->error, check_side(run, i, bytes[i]));
-    }
-    uintptr_t src = (uintptr_t)run->side[TWILL_SRC].base,
-              dst = (uintptr_t)run->side[TWILL_DST].base;
-    if (bytes[0] == 0 || bytes[1] == 0 || src >= dst + bytes[1] || dst >= src + bytes[0] ||
-        is_in_place(run, element))
+    const struct twill_side *src_side = &run->side[TWILL_SRC], *dst_side = &run->side[TWILL_DST];
+    TWILL_TRY(&comm->error, check_side(run, TWILL_SRC));
+    TWILL_TRY(&comm->error, check_side(run, TWILL_DST));
+    uintptr_t src = (uintptr_t)src_side->base, src_end = src + src_side->bytes;
+    uintptr_t dst = (uintptr_t)dst_side->base, dst_end = dst + dst_side->bytes;
+    if (src == src_end || dst == dst_end || src >= dst_end || dst >= src_end || is_in_place(run))
         return TWILL_OK;
     uintptr_t begin = src > dst ? src : dst;
-    uintptr_t end = src + bytes[0] < dst + bytes[1] ? src + bytes[0] : dst + bytes[1];
+    uintptr_t end = src_end < dst_end ? src_end : dst_end;
     return FAIL(comm, "src and dst overlap by %zu bytes without being %s", (size_t)(end - begin),
-                parted ? "in place" : "equal");
-}
-
-/* A side that this rank must have. */
-static twill_status check_given(const struct twill_run *run, unsigned i, enum twill_holder holder,
-                                const void *given)
-{
-    const struct twill_side *side = &run->side[i];
-    bool parts = has_parts(run, holder) && run->call.vector;
-    size_t some = run->call.count;
-    for (uint32_t p = 0; parts && p < run->comm->world->size; p++)
-        some |= i == TWILL_SRC ? run->call.src_parts.count[p] : run->call.dst_parts.count[p];
-    bool held = has_parts(run, holder) || holder == TWILL_HOLDS_OWN;
-    if (held && some > 0 && given == NULL && side->base == NULL)
-        return FAIL(run->comm, "%s is NULL", side_names[i]);
-    return TWILL_OK;
+                twill_collective_facts(run->call.collective)->parts ? "in place" : "equal");
 }
 
 twill_status twill_call_check(struct twill_request *request)
@@ -183,9 +154,5 @@ twill_status twill_call_check(struct twill_request *request)
     twill_run_describe(run);
     if (run->call.count > (SIZE_MAX >> 1) / run->element / parts)
         return FAIL(comm, "count %zu overflows memory", run->call.count);
-    if (!run->call.vector && run->call.count == 0)
-        return TWILL_OK;
-    TWILL_TRY(&comm->error, check_given(run, TWILL_SRC, facts->src, run->call.src));
-    TWILL_TRY(&comm->error, check_given(run, TWILL_DST, facts->dst, run->call.dst));
-    return check_buffers(run);
+    return twill_call_check_buffers(run);
 }

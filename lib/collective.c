@@ -14,7 +14,7 @@ static uint64_t scramble(uint64_t h)
     return (h ^ h >> 32) * 0x94d049bb133111ebu;
 }
 
-struct twill_call twill_call_summary(const struct twill_run *run)
+static struct twill_call summary_of(const struct twill_run *run)
 {
     struct twill_call call = run->call;
     const struct twill_comm *comm = run->comm;
@@ -38,18 +38,17 @@ static uint32_t what_of(const struct twill_call *call)
 
 static uint32_t sign(const struct twill_run *run)
 {
-    struct twill_call call = twill_call_summary(run);
+    const struct twill_call *call = &run->summary;
     uint64_t h =
-        run->sequence * 0x9e3779b97f4a7c15u ^ call.count ^ (uint64_t)run->comm->number << 40;
+        run->sequence * 0x9e3779b97f4a7c15u ^ call->count ^ (uint64_t)run->comm->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    h ^= (uint64_t)what_of(&call) | (uint64_t)call.root << 32;
+    h ^= (uint64_t)what_of(call) | (uint64_t)call->root << 32;
     return (uint32_t)(scramble(h) >> 32);
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
 {
-    struct twill_call call = twill_call_summary(&request->run);
-    twill_comm_show(comm, &call, request->run.sequence, request->ticks);
+    twill_comm_show(comm, &request->run.summary, request->run.sequence, request->ticks);
 }
 
 void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
@@ -93,17 +92,32 @@ static twill_status refuse(struct twill_comm *comm, const struct twill_call *cal
     return own.status;
 }
 
+/* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
+ * that holds, its plan included. Votes are about the buffers; what is in place may be staged. */
+static bool repeats(const struct twill_run *run, const struct twill_call *call)
+{
+    const struct twill_call *last = &run->call;
+    return run->plan != NULL && run->created == NULL && !run->voted && call->count == last->count &&
+           call->type == last->type && call->op == last->op &&
+           call->collective == last->collective && call->root == last->root && !call->vector &&
+           !last->vector && (call->src == call->dst) == (last->src == last->dst);
+}
+
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
     request->is_point = false;
     request->status = TWILL_OK;
-    request->asked = *call;
+    if (TWILL_LIKELY(repeats(run, call))) {
+        twill_run_move(run, call->src, call->dst);
+        return twill_call_check_buffers(run);
+    }
     run->call = *call;
     run->plan = NULL;
     run->voted = run->counted = false;
     TWILL_TRY(&comm->error, twill_call_check(request));
+    run->summary = summary_of(run);
     return TWILL_OK;
 }
 

@@ -26,28 +26,25 @@ void twill_context_close_device(struct twill_context *context)
     context->device = NULL;
 }
 
-/* What the driver said, with rank and call. */
-static twill_status pass(struct twill_comm *comm, twill_status status,
+/* What the driver said, with rank and call: this one, not the first that is under way. */
+static twill_status pass(const struct twill_request *request, twill_status status,
                          const struct twill_error *said)
 {
+    struct twill_comm *comm = request->comm;
     if (status == TWILL_OK)
         return TWILL_OK;
+    comm->call = request->asked;
+    comm->sequence = request->run.sequence;
     return TWILL_COMM_FAIL(comm, status, "%s", said->message);
 }
 
-static twill_status is_on_device(struct twill_comm *comm, const void *pointer, bool *is)
+static twill_status is_on_device(const struct twill_request *request, unsigned side, bool *is)
 {
     struct twill_error said = {0};
-    return pass(comm, twill_device_is(comm->context->device, pointer, is, &said), &said);
-}
-
-/* Bytes of a side of the call as the caller gave it. */
-static size_t bytes_of(const struct twill_request *request, unsigned side)
-{
-    const struct twill_run *run = &request->run;
-    bool parts = twill_collective_facts(run->call.collective)->parts;
-    size_t element = run->type != run->call.type ? twill_type_size(run->call.type) : run->element;
-    return twill_side_bytes(&run->side[side], parts ? request->comm->world->size : 1, element);
+    return pass(
+        request,
+        twill_device_is(request->comm->context->device, request->run.side[side].base, is, &said),
+        &said);
 }
 
 /* A side in the request's staging memory. */
@@ -55,13 +52,15 @@ static twill_status bring(struct twill_request *request, unsigned side, unsigned
 {
     struct twill_comm *comm = request->comm;
     struct twill_error said = {0};
-    size_t bytes = bytes_of(request, side);
+    size_t bytes = request->run.side[side].bytes;
     const void *from = request->run.side[side].base;
     comm->counters.bytes_copied += bytes;
-    return pass(comm, twill_device_to_host(comm->context->device, to, from, bytes, &said), &said);
+    return pass(request, twill_device_to_host(comm->context->device, to, from, bytes, &said),
+                &said);
 }
 
-/* What is staged has the layout of the caller's buffer, gaps included: they are brought along. */
+/* What is staged has the layout of the caller's buffer; where dst may have gaps between its parts
+ * they are brought along, since all of it goes back. */
 twill_status twill_request_stage(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
@@ -69,13 +68,14 @@ twill_status twill_request_stage(struct twill_request *request)
     request->on_device = NULL;
     if (TWILL_LIKELY(comm->context->device == NULL))
         return TWILL_OK;
+    run->sequence = comm->begun;
     twill_run_describe(run);
     bool on[TWILL_SIDES] = {false, false};
     size_t bytes[TWILL_SIDES];
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        bytes[i] = bytes_of(request, i);
+        bytes[i] = run->side[i].bytes;
         if (bytes[i] > 0)
-            TWILL_TRY(&comm->error, is_on_device(comm, run->side[i].base, &on[i]));
+            TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
     }
     if (run->plan != NULL) /* a prepared call: the sides are new */
         TWILL_TRY(&comm->error, twill_run_lay_out(run));
@@ -86,13 +86,13 @@ twill_status twill_request_stage(struct twill_request *request)
                                             dst_at + (on[1] ? bytes[1] : 0)));
     if (on[0])
         TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->staging));
-    if (on[1])
+    if (on[1] && run->side[TWILL_DST].count != NULL)
         TWILL_TRY(&comm->error, bring(request, TWILL_DST, request->staging + dst_at));
     for (unsigned i = 0; i < TWILL_SIDES; i++)
         if (on[i])
             run->side[i].base = request->staging + (i == TWILL_DST ? dst_at : 0);
     if (on[1]) {
-        request->on_device = request->asked.dst;
+        request->on_device = request->run.call.dst;
         request->result = request->staging + dst_at;
         request->result_bytes = bytes[1];
     }
@@ -104,12 +104,13 @@ twill_status twill_request_unstage(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))
         return TWILL_OK;
-    bool root = request->asked.collective == TWILL_BROADCAST && comm->rank == request->asked.root;
-    if (root && request->asked.src == request->asked.dst) /* a root's src is not ours */
+    bool root =
+        request->run.call.collective == TWILL_BROADCAST && comm->rank == request->run.call.root;
+    if (root && request->run.call.src == request->run.call.dst) /* a root's src is not ours */
         return TWILL_OK;
     struct twill_error said = {0};
     comm->counters.bytes_copied += request->result_bytes;
-    return pass(comm,
+    return pass(request,
                 twill_device_from_host(comm->context->device, request->on_device, request->result,
                                        request->result_bytes, &said),
                 &said);

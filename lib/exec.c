@@ -254,12 +254,10 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     return moved + 1;
 }
 
-twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot)
+twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
 {
     struct twill_comm *comm = run->comm;
     size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
-    if (TWILL_LIKELY(run->scratch_bytes <= slot->scratch_bytes && posted <= slot->posted_count))
-        return TWILL_OK;
     TWILL_TRY(&comm->error,
               twill_comm_grow(comm, &slot->scratch, &slot->scratch_bytes, run->scratch_bytes));
     if (posted <= slot->posted_count)
@@ -279,21 +277,21 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     struct twill_instance *instance = &slot->instance;
     size_t staged_at = run->staged_at, skip = run->started * run->slice_count;
     TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
-    *instance = (struct twill_instance){
-        .active = true,
-        .epoch = epoch,
-        .run = run,
-        .skip = skip,
-        .length = twill_min(run->slice_count, run->most - skip),
-        .lanes_left = run->plan->schedule.lanes,
-    };
+    /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
+    instance->active = true;
+    instance->epoch = epoch;
+    instance->run = run;
+    instance->skip = skip;
+    instance->length = twill_min(run->slice_count, run->most - skip);
+    instance->lanes_left = run->plan->schedule.lanes;
+    for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
+        instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
-        if (side->staged) {
+        instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
+        if (TWILL_UNLIKELY(side->staged)) {
             instance->base[i] = slot->scratch + staged_at;
             staged_at += run->copy_bytes;
-        } else if (side->base != NULL) {
-            instance->base[i] = side->base + skip * run->element;
         }
     }
     if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))

@@ -37,6 +37,35 @@ static void describe_operation(struct twill_run *run)
     run->partial = run->element;
 }
 
+/* Elements of odd sizes are aligned as their size allows, pairs as their halves are. */
+static size_t alignment_of(const struct twill_run *run)
+{
+    size_t element = run->given;
+    if (run->type != run->call.type)
+        return element;
+    if (run->call.op == TWILL_MINLOC || run->call.op == TWILL_MAXLOC)
+        return element / 2;
+    size_t power = element & (~element + 1);
+    return run->created != NULL && run->created->element != 0 ? twill_min(power, 16) : element;
+}
+
+static size_t bytes_of(const struct twill_run *run, const struct twill_side *side)
+{
+    bool parted = twill_collective_facts(run->call.collective)->parts;
+    uint32_t parts = parted ? run->comm->world->size : 1;
+    size_t end = 0;
+    if (!side->has)
+        return 0;
+    if (side->own)
+        return side->even * run->given;
+    if (side->count == NULL)
+        return parts * side->even * run->given;
+    for (uint32_t p = 0; p < parts; p++)
+        if (side->count[p] > 0)
+            end = twill_max(end, side->offset[p] + side->count[p]);
+    return end * run->given;
+}
+
 static void describe_side(const struct twill_run *run, struct twill_side *side,
                           enum twill_holder holder, const void *buffer,
                           const struct twill_counts *parts)
@@ -47,11 +76,13 @@ static void describe_side(const struct twill_run *run, struct twill_side *side,
     *side = (struct twill_side){.base = has ? (unsigned char *)(uintptr_t)buffer : NULL,
                                 .even = call->count,
                                 .stride = call->count,
+                                .has = has,
                                 .own = holder == TWILL_HOLDS_OWN};
     if (has && call->vector && !side->own) {
         side->count = parts->count;
         side->offset = parts->offset;
     }
+    side->bytes = bytes_of(run, side);
 }
 
 void twill_run_describe(struct twill_run *run)
@@ -60,6 +91,8 @@ void twill_run_describe(struct twill_run *run)
     const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
     struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
     describe_operation(run);
+    run->given = run->type != call->type ? twill_type_size(call->type) : run->element;
+    run->align = alignment_of(run);
     describe_side(run, src, facts->src, call->src, &call->src_parts);
     describe_side(run, dst, facts->dst, call->dst, &call->dst_parts);
     run->known = NULL;
@@ -71,21 +104,6 @@ void twill_run_describe(struct twill_run *run)
     bool swaps = call->collective == TWILL_ALLTOALL && src->base == dst->base;
     src->staged = (scaled || swaps) && src->base != NULL;
     dst->staged = run->type != call->type && dst->base != NULL;
-}
-
-size_t twill_side_bytes(const struct twill_side *side, uint32_t parts, size_t element)
-{
-    size_t end = 0;
-    if (side->base == NULL)
-        return 0;
-    if (side->own)
-        return side->even * element;
-    if (side->count == NULL)
-        return parts * side->even * element;
-    for (uint32_t p = 0; p < parts; p++)
-        if (side->count[p] > 0)
-            end = twill_max(end, side->offset[p] + side->count[p]);
-    return end * element;
 }
 
 /* --- slices ---------------------------------------------------------------------------------- */

@@ -71,6 +71,15 @@ static void fold(const struct twill_run *run, const struct fold *f, size_t count
         fold_by_kernel(run, f, count);
 }
 
+/* Not cleared: it is large. */
+static void begin_fold(struct fold *f, unsigned flags, unsigned char *dst)
+{
+    f->flags = flags;
+    f->dst = dst;
+    f->sources = 0;
+    f->partial_sources = 0;
+}
+
 static void add_source(struct fold *f, const unsigned char *start, bool partial)
 {
     f->partial_sources |= (uint32_t)partial << f->sources;
@@ -90,7 +99,7 @@ static size_t gather(const struct twill_run *run, const struct twill_instance *i
     const unsigned char *own = dst.start;
     if (accumulate && own_partial == final)
         own = span_of(run, instance, step, step->dst, at, blocks, own_partial).start;
-    *f = (struct fold){.flags = step->flags, .dst = dst.start};
+    begin_fold(f, step->flags, dst.start);
     if (accumulate && !last)
         add_source(f, own, own_partial);
     for (unsigned i = 0; i < step->nsrc; i++) {
@@ -198,8 +207,8 @@ void twill_run_fold(struct twill_transfer *request, size_t offset, const void *d
     bool result_partial = (posted->flags & TWILL_STEP_FINAL) == 0;
     size_t first = offset / twill_run_width(run, partial);
     const unsigned char *own = posted->src + first * twill_run_width(run, own_partial);
-    struct fold f = {.flags = posted->flags,
-                     .dst = posted->dst + first * twill_run_width(run, result_partial)};
+    struct fold f;
+    begin_fold(&f, posted->flags, posted->dst + first * twill_run_width(run, result_partial));
     if (posted->flags & TWILL_STEP_FIRST)
         add_source(&f, data, partial);
     add_source(&f, own, own_partial);

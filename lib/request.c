@@ -106,16 +106,12 @@ void twill_requests_fail(struct twill_comm *comm, twill_status status)
 /* --- moving it along ------------------------------------------------------------------------- */
 
 /* Memory is had for all slots at once, so that a call of a known shape finds it. */
-static twill_status begin_first(struct twill_request *request)
+static twill_status reserve(struct twill_run *run)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = run->comm;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
         if (!comm->slot[i].instance.active)
-            TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->slot[i]));
-    if (request->run.plan->most_posted > 0) {
-        request->talks = true;
-        comm->talking++;
-    }
+            TWILL_TRY(&comm->error, twill_run_reserve(run, &comm->slot[i]));
     return TWILL_OK;
 }
 
@@ -132,9 +128,12 @@ static int begin_slices(struct twill_comm *comm)
             int answer = twill_run_choose(run);
             if (answer <= 0)
                 return answer < 0 ? answer : begun;
+            TWILL_TRY(&comm->error, reserve(run));
         }
-        if (run->started == 0)
-            TWILL_TRY(&comm->error, begin_first(comm->filling));
+        if (run->started == 0 && run->plan->most_posted > 0) {
+            comm->filling->talks = true;
+            comm->talking++;
+        }
         TWILL_TRY(&comm->error, twill_run_begin_slice(run, slot, comm->epoch));
         comm->epoch++;
         begun++;

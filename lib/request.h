@@ -34,9 +34,8 @@ struct twill_request {
     struct twill_comm *comm;
     struct twill_request *next, *recorded; /* in the list it is in; in a group */
     struct twill_run run;
-    uint64_t ticks;          /* at the start */
-    struct twill_call asked; /* as the caller gave it: run.call may be of host memory instead */
-    unsigned char *staging;  /* for what lies on a device */
+    uint64_t ticks;         /* at the start */
+    unsigned char *staging; /* for what lies on a device */
     size_t staging_bytes;
     void *on_device; /* where the result goes in the end, or NULL */
     unsigned char *result;
@@ -84,8 +83,10 @@ twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *
                               struct twill_request **request);
 twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
                              struct twill_request **request);
-/* lib/check.c: the arguments of run.call; counts are copied. */
+/* lib/check.c: the arguments of run.call, which is described; counts are copied. Where a described
+ * call's buffers lie. */
 twill_status twill_call_check(struct twill_request *request);
+twill_status twill_call_check_buffers(const struct twill_run *run);
 /* May a nonblocking or persistent call be made now? Then *request is NULL. */
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request);
 /* Queued: it is under way, and others may advance it. */
@@ -94,8 +95,6 @@ twill_status twill_request_launch(struct twill_request *request);
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
 /* Number, sign and queue it. */
 void twill_request_begin(struct twill_request *request);
-/* What ranks compare: with the kind of the operation, and a hash of counts that all ranks know. */
-struct twill_call twill_call_summary(const struct twill_run *run);
 /* Say on the node which call this rank is in. */
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request);
 void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,

@@ -37,8 +37,10 @@ struct twill_side {
     const size_t *count;  /* [parts]; NULL: all have `even` */
     const size_t *offset; /* [parts]; NULL: they begin `stride` apart */
     size_t even, stride;
-    bool own;    /* holds the part of this rank's number only */
-    bool staged; /* in scratch, slice by slice */
+    size_t bytes; /* from base to its end */
+    bool has;     /* this rank has one */
+    bool own;     /* holds the part of this rank's number only */
+    bool staged;  /* in scratch, slice by slice */
 };
 enum { TWILL_SIDES = 2 }; /* TWILL_SRC, TWILL_DST */
 
@@ -78,7 +80,9 @@ struct twill_run {
     struct twill_comm *comm;
     const struct twill_plan *plan; /* NULL: not chosen yet */
     struct twill_call call;
-    uint64_t sequence; /* of the call */
+    struct twill_call summary; /* what ranks compare: with the kind of the operation, and a hash of
+                                  counts that all ranks know */
+    uint64_t sequence;         /* of the call */
     uint32_t signature;
     bool voted, counted; /* lib/vote.c: this rank has said where its buffers are; all have */
     bool mapped;
@@ -87,6 +91,7 @@ struct twill_run {
     twill_type type;                       /* as the kernels know it */
     twill_op op;
     size_t element, partial; /* bytes */
+    size_t given, align;     /* bytes of an element, and its alignment, in the caller's buffers */
     struct twill_side side[TWILL_SIDES];
     const size_t *known; /* [parts] sizes of the parts that all ranks know, or NULL: even */
     size_t most;         /* elements of the largest part */
@@ -107,8 +112,15 @@ struct twill_run {
 
 /* From the call: widths of elements and the two sides. The arguments have not been checked. */
 void twill_run_describe(struct twill_run *run);
-/* Bytes from the side's base to its end. */
-size_t twill_side_bytes(const struct twill_side *side, uint32_t parts, size_t element);
+/* The same call again, over other buffers. */
+static inline void twill_run_move(struct twill_run *run, const void *src, void *dst)
+{
+    struct twill_side *side = run->side;
+    run->call.src = src;
+    run->call.dst = dst;
+    side[TWILL_SRC].base = side[TWILL_SRC].has ? (unsigned char *)(uintptr_t)src : NULL;
+    side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
+}
 /* How the plan goes over the call: slices. */
 twill_status twill_run_lay_out(struct twill_run *run);
 
@@ -147,7 +159,14 @@ static inline size_t twill_run_width(const struct twill_run *run, bool partial)
 /* Begin the next slice in the place of its epoch, which is free. */
 twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch);
 /* Have the memory that a slice needs. */
-twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot);
+twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot);
+static inline twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot)
+{
+    size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
+    if (TWILL_LIKELY(run->scratch_bytes <= slot->scratch_bytes && posted <= slot->posted_count))
+        return TWILL_OK;
+    return twill_run_reserve_more(run, slot);
+}
 /* Do what can be done now: number of steps (0: blocked), or an error. */
 int twill_run_advance(struct twill_slot *slot);
 /* Ranks it waits for now, at most `most`, and the step's name. */

@@ -13,12 +13,11 @@ static struct piece piece_of(const struct twill_run *run, const struct twill_ins
                              unsigned space, uint32_t part)
 {
     const struct twill_side *side = &run->side[space];
-    size_t element = run->type == run->call.type ? run->element : twill_type_size(run->call.type);
     size_t whole = side->count != NULL && !side->own ? side->count[part] : side->even;
     size_t first = side->own ? 0 : side->offset != NULL ? side->offset[part] : part * side->even;
     size_t place = side->own ? 0 : part * side->stride;
     return (struct piece){
-        .user = side->base + (first + instance->skip) * element,
+        .user = side->base + (first + instance->skip) * run->given,
         .scratch = instance->base[space] + place * run->element,
         .count = whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0,
     };

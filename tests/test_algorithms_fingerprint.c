@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#define MOST_ALGORITHMS 64
+#define TEST_ALGORITHMS 64
 #define MOST_RANKS      8192
 
 struct row {
@@ -23,19 +23,10 @@ struct row {
 };
 
 struct large {
-    struct row row[MOST_ALGORITHMS];
+    struct row row[TEST_ALGORITHMS];
     uint64_t random, limit;
     uint32_t one_in;
 };
-
-static size_t index_of(const struct twill_algorithm *algorithm)
-{
-    size_t a = 0;
-    while (twill_algorithm_at(a) != algorithm)
-        a++;
-    assert_true(a < MOST_ALGORITHMS);
-    return a;
-}
 
 /* About how many steps and blocks all ranks have, by three of them. */
 static uint64_t estimate(const struct test_case *test)
@@ -62,7 +53,7 @@ static uint64_t estimate(const struct test_case *test)
 static void verify_large(const struct test_case *test, void *user)
 {
     struct large *large = user;
-    struct row *row = &large->row[index_of(test->algorithm)];
+    struct row *row = &large->row[test_algorithm_index(test->algorithm)];
     struct twill_error error = {.status = TWILL_OK};
     if (test->shape.parameter[0] != 0 && !test_whole())
         return;

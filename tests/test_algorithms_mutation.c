@@ -19,24 +19,13 @@ struct score {
     unsigned simulated, noticed; /* dropped steps: does the simulation see them, too? */
 };
 
-#define MOST_ALGORITHMS 64
-
 struct scores {
-    struct score of[MOST_ALGORITHMS];
+    struct score of[TEST_ALGORITHMS];
     struct test_seen seen;
     uint64_t random;
     uint32_t keep; /* mutants to try of a case, about */
     unsigned complaints, shown[TEST_MUTATIONS];
 };
-
-static size_t index_of(const struct twill_algorithm *algorithm)
-{
-    size_t a = 0;
-    while (twill_algorithm_at(a) != algorithm)
-        a++;
-    assert_true(a < MOST_ALGORITHMS);
-    return a;
-}
 
 static const char *simulate(const struct test_case *test, const struct twill_schedule *schedules,
                             uint32_t seeds)
@@ -91,7 +80,7 @@ static void judge(const struct test_case *test, struct twill_schedule *schedules
                   uint32_t at, enum test_mutation kind, struct scores *scores,
                   const struct twill_schedule *whole)
 {
-    struct score *score = &scores->of[index_of(test->algorithm)];
+    struct score *score = &scores->of[test_algorithm_index(test->algorithm)];
     bool killed = is_killed(test, schedules);
     score->mutants[kind]++;
     score->killed[kind] += killed;

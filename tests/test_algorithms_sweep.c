@@ -12,8 +12,6 @@
 
 #include <cmocka.h>
 
-#define MOST_ALGORITHMS 64
-
 /* A row of the report: an algorithm, summed over all tests. */
 struct row {
     unsigned collectives, worlds, covered, verified, failed;
@@ -22,7 +20,7 @@ struct row {
 };
 
 static struct report {
-    struct row row[MOST_ALGORITHMS];
+    struct row row[TEST_ALGORITHMS];
 } * report_of(void **state)
 {
     return *state;
@@ -39,11 +37,7 @@ struct sweep {
 
 static struct row *row_of(struct sweep *sweep, const struct twill_algorithm *algorithm)
 {
-    size_t a = 0;
-    while (twill_algorithm_at(a) != algorithm)
-        a++;
-    assert_true(a < MOST_ALGORITHMS);
-    return &sweep->report->row[a];
+    return &sweep->report->row[test_algorithm_index(algorithm)];
 }
 
 static void complain(struct row *row, const struct test_case *test, const char *why)
@@ -92,7 +86,7 @@ static void verify_case(const struct test_case *test, void *user)
 static unsigned failures(const struct report *report)
 {
     unsigned failed = 0;
-    for (size_t a = 0; a < MOST_ALGORITHMS; a++)
+    for (size_t a = 0; a < TEST_ALGORITHMS; a++)
         failed += report->row[a].failed;
     return failed;
 }

@@ -38,25 +38,14 @@ struct job {
 
 static bool start(struct job *job, twill_bootstrap *boot)
 {
-    char nodes[64], mock[80];
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", job->world->nodes);
-    snprintf(mock, sizeof(mock), "TWILL_MOCK=%s", job->world->mock != NULL ? job->world->mock : "");
-    const char *settings[] = {nodes,
-                              "TWILL_TIMEOUT=30",
-                              "TWILL_INTERFACE=lo",
-                              "TWILL_HEAP_LIMIT=8M",
-                              "TWILL_SEGMENT_NET=16K",
-                              mock,
-                              NULL};
-    if (job->world->mock == NULL)
-        settings[5] = NULL;
-    twill_status status = twill_context_create(&job->context, boot, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&job->comm, job->context);
+    static const char *const settings[] = {"TWILL_TIMEOUT=30", "TWILL_HEAP_LIMIT=8M",
+                                           "TWILL_SEGMENT_NET=16K", NULL};
+    bool connected = twill_test_connect(&job->context, &job->comm, boot, job->world->nodes,
+                                        job->world->mock, settings);
     job->out = calloc(FLIGHT * (size_t)MOST, sizeof(int32_t));
     job->in = calloc(FLIGHT * (size_t)MOST, sizeof(int32_t));
-    return twill_test_note(status == TWILL_OK && job->out != NULL && job->in != NULL, __FILE__,
-                           __LINE__, "start: %s", twill_context_message(job->context));
+    return twill_test_note(connected && job->out != NULL && job->in != NULL, __FILE__, __LINE__,
+                           "out of memory");
 }
 
 static void stop(struct job *job)

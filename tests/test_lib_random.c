@@ -203,31 +203,20 @@ static void check_results(const struct run *run, const unsigned char *all, size_
 static void random_rank(int rank, int size, twill_bootstrap *boot, void *user)
 {
     const struct run *run = user;
-    char nodes[64], algorithm[256];
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", run->nodes);
+    char algorithm[256];
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->algorithm);
-    const char *settings[] = {nodes,
-                              algorithm,
-                              "TWILL_HEAP_LIMIT=4M",
-                              "TWILL_TIMEOUT=60",
-                              "TWILL_INTERFACE=lo",
-                              "TWILL_SEGMENT=4K",
-                              "TWILL_SEGMENT_NET=8K",
-                              NULL};
+    const char *settings[] = {algorithm,          "TWILL_HEAP_LIMIT=4M",  "TWILL_TIMEOUT=60",
+                              "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
     size_t bytes = 0;
     struct call call;
     for (size_t k = 0; call_at(run, k, &call); k++)
         bytes += bytes_of(&call);
     unsigned char *results = calloc(1, bytes), *all = malloc((size_t)size * bytes);
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&comm, context);
-    bool ok = twill_test_note(status == TWILL_OK && results != NULL && all != NULL &&
-                                  bytes <= TWILL_TEST_EXCHANGE_BYTES,
-                              __FILE__, __LINE__, "%s: %s", run->algorithm,
-                              twill_context_message(context)) &&
+    twill_context *context;
+    twill_comm *comm;
+    bool ok = twill_test_connect(&context, &comm, boot, run->nodes, NULL, settings) &&
+              twill_test_note(results != NULL && all != NULL && bytes <= TWILL_TEST_EXCHANGE_BYTES,
+                              __FILE__, __LINE__, "%zu bytes of results", bytes) &&
               run_calls(comm, run, rank, results);
     if (ok && boot->exchange(boot->user, results, all, bytes) == 0 && rank == 0)
         check_results(run, all, bytes);

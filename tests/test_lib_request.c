@@ -42,24 +42,10 @@ struct job {
 
 static bool start(struct job *job, twill_bootstrap *boot)
 {
-    char nodes[64], mock[80];
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", job->world->nodes);
-    snprintf(mock, sizeof(mock), "TWILL_MOCK=%s", job->world->mock != NULL ? job->world->mock : "");
-    const char *settings[] = {nodes,
-                              "TWILL_TIMEOUT=30",
-                              "TWILL_INTERFACE=lo",
-                              "TWILL_HEAP_LIMIT=16M",
-                              "TWILL_SEGMENT=4K",
-                              "TWILL_SEGMENT_NET=8K",
-                              mock,
-                              NULL};
-    if (job->world->mock == NULL)
-        settings[6] = NULL;
-    twill_status status = twill_context_create(&job->context, boot, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&job->comm, job->context);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "start: %s",
-                           twill_context_message(job->context));
+    static const char *const settings[] = {"TWILL_TIMEOUT=30", "TWILL_HEAP_LIMIT=16M",
+                                           "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
+    return twill_test_connect(&job->context, &job->comm, boot, job->world->nodes, job->world->mock,
+                              settings);
 }
 
 static void stop(struct job *job)

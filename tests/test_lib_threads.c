@@ -259,24 +259,14 @@ static void progress_by_others(const struct scene *scene, twill_comm *all)
 static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
 {
     const struct scene *scene = user;
-    char nodes[64], progress[64];
-    (void)size;
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", scene->nodes);
+    char progress[64];
+    (void)rank, (void)size;
     snprintf(progress, sizeof(progress), "TWILL_PROGRESS=%s", scene->progress);
-    const char *settings[] = {nodes,
-                              progress,
-                              "TWILL_INTERFACE=lo",
-                              "TWILL_HEAP_LIMIT=8M",
-                              "TWILL_SEGMENT=8K",
-                              "TWILL_SEGMENT_NET=8K",
-                              NULL};
+    const char *settings[] = {progress, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K",
+                              "TWILL_SEGMENT_NET=8K", NULL};
     twill_context *context;
-    twill_comm *all = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&all, context);
-    if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
-                        twill_context_message(context)))
+    twill_comm *all;
+    if (twill_test_connect(&context, &all, boot, scene->nodes, NULL, settings))
         scene->play(scene, all);
     if (!twill_test_failed()) { /* else others may be anywhere */
         twill_comm_destroy(all);

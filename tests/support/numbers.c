@@ -309,17 +309,15 @@ static huge as_integer(const struct twill_test_layout *l, uint64_t bits)
     return !l->is_unsigned && is_negative(l, bits) ? value - ((huge)1 << l->bits) : value;
 }
 
-static uint64_t apply_integer(const struct twill_test_layout *l, twill_op op, uint64_t a,
-                              uint64_t b)
+huge twill_test_combine(twill_op op, huge a, huge b)
 {
-    huge x = as_integer(l, a), y = as_integer(l, b);
     switch (op) {
     case TWILL_PROD:
-        return (uint64_t)((unsigned __int128)x * (unsigned __int128)y);
+        return (huge)((unsigned __int128)a * (unsigned __int128)b);
     case TWILL_MIN:
-        return x < y ? a : b;
+        return a < b ? a : b;
     case TWILL_MAX:
-        return x > y ? a : b;
+        return a > b ? a : b;
     case TWILL_BAND:
         return a & b;
     case TWILL_BOR:
@@ -327,14 +325,21 @@ static uint64_t apply_integer(const struct twill_test_layout *l, twill_op op, ui
     case TWILL_BXOR:
         return a ^ b;
     case TWILL_LAND:
-        return x != 0 && y != 0;
+        return a != 0 && b != 0;
     case TWILL_LOR:
-        return x != 0 || y != 0;
+        return a != 0 || b != 0;
     case TWILL_LXOR:
-        return (x != 0) != (y != 0);
+        return (a != 0) != (b != 0);
     default:
-        return (uint64_t)(x + y);
+        return a + b;
     }
+}
+
+static uint64_t apply_integer(const struct twill_test_layout *l, twill_op op, uint64_t a,
+                              uint64_t b)
+{
+    huge result = twill_test_combine(op, as_integer(l, a), as_integer(l, b));
+    return (uint64_t)result & ones(l->bits);
 }
 
 /* Which of two pairs: NaN, else the extreme value, else the lower index. */
@@ -365,7 +370,7 @@ static struct number fold_numbers(const struct twill_fold *fold, twill_type in,
         else if (l->mantissa)
             acc.bits = apply_float(l, fold->op, acc.bits, numbers[s].bits);
         else
-            acc.bits = apply_integer(l, fold->op, acc.bits, numbers[s].bits) & ones(l->bits);
+            acc.bits = apply_integer(l, fold->op, acc.bits, numbers[s].bits);
     }
     if (fold->op == TWILL_LAND || fold->op == TWILL_LOR || fold->op == TWILL_LXOR)
         acc.bits = acc.bits != 0;

@@ -68,32 +68,6 @@ static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
     }
 }
 
-static int64_t combine(twill_op op, int64_t a, int64_t b)
-{
-    switch (op) {
-    case TWILL_PROD:
-        return a * b;
-    case TWILL_MIN:
-        return b < a ? b : a;
-    case TWILL_MAX:
-        return b > a ? b : a;
-    case TWILL_BAND:
-        return a & b;
-    case TWILL_BOR:
-        return a | b;
-    case TWILL_BXOR:
-        return a ^ b;
-    case TWILL_LAND:
-        return a != 0 && b != 0;
-    case TWILL_LOR:
-        return a != 0 || b != 0;
-    case TWILL_LXOR:
-        return (a != 0) != (b != 0);
-    default:
-        return (int64_t)((uint64_t)a + (uint64_t)b);
-    }
-}
-
 /* Store v / divisor, divided in the precision that the library promises. */
 static void store(void *element, twill_type type, int64_t v, int divisor)
 {
@@ -139,7 +113,7 @@ static void fold_one(unsigned char *at, uint64_t position, twill_type type, twil
         int64_t x = value(type, op, r, position);
         int32_t where = place_of(r, position);
         if (!is_located(op)) {
-            v = combine(op, v, x);
+            v = (int64_t)twill_test_combine(op, v, x);
             continue;
         }
         bool better = op == TWILL_MINLOC ? x < v : x > v;

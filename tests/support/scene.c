@@ -58,20 +58,13 @@ bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, in
 static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
 {
     struct twill_test_scene *scene = user;
-    char nodes[64];
-    (void)size;
-    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", scene->shape->nodes);
-    const char *settings[10] = {nodes, "TWILL_INTERFACE=lo", "TWILL_HEAP_LIMIT=8M",
-                                "TWILL_SEGMENT=8K", "TWILL_SEGMENT_NET=8K"};
+    const char *settings[8] = {"TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", "TWILL_SEGMENT_NET=8K"};
+    (void)rank, (void)size;
     for (size_t i = 0; scene->settings[i] != NULL; i++)
-        settings[5 + i] = scene->settings[i];
+        settings[3 + i] = scene->settings[i];
     twill_context *context;
-    twill_comm *all = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&all, context);
-    if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
-                        twill_context_message(context)))
+    twill_comm *all;
+    if (twill_test_connect(&context, &all, boot, scene->shape->nodes, NULL, settings))
         scene->play(scene, all);
     if (!twill_test_failed()) { /* else others may be anywhere */
         twill_comm_destroy(all);

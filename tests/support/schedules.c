@@ -146,6 +146,15 @@ uint32_t test_draw(uint64_t *state, uint32_t below)
     return (uint32_t)((*state >> 33) % below);
 }
 
+size_t test_algorithm_index(const struct twill_algorithm *algorithm)
+{
+    size_t a = 0;
+    while (twill_algorithm_at(a) != algorithm)
+        a++;
+    assert_true(a < TEST_ALGORITHMS);
+    return a;
+}
+
 uint64_t test_seed(void)
 {
     const char *seed = getenv("TEST_SEED");

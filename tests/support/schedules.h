@@ -6,6 +6,10 @@
 #include "algorithms/algorithms.h"
 #include "tests/support/sanitizers.h"
 
+/* Rows of tables by algorithm, and an algorithm's, which is its place in the registry. */
+#define TEST_ALGORITHMS 64
+size_t test_algorithm_index(const struct twill_algorithm *algorithm);
+
 /* One thing to emit. */
 struct test_case {
     const struct twill_algorithm *algorithm;
