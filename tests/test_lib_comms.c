@@ -164,7 +164,7 @@ static void uneven_numbers(void **unused)
 static void play_many(struct twill_test_scene *scene, twill_comm *all)
 {
     const char *asked = getenv("TEST_COMMS");
-    int count = asked != NULL ? atoi(asked) : TEST_SLOW ? 40 : 300;
+    int count = asked != NULL ? atoi(asked) : TEST_SLOW ? 15 : 300;
     struct twill_test_group whole = twill_test_everyone(scene->shape->size);
     twill_comm *made;
     for (int i = 0; i < count; i++) {
