@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators made of others: who is in them and where, and that they work in any nesting and
- * apart from each other. TEST_COMMS: how many are made and destroyed in a row (300); TEST_ONLY: one
- * test. */
+ * apart from each other. TEST_COMMS: how many are made and destroyed in a row (300, fewer under
+ * sanitizers); TEST_ONLY: one test. */
 #include "tests/support/numbers.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/scene.h"
 
 #include <setjmp.h>
@@ -106,7 +107,7 @@ static void nested_splits(void **unused)
 {
     (void)unused;
     for (size_t s = 0; s < TWILL_TEST_SHAPES; s++)
-        for (uint64_t seed = 0; seed < 2; seed++) {
+        for (uint64_t seed = 0; seed < (TEST_SLOW ? 1 : 2); seed++) {
             struct twill_test_scene scene = {
                 .shape = &twill_test_shapes[s], .play = play_nest, .seed = s * 100 + seed};
             twill_test_play(&scene);
@@ -163,7 +164,7 @@ static void uneven_numbers(void **unused)
 static void play_many(struct twill_test_scene *scene, twill_comm *all)
 {
     const char *asked = getenv("TEST_COMMS");
-    int count = asked != NULL ? atoi(asked) : 300;
+    int count = asked != NULL ? atoi(asked) : TEST_SLOW ? 15 : 300;
     struct twill_test_group whole = twill_test_everyone(scene->shape->size);
     twill_comm *made;
     for (int i = 0; i < count; i++) {

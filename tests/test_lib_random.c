@@ -6,6 +6,7 @@
 #include "kernels/convert.h"
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -255,7 +256,8 @@ static void test_random(void **state)
         twill_test_run_ranks(run.size, random_rank, &run);
         for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++) {
             char name[64];
-            if (!applies(algorithm, &run))
+            /* Worlds of a kind are next to each other: no algorithm is left out. */
+            if (!applies(algorithm, &run) || (TEST_SLOW && (a + w) % 2 != 0))
                 continue;
             snprintf(name, sizeof(name), "allreduce:%s", algorithm->name);
             run.algorithm = name;

@@ -3,6 +3,7 @@
  * prepared ones started again and again; misuse; and failures, which end all of them. */
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #define FLIGHT 24u /* calls under way at a time */
+#define ROUNDS (TEST_SLOW ? 2u : 6u)
 #define BYTES  ((size_t)64 << 10)
 
 struct world_case {
@@ -167,7 +169,7 @@ static void many_rank(int rank, int size, twill_bootstrap *boot, void *user)
         bool fine = true;
         for (unsigned k = 0; k < FLIGHT; k++)
             fine = fine && get_buffers(&buffers[k], job.context, k % 2);
-        for (uint64_t seed = 1; fine && seed <= 6; seed++)
+        for (uint64_t seed = 1; fine && seed <= ROUNDS; seed++)
             fine = one_round(&job, seed, buffers);
         for (unsigned k = 0; k < FLIGHT; k++)
             put_buffers(&buffers[k], job.context, k % 2);
@@ -252,7 +254,7 @@ static void prepared_rank(int rank, int size, twill_bootstrap *boot, void *user)
     int done = 0;
     fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
                                    __LINE__, "one that was never started is not done");
-    for (int time = 0; fine && time < 20; time++) {
+    for (int time = 0; fine && time < (TEST_SLOW ? 6 : 20); time++) {
         for (int i = 0; i < PREPARED; i++) {
             for (int k = 0; k < size * COUNT; k++)
                 p.src[i][k] = value(rank, time, i);

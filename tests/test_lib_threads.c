@@ -5,6 +5,7 @@
 #include "lib/request.h"
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -204,7 +205,7 @@ static void work_together(const struct scene *scene, twill_comm *all)
         twill_comm_destroy(worker[t].comm);
 }
 
-#define LARGE ((size_t)300000)
+#define LARGE ((size_t)(TEST_TSAN ? 100000 : 300000))
 
 static bool summed(const struct scene *scene, const int64_t *data)
 {
@@ -292,6 +293,7 @@ static void ranks_as_threads(void **unused)
     (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct scene scene = scenes[s];
+        scene.calls /= TEST_SLOW ? 2 : 1;
         twill_test_run_ranks(scene.size, scene_rank, &scene);
     }
 }
@@ -301,6 +303,7 @@ static void ranks_as_processes(void **unused)
     (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct scene scene = scenes[s];
+        scene.calls /= TEST_SLOW ? 2 : 1;
         if (scene.size == 3)
             twill_test_run_processes(scene.size, scene_rank, &scene);
     }

@@ -208,13 +208,21 @@ void twill_test_fill_for(twill_type type, twill_op op, bool partial, void *array
             twill_test_put(type, array, i, 0);
 }
 
+/* Where a double does not hold it, in two halves. */
 static wide power(int exponent)
 {
-    wide result = 1, base = exponent < 0 ? (wide)0.5 : (wide)2;
-    for (unsigned n = (unsigned)abs(exponent); n; n >>= 1, base *= base)
-        if (n & 1)
-            result *= base;
-    return result;
+    if (exponent > -1000 && exponent < 1000)
+        return (wide)ldexp(1, exponent);
+    return (wide)ldexp(1, exponent / 2) * (wide)ldexp(1, exponent - exponent / 2);
+}
+
+/* That of the largest power of two that is no larger, for anything a double does not lose. */
+static int exponent_of(wide value)
+{
+    int exponent;
+    (void)frexp((double)(value * (wide)0.25), &exponent); /* f64's own overflow fits in */
+    exponent++;
+    return value < power(exponent) ? exponent - 1 : exponent; /* it was rounded up */
 }
 
 static bool is_nan(const struct twill_test_layout *l, uint64_t bits)
@@ -261,14 +269,8 @@ static uint64_t encode(const struct twill_test_layout *l, wide value)
         value = -value;
     if (value >= power(l->bias + 2))
         return overflow;
-    int exponent = lowest;
-    while (value >= power(exponent + 1)) {
-        int step = 1; /* the largest power of two that does not overshoot */
-        while (value >= power(exponent + 2 * step))
-            step *= 2;
-        exponent += step;
-    }
-    wide scaled = value / power(exponent - (int)l->mantissa);
+    int exponent = value < power(lowest) ? lowest : exponent_of(value);
+    wide scaled = value * power((int)l->mantissa - exponent);
     uint64_t whole = (uint64_t)scaled;
     wide rest = scaled - (wide)whole;
     if (rest > (wide)0.5 || (rest == (wide)0.5 && (whole & 1)))

@@ -4,22 +4,11 @@
 #define TWILL_TEST_SCHEDULES_H
 
 #include "algorithms/algorithms.h"
+#include "tests/support/sanitizers.h"
 
 /* Rows of tables by algorithm, and an algorithm's, which is its place in the registry. */
 #define TEST_ALGORITHMS 64
 size_t test_algorithm_index(const struct twill_algorithm *algorithm);
-
-/* Sanitizers make everything some ten times slower: sweep less. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define TEST_SLOW 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define TEST_SLOW 1
-#endif
-#endif
-#ifndef TEST_SLOW
-#define TEST_SLOW 0
-#endif
 
 /* One thing to emit. */
 struct test_case {
