@@ -33,7 +33,7 @@ static twill_status pass(const struct twill_request *request, twill_status statu
     struct twill_comm *comm = request->comm;
     if (status == TWILL_OK)
         return TWILL_OK;
-    comm->call = request->asked;
+    comm->call = request->run.call;
     comm->sequence = request->run.sequence;
     return TWILL_COMM_FAIL(comm, status, "%s", said->message);
 }
