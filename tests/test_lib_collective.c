@@ -175,6 +175,7 @@ static void sweep_rank(int rank, int size, twill_bootstrap *boot, void *user)
                               "TWILL_SEGMENT=64K",
                               "TWILL_SEGMENT_NET=128K",
                               "TWILL_STREAM=200K",
+                              "TWILL_LOG=none",
                               NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
