@@ -180,8 +180,12 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         int moved = advance(comm);
         if (TWILL_UNLIKELY(moved < 0))
             return explain(comm, (twill_status)moved);
-        if (done(of))
+        if (done(of)) {
+            /* Who never has to wait here must move the others along all the same. */
+            if (moved > 0)
+                (void)twill_context_advance_others(comm);
             return TWILL_OK;
+        }
         if (moved > 0) {
             idle = 0;
             moved_on(&state);
