@@ -8,6 +8,7 @@
 struct check {
     const struct twill_schedule *schedule;
     const struct twill_world *world;
+    const struct twill_shape *shape;
     uint32_t rank;
 };
 
@@ -89,6 +90,98 @@ static const char *check_flags(const struct twill_step *step)
     return NULL;
 }
 
+static bool is_buffer(unsigned space)
+{
+    return space == TWILL_SRC || space == TWILL_DST;
+}
+
+/* Does the owner have these blocks of SRC or DST at all? */
+static const char *check_held(const struct check *c, uint32_t owner, unsigned space,
+                              const struct twill_step *step, twill_operand operand)
+{
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    uint32_t first = twill_operand_block(operand), last = first + step->blocks - 1;
+    for (uint32_t part = first / pieces; part <= last / pieces && is_buffer(space); part++)
+        if (space == TWILL_SRC ? !twill_shape_holds_src(c->shape, owner, part)
+                               : !twill_shape_holds_dst(c->shape, owner, part))
+            return "names a part that the rank does not hold";
+    return NULL;
+}
+
+static const char *check_owners(const struct check *c, const struct twill_step *step,
+                                twill_operand operand)
+{
+    unsigned space = twill_operand_space(operand), peers = twill_step_peers(step);
+    if (!twill_operand_is_peer(operand))
+        return check_held(c, c->rank, space, step, operand);
+    const char *why = NULL;
+    for (unsigned i = 0; i < peers && why == NULL; i++) {
+        bool own = step->peer[i] == c->rank && (step->flags & TWILL_STEP_OWN_SRC) != 0;
+        why = check_held(c, step->peer[i], own ? TWILL_SRC : space, step, operand);
+    }
+    return why;
+}
+
+/* Partials are not in SRC or DST, and are said to be what they are where it can be. */
+static const char *check_partials(const struct twill_step *step)
+{
+    unsigned flags = step->flags, dst = twill_operand_space(step->dst);
+    bool partial = (flags & TWILL_STEP_PARTIAL) != 0, own = (flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool from_buffer = is_buffer(twill_operand_space(step->src)) && step->op != TWILL_STEP_RECV;
+    bool folds = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
+    bool stores = folds || step->op == TWILL_STEP_RECV || step->op == TWILL_STEP_COPY;
+    if (partial && step->blocks == 0)
+        return "sends nothing and calls it a partial";
+    if (partial && from_buffer && step->op != TWILL_STEP_RECV_REDUCE)
+        return "calls what is in SRC or DST a partial";
+    if (own && step->op == TWILL_STEP_RECV_REDUCE && from_buffer)
+        return "calls what is in SRC or DST a partial";
+    if (own && step->op == TWILL_STEP_REDUCE && (flags & TWILL_STEP_ACC) == 0)
+        return "has PARTIAL_OWN without ACC";
+    if (own && step->op == TWILL_STEP_REDUCE && dst == TWILL_DST)
+        return "calls what is in SRC or DST a partial";
+    if (stores && dst == TWILL_DST && (folds ? (flags & TWILL_STEP_FINAL) == 0 : partial))
+        return "stores a partial in DST";
+    return NULL;
+}
+
+/* Parts of different sizes: see `vector` in the shape. */
+static const char *check_vector(const struct check *c, const struct twill_step *step)
+{
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    bool knows = twill_shape_knows_all(c->shape);
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    twill_operand operand = shape->dst != 0 ? step->dst : step->src;
+    if (step->blocks == 0)
+        return NULL;
+    if ((twill_operand_is_peer(step->src) && is_buffer(twill_operand_space(step->src))) ||
+        (twill_operand_is_peer(step->dst) && is_buffer(twill_operand_space(step->dst))))
+        return "touches a peer's SRC or DST, whose parts lie elsewhere";
+    if (!knows && (step->op == TWILL_STEP_PUT_IMM || (step->flags & TWILL_STEP_IMM) != 0))
+        return "uses IMM, but does not know how large the blocks are";
+    if (!knows && shape->posts && twill_operand_block(operand) % pieces + step->blocks > pieces)
+        return "has a message of several parts";
+    return NULL;
+}
+
+static const char *check_meaning(const struct check *c, const struct twill_step *step)
+{
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    bool folds = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
+    if (folds && !twill_collective_facts(c->shape->collective)->reduces)
+        return "folds in a collective that has nothing to fold";
+    const char *why = NULL;
+    if (shape->dst != 0 && step->blocks > 0)
+        why = check_owners(c, step, step->dst);
+    if (why == NULL && shape->src != 0 && step->blocks > 0)
+        why = check_owners(c, step, step->src);
+    if (why == NULL)
+        why = check_partials(step);
+    if (why == NULL && c->shape->vector)
+        why = check_vector(c, step);
+    return why;
+}
+
 static const char *check_step(const struct check *c, const struct twill_step *step)
 {
     if (step->op >= TWILL_STEP_OP_COUNT)
@@ -103,6 +196,7 @@ static const char *check_step(const struct check *c, const struct twill_step *st
         why = check_peers(c, step);
     if (why != NULL)
         return why;
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
     bool has_data = shape->dst != 0 || shape->src != 0;
     if (!has_data && step->blocks != 0)
         return "has blocks, but no operand";
@@ -110,23 +204,29 @@ static const char *check_step(const struct check *c, const struct twill_step *st
         return "moves nothing";
     if (step->op == TWILL_STEP_RECV_REDUCE && step->blocks == 0)
         return "folds nothing";
-    if (shape->dst != 0 && shape->src != 0 &&
-        twill_operand_block(step->dst) % c->schedule->blocks !=
-            twill_operand_block(step->src) % c->schedule->blocks)
-        return "mixes parts of different places";
+    if (shape->dst != 0 && shape->src != 0 && twill_operand_space(step->src) != TWILL_IMM &&
+        twill_operand_block(step->dst) % pieces != twill_operand_block(step->src) % pieces)
+        return "mixes pieces of different places";
     if (twill_operand_is_peer(step->dst) && twill_operand_is_peer(step->src))
         return "has a peer on both sides";
-    if (step->op == TWILL_STEP_PUT_IMM && (c->schedule->blocks != 1 || step->blocks != 1))
-        return "puts a part of a buffer: IMM takes it whole";
-    return NULL;
+    if (step->op == TWILL_STEP_PUT_IMM && step->blocks != 1)
+        return "puts several blocks: a line takes one";
+    return check_meaning(c, step);
 }
 
-static const char *check_facts(const struct twill_schedule *schedule)
+static const char *check_facts(const struct check *c)
 {
+    const struct twill_schedule *schedule = c->schedule;
+    bool parts = twill_collective_facts(c->shape->collective)->parts;
     struct twill_schedule again = *schedule;
     twill_schedule_derive(&again);
     if (schedule->blocks == 0 || schedule->blocks >> TWILL_BLOCK_BITS != 0)
         return "number of blocks";
+    if (schedule->parts != (parts ? c->world->size : 1) || schedule->blocks % schedule->parts != 0)
+        return "parts";
+    if (c->shape->vector && !twill_shape_knows_all(c->shape) &&
+        (schedule->tmp_blocks > 0 || schedule->shared_blocks > 0))
+        return "scratch: nobody knows how large it is";
     if (schedule->tmp_blocks % schedule->blocks != 0)
         return "tmp_blocks";
     if (schedule->shared_blocks % schedule->blocks != 0)
@@ -150,13 +250,14 @@ static const char *check_lanes(const struct twill_schedule *schedule)
 
 twill_status twill_schedule_check(const struct twill_schedule *schedule,
                                   const struct twill_world *world, uint32_t rank,
-                                  struct twill_error *error)
+                                  const struct twill_shape *shape, struct twill_error *error)
 {
-    struct check c = {.schedule = schedule, .world = world, .rank = rank};
+    struct check c = {.schedule = schedule, .world = world, .shape = shape, .rank = rank};
     const char *why = check_lanes(schedule);
-    if (why != NULL || schedule->blocks == 0)
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank,
-                          why ? why : "number of blocks");
+    if (why == NULL)
+        why = check_facts(&c);
+    if (why != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank, why);
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         bool posted = false;
         for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++) {
@@ -173,8 +274,5 @@ twill_status twill_schedule_check(const struct twill_schedule *schedule,
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                               "schedule of rank %u, lane %u: ends with something posted", rank, l);
     }
-    why = check_facts(schedule);
-    if (why != NULL)
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank, why);
     return TWILL_OK;
 }

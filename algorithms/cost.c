@@ -16,10 +16,12 @@ struct counting {
 static uint64_t bytes_of(const struct counting *c, twill_operand operand, uint32_t blocks)
 {
     uint64_t bytes = 0;
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
     for (uint32_t i = 0; i < blocks; i++) {
         size_t first, length;
-        uint32_t block = (twill_operand_block(operand) + i) % c->schedule->blocks;
-        twill_block_range(c->count, c->element, c->schedule->blocks, block, &first, &length);
+        uint32_t piece = (twill_operand_block(operand) + i) % pieces;
+        twill_block_range(c->count / c->schedule->parts, c->element, pieces, piece, &first,
+                          &length);
         bytes += (uint64_t)length * c->element;
     }
     return bytes;

@@ -1,67 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct: all ranks share a node and read each other's data where they lie.
- *
- * IMM and FLAT: everybody shows its data and folds everybody's; one synchronisation, (L-1)n read.
- * STAGED and MAPPED: rank i folds part i of everybody (a reduce-scatter), then everybody gets all
- * parts (an allgather): two synchronisations, 2n(L-1)/L read or written. STAGED goes through the
- * staging memory, MAPPED copies nothing in between: it reads SRC and writes DST of the peers.
- * Broadcast: the root shows, the others copy. Barrier: signal, await all. */
-#include "algorithms/emit.h"
+/* Direct: all ranks share a node and read, or write, each other's memory. What the collectives do
+ * is in direct_reduce.c, direct_gather.c and direct_scatter.c; broadcast: the root shows, the
+ * others copy; barrier: signal, await all. One or two synchronisations each, and every byte moves
+ * once (MAPPED) or twice (STAGED). */
+#include "algorithms/direct.h"
 
-static bool applies(const struct twill_world *world, const struct twill_request_shape *shape)
-{
-    if (world->nodes != 1)
-        return false;
-    if (shape->collective == TWILL_BROADCAST)
-        return shape->root < world->size && shape->flavour != TWILL_FLAVOUR_FLAT;
-    return true;
-}
+typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
 
-static void emit_allreduce(struct twill_emitter *e, enum twill_flavour flavour)
+static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    bool sliced = twill_flavour_is_sharded(flavour);
-    uint32_t size = e->world->size;
-    e->blocks = sliced ? size : 1;
-    if (flavour == TWILL_FLAVOUR_STAGED || flavour == TWILL_FLAVOUR_FLAT)
-        e->shared_blocks = e->blocks;
-    if (flavour == TWILL_FLAVOUR_MAPPED && size > TWILL_STEP_PEERS)
-        e->tmp_blocks = e->blocks;
-    if (!sliced) {
-        twill_emit_node_fold_all(e, flavour);
-        return;
-    }
-    struct twill_shards shards = {.count = size, .each = 1};
-    twill_emit_node_reduce_scatter(e, flavour, shards, TWILL_STEP_FINAL);
-    twill_emit_node_allgather(e, flavour, shards);
-}
-
-static void emit_broadcast(struct twill_emitter *e, const struct twill_request_shape *shape)
-{
-    if (shape->flavour == TWILL_FLAVOUR_STAGED)
-        e->shared_blocks = 1;
     if (e->rank == shape->root) /* before others read: in place it is the same memory */
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1);
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
+                        0);
     twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_request_shape *shape,
-                         struct twill_error *error)
+static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    (void)shape;
+    twill_emit_node_meet(e, 1);
+}
+
+#define IMM    (1u << TWILL_FLAVOUR_IMM)
+#define FLAT   (1u << TWILL_FLAVOUR_FLAT)
+#define STAGED (1u << TWILL_FLAVOUR_STAGED)
+#define MAPPED (1u << TWILL_FLAVOUR_MAPPED)
+
+/* What there is, and which scratch it takes. Shared and TMP are as large as the message. */
+static const struct direct {
+    emit_fn emit;
+    uint32_t flavours;
+    uint32_t shared; /* flavours that take SHARED */
+    uint32_t tmp;    /* that take TMP always */
+    uint32_t passes; /* that take TMP to fold more operands than one pass does */
+    uint32_t sliced; /* that cut the message into a block for each rank */
+} directs[TWILL_COLLECTIVE_COUNT] = {
+    [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce, IMM | FLAT | STAGED | MAPPED, FLAT | STAGED,
+                         0, IMM | FLAT | MAPPED, STAGED | MAPPED},
+    [TWILL_REDUCE] = {twill_emit_direct_reduce, IMM | FLAT | STAGED | MAPPED, FLAT | STAGED, MAPPED,
+                      IMM | FLAT, STAGED | MAPPED},
+    [TWILL_REDUCE_SCATTER] = {twill_emit_direct_reduce_scatter, STAGED | MAPPED, STAGED, 0, MAPPED,
+                              STAGED | MAPPED},
+    [TWILL_BROADCAST] = {emit_broadcast, IMM | STAGED | MAPPED, STAGED, 0, 0, 0},
+    [TWILL_BARRIER] = {emit_barrier, IMM | FLAT | STAGED | MAPPED, 0, 0, 0, 0},
+    [TWILL_ALLGATHER] = {twill_emit_direct_allgather, IMM | STAGED | MAPPED, STAGED, 0, 0, ~0u},
+    [TWILL_GATHER] = {twill_emit_direct_gather, IMM | STAGED | MAPPED, STAGED, 0, 0, ~0u},
+    [TWILL_SCATTER] = {twill_emit_direct_scatter, STAGED | MAPPED, STAGED, 0, 0, ~0u},
+    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, STAGED | MAPPED, STAGED, 0, 0, ~0u},
+};
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    if (world->nodes != 1 || (directs[shape->collective].flavours >> shape->flavour & 1) == 0)
+        return false;
+    if (!twill_shape_knows_all(shape) || (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED))
+        return false;
+    return shape->root < world->size;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    const struct direct *direct = &directs[shape->collective];
+    uint32_t flavour = 1u << shape->flavour, size = world->size;
     struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, 1);
-    struct twill_group node = twill_group_node(&e);
-    if (shape->collective == TWILL_BARRIER && world->size > 1) {
-        twill_emit_signal(&e);
-        twill_emit_await(&e, &node, 1, 0);
-    } else if (world->size == 1 && shape->collective != TWILL_BARRIER) {
+    twill_emitter_begin(&e, world, rank, (direct->sliced & flavour) != 0 ? size : 1);
+    if (twill_collective_facts(shape->collective)->parts)
+        e.parts = size;
+    if (size > 1) {
+        if ((direct->shared & flavour) != 0)
+            e.shared_blocks = e.blocks;
+        if ((direct->tmp & flavour) != 0 ||
+            ((direct->passes & flavour) != 0 && size > TWILL_STEP_PEERS))
+            e.tmp_blocks = e.blocks;
+        direct->emit(&e, shape);
+    } else if (shape->collective != TWILL_BARRIER) {
         twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1);
-    } else if (shape->collective == TWILL_ALLREDUCE) {
-        emit_allreduce(&e, shape->flavour);
-    } else if (shape->collective == TWILL_BROADCAST) {
-        emit_broadcast(&e, shape);
+                        1, 0);
     }
     return twill_emitter_finish(&e, schedule, error);
 }
@@ -70,9 +85,8 @@ const struct twill_algorithm twill_algorithm_direct = {
     .name = "direct",
     .help = "ranks of one node read each other's memory: one or two synchronisations, "
             "2n(P-1)/P bytes",
-    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_BROADCAST | 1u << TWILL_BARRIER,
-    .flavours = 1u << TWILL_FLAVOUR_IMM | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_STAGED |
-                1u << TWILL_FLAVOUR_MAPPED,
+    .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
+    .flavours = IMM | FLAT | STAGED | MAPPED,
     .applies = applies,
     .emit = emit,
 };

@@ -6,13 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank)
+{
+    return e->world->node_first[e->world->node[rank]] + e->world->local[rank];
+}
+
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks)
 {
-    const struct twill_world *w = e->world;
-    return (struct twill_group){.rank = w->member,
-                                .size = w->size,
-                                .me = w->node_first[w->node[e->rank]] + w->local[e->rank],
+    return (struct twill_group){.rank = e->world->member,
+                                .size = e->world->size,
+                                .me = twill_group_position(e, e->rank),
                                 .blocks = blocks};
+}
+
+struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks)
+{
+    return (struct twill_group){
+        .rank = e->world->everyone, .size = e->world->size, .me = e->rank, .blocks = blocks};
 }
 
 struct twill_group twill_group_node(const struct twill_emitter *e)
@@ -25,8 +35,22 @@ struct twill_group twill_group_node(const struct twill_emitter *e)
                                 .blocks = e->blocks};
 }
 
-bool twill_applies_everywhere(const struct twill_world *world,
-                              const struct twill_request_shape *shape)
+uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
+                           uint32_t length)
+{
+    uint32_t head = (uint32_t)twill_min(length, size - first);
+    range[0] = (struct twill_range){.first = first, .length = head};
+    range[1] = (struct twill_range){.first = 0, .length = length - head};
+    return (head > 0) + (head < length);
+}
+
+uint32_t twill_group_block(const struct twill_group *g, uint32_t position)
+{
+    uint32_t i = position % g->size;
+    return g->first + (g->part == NULL ? i : g->part[i]) * (g->blocks / g->size);
+}
+
+bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     (void)shape;
@@ -39,6 +63,7 @@ void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *worl
     memset(e, 0, sizeof(*e));
     e->world = world;
     e->rank = rank;
+    e->parts = 1;
     e->blocks = blocks;
 }
 
@@ -91,6 +116,7 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
     schedule->steps = steps;
     schedule->lanes = lanes;
     schedule->count = at;
+    schedule->parts = e->parts;
     schedule->blocks = e->blocks;
     schedule->tmp_blocks = e->tmp_blocks;
     schedule->shared_blocks = e->shared_blocks;
@@ -114,16 +140,24 @@ static void append_cut(struct twill_emitter *e, struct twill_step step, uint32_t
     } while (blocks > 0);
 }
 
-void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks)
+void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks,
+                     unsigned flags)
 {
-    append_cut(e, (struct twill_step){.op = TWILL_STEP_SEND, .src = src, .peer = {(uint16_t)peer}},
-               blocks);
+    append_cut(
+        e,
+        (struct twill_step){
+            .op = TWILL_STEP_SEND, .flags = (uint8_t)flags, .src = src, .peer = {(uint16_t)peer}},
+        blocks);
 }
 
-void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks)
+void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks,
+                     unsigned flags)
 {
-    append_cut(e, (struct twill_step){.op = TWILL_STEP_RECV, .dst = dst, .peer = {(uint16_t)peer}},
-               blocks);
+    append_cut(
+        e,
+        (struct twill_step){
+            .op = TWILL_STEP_RECV, .flags = (uint8_t)flags, .dst = dst, .peer = {(uint16_t)peer}},
+        blocks);
 }
 
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
@@ -135,6 +169,13 @@ void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operan
                                    .dst = dst,
                                    .src = src,
                                    .peer = {(uint16_t)peer}},
+               blocks);
+}
+
+void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                      uint32_t blocks)
+{
+    append_cut(e, (struct twill_step){.op = TWILL_STEP_REDUCE, .nsrc = 1, .dst = dst, .src = src},
                blocks);
 }
 
@@ -161,7 +202,8 @@ void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill
         for (uint32_t i = 0; i < n; i++)
             step.peer[i] = (uint16_t)g->rank[first + i];
         if (first > 0)
-            step.flags |= TWILL_STEP_ACC;
+            step.flags |= TWILL_STEP_ACC | TWILL_STEP_PARTIAL_OWN;
+        step.flags |= (uint8_t)(flags & TWILL_STEP_PARTIAL);
         if (first + n == g->size)
             step.flags |= (uint8_t)(flags & TWILL_STEP_FINAL);
         if (g->me >= first && g->me < first + n)
@@ -171,20 +213,38 @@ void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill
 }
 
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
-                     uint32_t blocks)
+                     uint32_t blocks, unsigned flags)
 {
     bool names_peer = twill_operand_is_peer(dst) || twill_operand_is_peer(src);
     append_cut(e,
                (struct twill_step){.op = TWILL_STEP_COPY,
+                                   .flags = (uint8_t)flags,
                                    .dst = dst,
                                    .src = src,
                                    .peer = {(uint16_t)(names_peer ? peer : 0)}},
                blocks);
 }
 
-void twill_emit_put_imm(struct twill_emitter *e, twill_operand src)
+void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)
 {
-    append(e, (struct twill_step){.op = TWILL_STEP_PUT_IMM, .blocks = 1, .src = src});
+    twill_operand dst = twill_operand_make(TWILL_DST, g->first);
+    twill_operand src = twill_operand_make(from, g->first);
+    if (g->blocks > 0 && from == TWILL_TMP)
+        append_cut(e,
+                   (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                       .nsrc = 1,
+                                       .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
+                                       .dst = dst,
+                                       .src = src},
+                   g->blocks);
+    else if (g->blocks > 0 && from != TWILL_DST)
+        twill_emit_copy(e, dst, src, 0, g->blocks, 0);
+}
+
+void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags)
+{
+    append(e, (struct twill_step){
+                  .op = TWILL_STEP_PUT_IMM, .flags = (uint8_t)flags, .blocks = 1, .src = src});
 }
 
 void twill_emit_wait(struct twill_emitter *e)
@@ -220,4 +280,16 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
                                   .flags = (uint8_t)flags,
                                   .ordinal = (uint16_t)ordinal,
                                   .peer = {(uint16_t)peer}});
+}
+
+void twill_emit_enter(struct twill_emitter *e)
+{
+    if (twill_group_node(e).size > 1)
+        twill_emit_signal(e);
+}
+
+void twill_emit_leave(struct twill_emitter *e)
+{
+    struct twill_group node = twill_group_node(e);
+    twill_emit_await(e, &node, 1, 0);
 }

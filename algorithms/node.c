@@ -14,86 +14,101 @@ static twill_operand at(unsigned space, uint32_t block)
     return twill_operand_make(space, block);
 }
 
-/* In place, SRC is DST, which the first pass of a fold overwrites: only a rank whose operand is
- * in that pass may take it from SRC. */
-static bool in_first_pass(const struct twill_group *g)
+void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal)
 {
-    return g->me < TWILL_STEP_PEERS;
+    struct twill_group g = twill_group_node(e);
+    twill_emit_signal(e);
+    twill_emit_await(e, &g, ordinal, 0);
 }
 
-static void stage_in(struct twill_emitter *e, const struct twill_group *g,
-                     struct twill_shards shards)
+void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group *g,
+                              twill_operand dst, twill_operand scratch, twill_operand src,
+                              uint32_t blocks, unsigned flags)
+{
+    bool several = g->size > TWILL_STEP_PEERS;
+    twill_emit_fold(e, g, several ? scratch : dst, src, blocks, flags | TWILL_STEP_FINAL);
+    if (several && scratch != dst)
+        twill_emit_copy(e, dst, scratch, 0, blocks, 0);
+}
+
+/* SRC into SHARED, but for the shards that this rank itself folds. */
+static void stage(struct twill_emitter *e, const struct twill_group *g, struct twill_shards shards)
 {
     uint32_t from = 0;
     for (uint32_t s = 0; s <= shards.count; s++) {
-        bool skip = s == shards.count || (s % g->size == g->me && in_first_pass(g));
-        if (!skip)
+        if (s < shards.count && s % g->size != g->me)
             continue;
         if (s > from)
             twill_emit_copy(e, at(TWILL_SHARED, from * shards.each),
-                            at(TWILL_SRC, from * shards.each), 0, (s - from) * shards.each);
+                            at(TWILL_SRC, from * shards.each), 0, (s - from) * shards.each, 0);
         from = s + 1;
     }
 }
 
+enum twill_space twill_node_final_space(enum twill_flavour flavour, uint32_t ranks)
+{
+    if (flavour == TWILL_FLAVOUR_STAGED)
+        return TWILL_SHARED;
+    return ranks > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST;
+}
+
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
-                                    struct twill_shards shards, unsigned flags)
+                                    struct twill_shards shards, enum twill_space to, unsigned flags)
 {
     struct twill_group g = twill_group_node(e);
     bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
     unsigned source = (mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
-    unsigned target = mapped && !in_first_pass(&g) ? TWILL_TMP : TWILL_DST;
     if (mapped)
-        e->uses_peer_src = e->uses_peer_dst = true;
+        e->uses_peer_src = true;
     else
-        stage_in(e, &g, shards);
-    if (!mapped && in_first_pass(&g))
-        flags |= TWILL_STEP_OWN_SRC;
-    twill_emit_signal(e);
-    twill_emit_await(e, &g, 1, 0);
-    for (uint32_t s = g.me; s < shards.count; s += g.size) {
-        uint32_t block = s * shards.each;
-        twill_emit_fold(e, &g, at(target, block), at(source, block), shards.each, flags);
-        if (target != TWILL_DST)
-            twill_emit_copy(e, at(TWILL_DST, block), at(target, block), 0, shards.each);
-    }
+        stage(e, &g, shards);
+    twill_emit_node_meet(e, 1);
+    for (uint32_t s = g.me; s < shards.count; s += g.size)
+        twill_emit_fold(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
+                        flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
+}
+
+/* The shards of `owner` out of one memory into another. */
+static void copy_shards(struct twill_emitter *e, const struct twill_group *g, uint32_t owner,
+                        struct twill_shards shards, unsigned to, unsigned from, uint32_t peer)
+{
+    for (uint32_t s = owner; s < shards.count; s += g->size)
+        twill_emit_copy(e, at(to, s * shards.each), at(from, s * shards.each), g->rank[peer],
+                        shards.each, 0);
 }
 
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
-                               struct twill_shards shards)
+                               struct twill_shards shards, enum twill_space from)
 {
     struct twill_group g = twill_group_node(e);
     bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
-    for (uint32_t s = g.me; s < shards.count && !mapped; s += g.size)
-        twill_emit_copy(e, at(TWILL_SHARED, s * shards.each), at(TWILL_DST, s * shards.each), 0,
-                        shards.each);
-    if (!mapped) {
-        twill_emit_signal(e);
-        twill_emit_await(e, &g, 2, 0);
-    }
+    if (mapped)
+        e->uses_peer_dst = true;
+    else if (from != TWILL_SHARED)
+        copy_shards(e, &g, g.me, shards, TWILL_SHARED, from, g.me);
+    if (!mapped)
+        twill_emit_node_meet(e, 2);
+    if (from != TWILL_DST)
+        copy_shards(e, &g, g.me, shards, TWILL_DST, from, g.me);
     for (uint32_t i = 1; i < g.size; i++) {
         uint32_t peer = (g.me + i) % g.size;
-        for (uint32_t s = mapped ? g.me : peer; s < shards.count; s += g.size) {
-            uint32_t block = s * shards.each;
-            twill_emit_copy(e, at(mapped ? TWILL_DST | TWILL_PEER : TWILL_DST, block),
-                            at(mapped ? TWILL_DST : TWILL_SHARED | TWILL_PEER, block), g.rank[peer],
-                            shards.each);
-        }
+        if (mapped)
+            copy_shards(e, &g, g.me, shards, TWILL_DST | TWILL_PEER, from, peer);
+        else
+            copy_shards(e, &g, peer, shards, TWILL_DST, TWILL_SHARED | TWILL_PEER, peer);
     }
-    if (mapped) {
-        twill_emit_signal(e);
-        twill_emit_await(e, &g, 2, 0);
-    }
+    if (mapped)
+        twill_emit_node_meet(e, 2);
 }
 
 /* IMM and FLAT: show what is in `space` to the node; and where others read it. */
 static void show(struct twill_emitter *e, enum twill_flavour flavour, unsigned space)
 {
     if (flavour == TWILL_FLAVOUR_IMM) {
-        twill_emit_put_imm(e, at(space, 0));
+        twill_emit_put_imm(e, at(space, 0), 0);
         return;
     }
-    twill_emit_copy(e, at(TWILL_SHARED, 0), at(space, 0), 0, e->blocks);
+    twill_emit_copy(e, at(TWILL_SHARED, 0), at(space, 0), 0, e->blocks, 0);
     twill_emit_signal(e);
 }
 
@@ -116,7 +131,7 @@ static uint32_t first_of(enum twill_flavour flavour)
 static void take(struct twill_emitter *e, enum twill_flavour flavour, uint32_t peer)
 {
     twill_emit_await_one(e, peer, first_of(flavour), awaited(flavour));
-    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(flavour), 0), peer, e->blocks);
+    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(flavour), 0), peer, e->blocks, 0);
 }
 
 void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour)
@@ -124,7 +139,51 @@ void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavou
     struct twill_group g = twill_group_node(e);
     show(e, flavour, TWILL_SRC);
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
-    twill_emit_fold(e, &g, at(TWILL_DST, 0), at(shown(flavour), 0), e->blocks, TWILL_STEP_FINAL);
+    twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
+                             e->blocks, 0);
+}
+
+void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
+                               unsigned flags)
+{
+    struct twill_group g = twill_group_node(e);
+    bool folds = e->rank == root;
+    if (folds && flavour == TWILL_FLAVOUR_FLAT)
+        twill_emit_signal(e); /* the others have to hear of it, even if they do not read */
+    else
+        show(e, flavour, TWILL_SRC);
+    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
+    if (!folds)
+        return;
+    twill_operand shown_at = at(shown(flavour), 0), tmp = at(TWILL_TMP, 0);
+    unsigned own = flavour == TWILL_FLAVOUR_FLAT ? TWILL_STEP_OWN_SRC : 0;
+    if ((flags & TWILL_STEP_FINAL) != 0)
+        twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks, own);
+    else
+        twill_emit_fold(e, &g, tmp, shown_at, e->blocks, own);
+}
+
+void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
+                            struct twill_shards shards, uint32_t root)
+{
+    struct twill_group g = twill_group_node(e);
+    bool mapped = flavour == TWILL_FLAVOUR_MAPPED, gets = e->rank == root;
+    if (!twill_flavour_is_sharded(flavour)) {
+        twill_emit_node_fold_root(e, flavour, root, 0);
+        return;
+    }
+    twill_emit_node_reduce_scatter(e, flavour, shards, gets ? TWILL_TMP : TWILL_SHARED, 0);
+    if (!gets || mapped)
+        twill_emit_signal(e);
+    if (gets || mapped) /* MAPPED: SRC is read until then */
+        twill_emit_await(e, &g, 2, 0);
+    for (uint32_t i = 1; i < g.size && gets; i++) {
+        uint32_t peer = (g.me + i) % g.size;
+        for (uint32_t s = peer; s < shards.count; s += g.size)
+            twill_emit_copy(e, at(TWILL_TMP, s * shards.each),
+                            at(TWILL_SHARED | TWILL_PEER, s * shards.each), g.rank[peer],
+                            shards.each, TWILL_STEP_PARTIAL);
+    }
 }
 
 void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour)
@@ -135,7 +194,7 @@ void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour fla
         return;
     }
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
-    twill_emit_fold(e, &g, at(TWILL_DST, 0), at(shown(flavour), 0), e->blocks, TWILL_STEP_OWN_SRC);
+    twill_emit_fold(e, &g, at(TWILL_TMP, 0), at(shown(flavour), 0), e->blocks, TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour)
@@ -170,13 +229,13 @@ static void give(struct twill_emitter *e, const struct twill_group *g, enum twil
                  enum twill_space from)
 {
     if (flavour == TWILL_FLAVOUR_STAGED)
-        twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks);
+        twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks, 0);
     /* MAPPED awaits them again: what is left of the first time is that takers hear of each other.
      */
     if (flavour != TWILL_FLAVOUR_MAPPED || g->size > 2)
         twill_emit_await(e, g, 1, 0);
     if (flavour == TWILL_FLAVOUR_IMM)
-        twill_emit_put_imm(e, at(from, 0));
+        twill_emit_put_imm(e, at(from, 0), 0);
     else
         twill_emit_signal(e);
     if (flavour == TWILL_FLAVOUR_MAPPED)
@@ -205,6 +264,6 @@ void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavo
         return;
     }
     twill_emit_await_one(e, giver, 1, 0);
-    twill_emit_copy(e, at(TWILL_DST, 0), at((unsigned)from | TWILL_PEER, 0), giver, e->blocks);
+    twill_emit_copy(e, at(TWILL_DST, 0), at((unsigned)from | TWILL_PEER, 0), giver, e->blocks, 0);
     twill_emit_signal(e);
 }

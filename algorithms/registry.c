@@ -20,11 +20,89 @@ const struct twill_algorithm *twill_algorithm_find(const char *name)
     return NULL;
 }
 
+const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective)
+{
+    static const struct twill_collective_facts facts[TWILL_COLLECTIVE_COUNT] = {
+        [TWILL_ALLREDUCE] = {.name = "allreduce",
+                             .reduces = true,
+                             .joins = true,
+                             .src = TWILL_HOLDS_ALL,
+                             .dst = TWILL_HOLDS_ALL},
+        [TWILL_BROADCAST] = {.name = "broadcast",
+                             .rooted = true,
+                             .src = TWILL_HOLDS_ROOT,
+                             .dst = TWILL_HOLDS_ALL},
+        [TWILL_BARRIER] = {.name = "barrier", .joins = true},
+        [TWILL_REDUCE] = {.name = "reduce",
+                          .reduces = true,
+                          .rooted = true,
+                          .src = TWILL_HOLDS_ALL,
+                          .dst = TWILL_HOLDS_ROOT},
+        [TWILL_ALLGATHER] = {.name = "allgather",
+                             .parts = true,
+                             .joins = true,
+                             .src = TWILL_HOLDS_OWN,
+                             .dst = TWILL_HOLDS_ALL},
+        [TWILL_REDUCE_SCATTER] = {.name = "reduce_scatter",
+                                  .reduces = true,
+                                  .parts = true,
+                                  .joins = true,
+                                  .src = TWILL_HOLDS_ALL,
+                                  .dst = TWILL_HOLDS_OWN},
+        [TWILL_GATHER] = {.name = "gather",
+                          .rooted = true,
+                          .parts = true,
+                          .src = TWILL_HOLDS_OWN,
+                          .dst = TWILL_HOLDS_ROOT},
+        [TWILL_SCATTER] = {.name = "scatter",
+                           .rooted = true,
+                           .parts = true,
+                           .src = TWILL_HOLDS_ROOT,
+                           .dst = TWILL_HOLDS_OWN},
+        [TWILL_ALLTOALL] = {.name = "alltoall",
+                            .parts = true,
+                            .joins = true,
+                            .src = TWILL_HOLDS_ALL,
+                            .dst = TWILL_HOLDS_ALL},
+    };
+    return &facts[collective];
+}
+
 const char *twill_collective_name(enum twill_collective collective)
 {
-    static const char *const names[] = {"allreduce", "broadcast", "barrier"};
-    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_COLLECTIVE_COUNT, "a name for each");
-    return (unsigned)collective < TWILL_COLLECTIVE_COUNT ? names[collective] : "?";
+    return (unsigned)collective < TWILL_COLLECTIVE_COUNT ? twill_collective_facts(collective)->name
+                                                         : "?";
+}
+
+static bool holds(enum twill_holder holder, const struct twill_shape *shape, uint32_t rank,
+                  uint32_t part)
+{
+    switch (holder) {
+    case TWILL_HOLDS_ALL:
+        return true;
+    case TWILL_HOLDS_OWN:
+        return part == rank;
+    case TWILL_HOLDS_ROOT:
+        return rank == shape->root;
+    default:
+        return false;
+    }
+}
+
+bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t part)
+{
+    return holds(twill_collective_facts(shape->collective)->src, shape, rank, part);
+}
+
+bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t part)
+{
+    return holds(twill_collective_facts(shape->collective)->dst, shape, rank, part);
+}
+
+bool twill_shape_knows_all(const struct twill_shape *shape)
+{
+    return !shape->vector || shape->collective == TWILL_ALLGATHER ||
+           shape->collective == TWILL_REDUCE_SCATTER;
 }
 
 const char *twill_flavour_name(enum twill_flavour flavour)
@@ -35,8 +113,7 @@ const char *twill_flavour_name(enum twill_flavour flavour)
 }
 
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
-                             const struct twill_world *world,
-                             const struct twill_request_shape *shape)
+                             const struct twill_world *world, const struct twill_shape *shape)
 {
     if ((algorithm->collectives >> shape->collective & 1) == 0)
         return false;
@@ -49,7 +126,7 @@ bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
 twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_algorithm *algorithm,
                                  const struct twill_world *world, uint32_t rank,
-                                 const struct twill_request_shape *shape, struct twill_error *error)
+                                 const struct twill_shape *shape, struct twill_error *error)
 {
     memset(schedule, 0, sizeof(*schedule));
     if (rank >= world->size || (unsigned)shape->collective >= TWILL_COLLECTIVE_COUNT ||
@@ -64,7 +141,7 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                           twill_collective_name(shape->collective), shape->root, world->size,
                           world->nodes);
     TWILL_TRY(error, algorithm->emit(schedule, world, rank, shape, error));
-    twill_status status = twill_schedule_check(schedule, world, rank, error);
+    twill_status status = twill_schedule_check(schedule, world, rank, shape, error);
     if (status != TWILL_OK)
         twill_schedule_destroy(schedule);
     return status;

@@ -10,11 +10,25 @@
 #define TWILL_ALGORITHMS(X)                                                                        \
     X(direct)                                                                                      \
     X(ring)                                                                                        \
+    X(multi_ring)                                                                                  \
     X(recursive_doubling)                                                                          \
+    X(halving_doubling)                                                                            \
+    X(double_tree)                                                                                 \
+    X(torus)                                                                                       \
+    X(hub)                                                                                         \
+    X(pairwise)                                                                                    \
+    X(allgather_reduce)                                                                            \
+    X(chain)                                                                                       \
     X(tree)                                                                                        \
+    X(linear)                                                                                      \
+    X(bruck)                                                                                       \
+    X(dissemination)                                                                               \
+    X(scatter_allgather)                                                                           \
+    X(reduce_scatter_gather)                                                                       \
     X(hierarchical_ring)                                                                           \
     X(hierarchical_recursive_doubling)                                                             \
-    X(hierarchical_tree)
+    X(hierarchical_tree)                                                                           \
+    X(levels)
 
 #define TWILL_ALGORITHM_DECLARE(noun) extern const struct twill_algorithm twill_algorithm_##noun;
 TWILL_ALGORITHMS(TWILL_ALGORITHM_DECLARE)

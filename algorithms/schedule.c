@@ -13,19 +13,28 @@ enum {
     SHARED = 1 << TWILL_SHARED,
     IMM = 1 << TWILL_IMM,
     WRITABLE = DST | TMP | SHARED,
-    READABLE = SRC | WRITABLE
+    READABLE = SRC | WRITABLE,
+    BOTH_PARTIAL = TWILL_STEP_PARTIAL | TWILL_STEP_PARTIAL_OWN
 };
 
 const struct twill_step_shape *twill_step_shape(unsigned op)
 {
     static const struct twill_step_shape shapes[TWILL_STEP_OP_COUNT] = {
-        [TWILL_STEP_SEND] = {.name = "send", .peers = "to", .src = READABLE, .posts = true},
-        [TWILL_STEP_RECV] = {.name = "recv", .peers = "from", .dst = WRITABLE, .posts = true},
+        [TWILL_STEP_SEND] = {.name = "send",
+                             .peers = "to",
+                             .src = READABLE,
+                             .flags = TWILL_STEP_PARTIAL,
+                             .posts = true},
+        [TWILL_STEP_RECV] = {.name = "recv",
+                             .peers = "from",
+                             .dst = WRITABLE,
+                             .flags = TWILL_STEP_PARTIAL,
+                             .posts = true},
         [TWILL_STEP_RECV_REDUCE] = {.name = "recv_reduce",
                                     .peers = "from",
                                     .dst = WRITABLE,
                                     .src = READABLE,
-                                    .flags = TWILL_STEP_FINAL | TWILL_STEP_FIRST,
+                                    .flags = TWILL_STEP_FINAL | TWILL_STEP_FIRST | BOTH_PARTIAL,
                                     .posts = true},
         [TWILL_STEP_REDUCE] = {.name = "reduce",
                                .peers = "of",
@@ -33,14 +42,15 @@ const struct twill_step_shape *twill_step_shape(unsigned op)
                                .src = READABLE | IMM,
                                .src_peer = SRC | DST | SHARED | IMM,
                                .flags = TWILL_STEP_FINAL | TWILL_STEP_ACC | TWILL_STEP_FIRST |
-                                        TWILL_STEP_OWN_SRC},
+                                        TWILL_STEP_OWN_SRC | BOTH_PARTIAL},
         [TWILL_STEP_COPY] = {.name = "copy",
                              .peers = "of",
                              .dst = WRITABLE,
                              .src = READABLE | IMM,
                              .dst_peer = DST | SHARED,
-                             .src_peer = SRC | DST | SHARED | IMM},
-        [TWILL_STEP_PUT_IMM] = {.name = "put_imm", .src = READABLE},
+                             .src_peer = SRC | DST | SHARED | IMM,
+                             .flags = TWILL_STEP_PARTIAL},
+        [TWILL_STEP_PUT_IMM] = {.name = "put_imm", .src = READABLE, .flags = TWILL_STEP_PARTIAL},
         [TWILL_STEP_WAIT] = {.name = "wait"},
         [TWILL_STEP_SIGNAL] = {.name = "signal"},
         [TWILL_STEP_AWAIT] = {.name = "await", .peers = "of", .flags = TWILL_STEP_IMM},

@@ -2,19 +2,43 @@
 /* A schedule: what one rank does in one collective, as plain data. No pointer into buffers, no byte
  * count, no transport. One executor runs it, one verifier checks it, one printer shows it.
  *
- * Buffers are divided into `blocks` parts; steps speak of parts. The spaces:
- *   SRC, DST   the caller's buffers (the same memory when in place)
- *   TMP        private scratch of this rank, `tmp_blocks` parts; its block i is as large as block
- *              i % blocks of DST and lies at (i / blocks) slices + the place of that block
- *   SHARED     scratch of this rank that ranks of the same node may read and write, laid out
- *              likewise. Instances alternate between copies of it (see TWILL_SHARED_COPIES)
- *   IMM        48 bytes that travel in the cache line of their flag; one per lane, alternating too
+ * The message is divided into `parts` (1, or one per rank), each part into blocks / parts blocks:
+ * block b is piece b % (blocks / parts) of part b / (blocks / parts). Steps speak of blocks. What a
+ * part is, and who has which, is the collective's business:
+ *
+ *   collective                    parts  SRC holds          DST holds
+ *   allreduce, reduce, broadcast  1      everything         everything (reduce: on the root only,
+ *                                        (broadcast: root)  elsewhere there may be no DST)
+ *   allgather                     P      part `rank`        all parts
+ *   reduce_scatter                P      all parts          part `rank`
+ *   gather                        P      part `rank`        root: all parts; else nothing
+ *   scatter                       P      root: all; else    part `rank`
+ *                                        nothing
+ *   alltoall                      P      part d: for rank d part s: from rank s
+ *   barrier                       1      nothing            nothing
+ *
+ * In place SRC and DST are the same memory, block by block, where a rank has both. Parts may be of
+ * different sizes (`vector` in the shape); blocks of one place in different parts then differ too.
+ *
+ * The spaces:
+ *   SRC, DST   the caller's buffers
+ *   TMP        private scratch of this rank, `tmp_blocks` blocks: its block i is as large as block
+ *              i % blocks of the message. Declared, not derived: the same on all ranks
+ *   SHARED     scratch of this rank that ranks of the same node may read and write, likewise.
+ *              Instances alternate between copies of it (see TWILL_SHARED_COPIES)
+ *   IMM        48 bytes that travel in the cache line of their flag; one block, one per lane,
+ *              alternating too
  * With the PEER bit an operand is that of peer[0] (REDUCE: of peer[i]), a rank of the same node.
+ *
+ * Contents are raw (somebody's input), partial (a fold that is not FINAL), or final. Partials may
+ * be kept wider than elements (8- and 16-bit floats: f32), so they live in TMP, SHARED and IMM
+ * only, never in SRC or DST, and every step that takes one says so: PARTIAL, PARTIAL_OWN.
  *
  * Order: a lane issues its steps in order; lanes are independent. SEND, RECV and RECV_REDUCE are
  * posted and may touch their blocks until the lane's next WAIT; messages of one (from, to, lane)
  * match in order. Everything else is complete when the next step issues. A schedule ends when all
- * lanes end; a lane ends with nothing posted. */
+ * lanes end; a lane ends with nothing posted. No rank ends before all ranks of its node have begun:
+ * copies of SHARED and IMM are reused on the strength of it. */
 #ifndef TWILL_SCHEDULE_H
 #define TWILL_SCHEDULE_H
 
@@ -25,7 +49,7 @@ enum twill_step_op {
     TWILL_STEP_SEND,        /* src -> peer[0] */
     TWILL_STEP_RECV,        /* dst <- peer[0] */
     TWILL_STEP_RECV_REDUCE, /* dst = src op message; with FIRST: message op src */
-    TWILL_STEP_REDUCE,      /* dst = fold of nsrc operands src@peer[0..nsrc-1], in that order;
+    TWILL_STEP_REDUCE,      /* dst = ((src@peer[0] op src@peer[1]) op ...), nsrc of them;
                                with ACC: dst op those (then at most 7); OWN_SRC: see flags.
                                Without the PEER bit nsrc is 1 */
     TWILL_STEP_COPY,        /* dst = src; either may have the PEER bit (of peer[0]) */
@@ -44,7 +68,12 @@ enum twill_step_flags {
                                REDUCE with ACC: dst is the last operand instead of the first */
     TWILL_STEP_OWN_SRC = 8, /* REDUCE from SHARED|PEER or IMM|PEER: where peer[i] is this rank, take
                                SRC of the block instead, so that it need not be copied in */
-    TWILL_STEP_IMM = 16     /* AWAIT: for IMM lines instead of signals */
+    TWILL_STEP_IMM = 16,    /* AWAIT: for IMM lines instead of signals */
+    TWILL_STEP_PARTIAL = 32, /* SEND, RECV: the message is a partial. RECV_REDUCE: likewise. COPY,
+                                PUT_IMM, REDUCE: what src names is (with OWN_SRC the own SRC is raw
+                                all the same) */
+    TWILL_STEP_PARTIAL_OWN = 64 /* RECV_REDUCE: what src names is a partial. REDUCE with ACC: dst is
+                                   one already, not raw */
 };
 
 enum twill_space {
@@ -101,11 +130,12 @@ struct twill_schedule {
     uint32_t lane_first[TWILL_SCHEDULE_LANES + 1]; /* index of a lane's first step */
     uint32_t lanes;
     uint32_t count;         /* steps */
-    uint32_t blocks;        /* C: parts of SRC and DST */
-    uint32_t tmp_blocks;    /* parts of TMP: 0, or a multiple of `blocks` */
-    uint32_t shared_blocks; /* parts of SHARED: 0, or a multiple of `blocks` */
+    uint32_t parts;         /* of the message: 1, or one per rank */
+    uint32_t blocks;        /* of SRC and DST: a multiple of parts */
+    uint32_t tmp_blocks;    /* of TMP: 0, or a multiple of `blocks` */
+    uint32_t shared_blocks; /* of SHARED: 0, or a multiple of `blocks` */
     uint32_t most_posted;   /* largest number of messages posted in a lane between WAITs */
-    bool uses_imm;          /* good for payloads of at most TWILL_IMM_BYTES only; blocks == 1 */
+    bool uses_imm;          /* good for blocks of at most TWILL_IMM_BYTES only */
     bool uses_peer_src;     /* needs the peers' SRC mapped */
     bool uses_peer_dst;     /* needs the peers' DST mapped */
 };
@@ -116,8 +146,8 @@ void twill_schedule_destroy(struct twill_schedule *schedule);
  * e % copies. An instance may begin when the one `window` before it is complete on this rank. */
 #define TWILL_SHARED_COPIES(window) (2u * (window))
 
-/* Block i of `blocks` parts of count elements: [*first, *first + *length). Boundaries are multiples
- * of 64 bytes whenever count is large enough for every part to have some. */
+/* Piece i of `blocks` of a part of count elements: [*first, *first + *length). Boundaries are
+ * multiples of 64 bytes whenever count is large enough for every part to have some. */
 void twill_block_range(size_t count, size_t element, uint32_t blocks, uint32_t i, size_t *first,
                        size_t *length);
 

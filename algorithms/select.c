@@ -1,228 +1,304 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which algorithm for which call: fixed thresholds, or what the user wants. Integers only, and
- * only what all ranks know alike, so that all choose alike. */
-#include "algorithms/registry.h"
+/* Which algorithm for which call: what the user wants, else the cheapest candidate. Integers only,
+ * and only what all ranks know alike, so that all choose alike.
+ *
+ * There are no thresholds: at every size the curves of all candidates are compared. Curves have no
+ * jumps, so neither has the cheapest of them, but where a candidate begins or ends to be one: what
+ * fits a cache line, and what is worth asking for mapped buffers. */
+#include "algorithms/candidates.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* Everybody folding everything synchronises once instead of twice, but reads (L-1)n per rank: worth
- * it while all of that is little, and the more the more ranks there are to synchronise. Measured
- * with 2 ranks on 2 cores and 4 on 2; what it costs with many is an estimate. */
-#define FLAT_MOST     ((size_t)8 << 10)  /* of a message */
-#define FLAT_PER_RANK ((size_t)4 << 10)  /* of it, for each other rank */
-#define FLAT_READ     ((size_t)24 << 10) /* of all messages */
-/* Between nodes: below, lg G latencies of n bytes beat 2(G-1) latencies of n/G bytes, at latencies
- * of 10 us and 1 to 10 GB/s. */
-#define DOUBLING_MOST ((size_t)32 << 10)
+enum { TABLES = 32 };
 
-/* One entry of `wanted`. */
-struct wish {
-    const char *name; /* not terminated */
-    int length;
-    int flavour;    /* -1: any */
-    int collective; /* -1: all that the algorithm does */
+struct twill_chooser {
+    const struct twill_world *world;
+    const struct twill_tuning *tuning;
+    struct twill_tuning *own; /* where none was given */
+    char *wanted;
+    struct twill_wish *wishes;
+    size_t wish_count;
+    struct twill_candidates *table[TABLES]; /* the one asked for last goes first */
+    struct twill_select_request asked;      /* by twill_mapping_matters(), and its answer */
+    bool asked_once, matters;
 };
 
-static bool is_flat(const struct twill_world *world, size_t bytes)
+twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
+                                  const struct twill_tuning *tuning, const char *wanted,
+                                  struct twill_error *error)
 {
-    size_t others = twill_world_widest(world) - 1;
-    return bytes <= FLAT_MOST && bytes <= FLAT_PER_RANK * others && bytes * others <= FLAT_READ;
+    twill_status status = TWILL_ERR_MEMORY;
+    struct twill_chooser *c = *chooser = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return TWILL_FAIL(error, status, "out of memory for the choice of algorithms");
+    c->world = world;
+    c->tuning = tuning;
+    if (tuning == NULL) {
+        TWILL_TRY_OR_FAIL(error, twill_tuning_create(&c->own, NULL, NULL, NULL, error));
+        c->tuning = c->own;
+    }
+    if (wanted != NULL) {
+        c->wanted = strdup(wanted);
+        status = TWILL_ERR_MEMORY;
+        if (c->wanted == NULL) {
+            TWILL_FAIL(error, status, "out of memory for the choice of algorithms");
+            goto fail;
+        }
+        TWILL_TRY_OR_FAIL(error, twill_wishes_parse(&c->wishes, &c->wish_count, c->wanted, error));
+    }
+    return TWILL_OK;
+fail:
+    twill_chooser_destroy(c);
+    *chooser = NULL;
+    return status;
 }
 
-bool twill_mapping_matters(const struct twill_world *world, enum twill_collective collective,
-                           size_t bytes, const char *wanted)
+void twill_chooser_destroy(struct twill_chooser *chooser)
 {
-    bool flat = wanted == NULL && collective == TWILL_ALLREDUCE && is_flat(world, bytes);
-    return bytes >= TWILL_MAPPED_BYTES && !flat;
+    if (chooser == NULL)
+        return;
+    for (unsigned i = 0; i < TABLES; i++)
+        twill_candidates_destroy(chooser->table[i]);
+    twill_tuning_destroy(chooser->own);
+    free(chooser->wishes);
+    free(chooser->wanted);
+    free(chooser);
 }
 
-static enum twill_flavour flavour_for(const struct twill_world *world,
-                                      enum twill_collective collective, size_t bytes, bool mapped)
+/* --- the cheapest ----------------------------------------------------------------------------- */
+
+/* Which table; types make a difference where something is folded. */
+static bool is_table_for(const struct twill_candidates *table,
+                         const struct twill_select_request *request, twill_type type)
 {
-    if (bytes <= TWILL_IMM_BYTES)
-        return TWILL_FLAVOUR_IMM;
-    if (collective == TWILL_ALLREDUCE && is_flat(world, bytes))
-        return TWILL_FLAVOUR_FLAT;
-    return mapped && bytes >= TWILL_MAPPED_BYTES ? TWILL_FLAVOUR_MAPPED : TWILL_FLAVOUR_STAGED;
+    return table->collective == request->collective && table->vector == request->vector &&
+           table->order == request->order && table->type == type;
 }
 
-static const struct twill_algorithm *automatic(const struct twill_world *world,
-                                               enum twill_collective collective, size_t bytes,
-                                               enum twill_flavour flavour)
+twill_status twill_chooser_candidates(struct twill_chooser *chooser,
+                                      const struct twill_select_request *request,
+                                      const struct twill_candidates **candidates,
+                                      struct twill_error *error)
 {
-    uint32_t widest = twill_world_widest(world);
-    if (world->nodes == 1)
-        return &twill_algorithm_direct;
-    if (collective == TWILL_BROADCAST)
-        return widest == 1 ? &twill_algorithm_tree : &twill_algorithm_hierarchical_tree;
-    size_t between = widest > 1 && twill_flavour_is_sharded(flavour) ? bytes / widest : bytes;
-    bool doubling = collective == TWILL_BARRIER || between <= DOUBLING_MOST;
-    if (widest == 1)
-        return doubling ? &twill_algorithm_recursive_doubling : &twill_algorithm_ring;
-    return doubling ? &twill_algorithm_hierarchical_recursive_doubling
-                    : &twill_algorithm_hierarchical_ring;
+    struct twill_select_request like = *request;
+    like.type = twill_collective_facts(request->collective)->reduces ? request->type : TWILL_U8;
+    unsigned i = 0;
+    while (i < TABLES - 1 && chooser->table[i] != NULL &&
+           !is_table_for(chooser->table[i], request, like.type))
+        i++;
+    struct twill_candidates *found = chooser->table[i];
+    if (found == NULL || !is_table_for(found, request, like.type)) {
+        TWILL_TRY(error,
+                  twill_candidates_create(&found, chooser->world, chooser->tuning, &like, error));
+        twill_candidates_destroy(chooser->table[i]); /* asked for longest ago */
+    }
+    memmove(&chooser->table[1], &chooser->table[0], i * sizeof(chooser->table[0]));
+    chooser->table[0] = found;
+    *candidates = found;
+    return TWILL_OK;
 }
 
-/* Name of a collective or flavour to its number, or -1. */
-static int lookup(const char *text, int length, const char *(*name)(unsigned), unsigned count)
+/* Nodes differ in whether their buffers are mapped, but must talk alike: with several of them the
+ * choice is made as if nothing were mapped, and what is staged then may be mapped instead. */
+static void map_instead(struct twill_choice *choice, const struct twill_candidate *staged,
+                        const struct twill_candidates *all,
+                        const struct twill_select_request *request)
 {
-    for (unsigned i = 0; i < count; i++)
-        if (strlen(name(i)) == (size_t)length && memcmp(name(i), text, (size_t)length) == 0)
-            return (int)i;
-    return -1;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        bool twin =
+            c->algorithm == staged->algorithm && c->shape.flavour == TWILL_FLAVOUR_MAPPED &&
+            memcmp(c->shape.parameter, staged->shape.parameter, sizeof(c->shape.parameter)) == 0;
+        if (twin && twill_candidate_takes(c, request->bytes, true) &&
+            twill_candidate_cost(c, request->bytes) < twill_candidate_cost(staged, request->bytes))
+            choice->shape.flavour = TWILL_FLAVOUR_MAPPED;
+    }
 }
 
-static const char *collective_name(unsigned i)
+/* The cheapest candidate, of this algorithm if it is not NULL. */
+static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
+                            const struct twill_candidates *all,
+                            const struct twill_algorithm *algorithm,
+                            const struct twill_select_request *request)
 {
-    return twill_collective_name((enum twill_collective)i);
+    size_t bytes = twill_request_bytes(world, request);
+    uint64_t least = TWILL_PRICE_NEVER;
+    const struct twill_candidate *cheapest = NULL;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        if ((algorithm != NULL && c->algorithm != algorithm) ||
+            !twill_candidate_takes(c, bytes, request->mapped && world->nodes == 1))
+            continue;
+        uint64_t cost = twill_candidate_cost(c, bytes);
+        if (cost >= least)
+            continue;
+        struct twill_shape shape = c->shape;
+        shape.root = request->root;
+        if (request->root != 0 && !twill_algorithm_applies(c->algorithm, world, &shape))
+            continue;
+        least = cost;
+        cheapest = c;
+        choice->algorithm = c->algorithm;
+        choice->shape = shape;
+    }
+    if (cheapest != NULL && request->mapped && world->nodes > 1 &&
+        cheapest->algorithm->flavours != 0 && cheapest->shape.flavour == TWILL_FLAVOUR_STAGED)
+        map_instead(choice, cheapest, all, request);
+    return cheapest != NULL;
 }
 
-static const char *flavour_name(unsigned i)
-{
-    return twill_flavour_name((enum twill_flavour)i);
-}
+/* --- what is wanted --------------------------------------------------------------------------- */
 
-static const struct twill_algorithm *find(const struct wish *wish)
-{
-    const struct twill_algorithm *a;
-    for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++)
-        if (strlen(a->name) == (size_t)wish->length &&
-            memcmp(a->name, wish->name, (size_t)wish->length) == 0)
-            return a;
-    return NULL;
-}
-
-/* List the algorithms that apply here, with a suggestion if a name came close. */
-static twill_status refuse(const struct wish *wish, const struct twill_world *world,
-                           const struct twill_request_shape *shape, const char *why,
+/* List the algorithms that apply here. */
+static twill_status refuse(const struct twill_wish *wish, const struct twill_world *world,
+                           enum twill_collective collective, const char *why,
                            struct twill_error *error)
 {
     char names[256] = "";
     size_t used = 0;
-    const struct twill_algorithm *a, *nearest = NULL;
-    unsigned best = 5; /* farther is no slip of the hand */
+    const struct twill_algorithm *a;
     for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
-        struct twill_request_shape any = *shape;
+        struct twill_shape any = {.collective = collective};
         bool applies = false;
         for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
             any.flavour = (enum twill_flavour)f;
             applies = applies || twill_algorithm_applies(a, world, &any);
         }
-        unsigned d = twill_text_distance(wish->name, (size_t)wish->length, a->name);
-        if (find(wish) == NULL && d < best) {
-            best = d;
-            nearest = a;
-        }
         if (applies && used < sizeof(names))
             used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
                                      used > 0 ? ", " : "", a->name);
     }
-    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                      "TWILL_ALGORITHM: \"%.*s\" %s%s%s%s; for %s with %u ranks on %u nodes there "
-                      "are: %s",
-                      wish->length, wish->name, why, nearest ? ", did you mean \"" : "",
-                      nearest ? nearest->name : "", nearest ? "\"" : "",
-                      twill_collective_name(shape->collective), world->size, world->nodes, names);
+    return TWILL_FAIL(
+        error, TWILL_ERR_CONFIG,
+        "TWILL_ALGORITHM: \"%.*s\" %s; for %s with %u ranks on %u nodes there are: %s",
+        wish->length, wish->text, why, twill_collective_name(collective), world->size, world->nodes,
+        names);
 }
 
-/* Read the entry at text[0..length). */
-static struct wish read_wish(const char *text, int length, bool *known_flavour)
+/* The first flavour of the wish, in order of size, that does this shape and takes the bytes. */
+static bool choose_flavour(struct twill_choice *choice, const struct twill_wish *wish,
+                           const struct twill_world *world,
+                           const struct twill_select_request *request)
 {
-    struct wish wish = {.name = text, .length = length, .flavour = -1, .collective = -1};
-    const char *colon = memchr(text, ':', (size_t)length);
-    if (colon != NULL)
-        wish.collective =
-            lookup(text, (int)(colon - text), collective_name, TWILL_COLLECTIVE_COUNT);
-    if (wish.collective >= 0) {
-        wish.length -= (int)(colon + 1 - text);
-        wish.name = colon + 1;
+    static const enum twill_flavour order[] = {TWILL_FLAVOUR_IMM, TWILL_FLAVOUR_FLAT,
+                                               TWILL_FLAVOUR_MAPPED, TWILL_FLAVOUR_STAGED};
+    size_t bytes = twill_request_bytes(world, request);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order); i++) {
+        choice->shape.flavour = order[i];
+        if ((order[i] != TWILL_FLAVOUR_IMM || bytes <= twill_imm_most(world, request)) &&
+            (order[i] != TWILL_FLAVOUR_MAPPED ||
+             (request->mapped && bytes >= TWILL_MAPPED_BYTES)) &&
+            twill_algorithm_applies(wish->algorithm, world, &choice->shape))
+            return true;
     }
-    const char *at = memchr(wish.name, '@', (size_t)wish.length);
-    *known_flavour = true;
-    if (at != NULL) {
-        int rest = (int)(wish.name + wish.length - (at + 1));
-        wish.flavour = lookup(at + 1, rest, flavour_name, TWILL_FLAVOUR_COUNT);
-        *known_flavour = wish.flavour >= 0;
-        if (*known_flavour)
-            wish.length = (int)(at - wish.name);
-    }
-    return wish;
+    return false;
 }
 
-static bool is_auto(const struct wish *wish)
+/* Would it do the collective if the call were a plain one, in any flavour if none is named? */
+static bool does_at_all(const struct twill_wish *wish, const struct twill_world *world,
+                        enum twill_collective collective)
 {
-    return wish->length == 4 && memcmp(wish->name, "auto", 4) == 0 && wish->flavour < 0;
+    struct twill_shape plain = {.collective = collective};
+    memcpy(plain.parameter, wish->parameter, sizeof(plain.parameter));
+    for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
+        plain.flavour = (enum twill_flavour)f;
+        if ((wish->flavour < 0 || wish->flavour == (int)f) &&
+            twill_algorithm_applies(wish->algorithm, world, &plain))
+            return true;
+    }
+    return false;
 }
 
-/* The entry that governs this collective, into *chosen (length 0: none). An entry for one
- * collective goes before one for all, a later one before an earlier one. Every entry is checked for
- * spelling, whichever governs. */
-static twill_status parse(const char *wanted, const struct twill_world *world,
-                          const struct twill_request_shape *shape, struct wish *chosen,
+static bool has_parameters(const struct twill_wish *wish)
+{
+    static const uint16_t none[TWILL_PARAMETERS];
+    return memcmp(wish->parameter, none, sizeof(none)) != 0;
+}
+
+/* TWILL_PENDING: it does not do this call. */
+static twill_status apply(struct twill_choice *choice, struct twill_chooser *chooser,
+                          const struct twill_wish *wish, const struct twill_select_request *request,
                           struct twill_error *error)
 {
-    *chosen = (struct wish){.collective = -1, .flavour = -1};
-    for (const char *text = wanted; *text != '\0';) {
-        size_t length = strcspn(text, ";");
-        bool known_flavour;
-        struct wish wish = read_wish(text, (int)twill_min(length, 255), &known_flavour);
-        text += length + (text[length] == ';');
-        if (length == 0)
-            continue;
-        if (!known_flavour)
-            return refuse(&wish, world, shape, "has an unknown flavour (imm, flat, staged, mapped)",
-                          error);
-        const struct twill_algorithm *a = find(&wish);
-        if (a == NULL && !is_auto(&wish))
-            return refuse(&wish, world, shape, "is not the name of an algorithm", error);
-        bool meant =
-            wish.collective == (int)shape->collective ||
-            (wish.collective < 0 && (a == NULL || (a->collectives >> shape->collective & 1) != 0));
-        if (meant && wish.collective >= chosen->collective)
-            *chosen = wish;
+    const struct twill_candidates *all;
+    const struct twill_world *world = chooser->world;
+    size_t bytes = twill_request_bytes(world, request);
+    bool flavours = wish->algorithm->flavours != 0 && request->collective != TWILL_BARRIER;
+    if (!does_at_all(wish, world, request->collective))
+        return refuse(wish, world, request->collective, "does not apply", error);
+    if (wish->flavour < 0 && !has_parameters(wish) &&
+        (flavours || wish->algorithm->parameters > 0)) {
+        TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+        if (choose_cheapest(choice, world, all, wish->algorithm, request))
+            return TWILL_OK;
     }
+    choice->algorithm = wish->algorithm;
+    memcpy(choice->shape.parameter, wish->parameter, sizeof(choice->shape.parameter));
+    if (wish->flavour < 0)
+        return choose_flavour(choice, wish, world, request) ? TWILL_OK : TWILL_PENDING;
+    choice->shape.flavour = (enum twill_flavour)wish->flavour;
+    if (!twill_algorithm_applies(choice->algorithm, world, &choice->shape))
+        return TWILL_PENDING;
+    if (flavours && wish->flavour == TWILL_FLAVOUR_IMM && bytes > twill_imm_most(world, request))
+        return refuse(wish, world, request->collective, "@imm takes at most 48 bytes", error);
+    bool unmapped = flavours && wish->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
+    if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
+        choice->shape.flavour = TWILL_FLAVOUR_STAGED;
+    else if (unmapped)
+        return refuse(wish, world, request->collective,
+                      "@mapped needs buffers from twill_alloc on all ranks", error);
     return TWILL_OK;
 }
 
-static twill_status apply(struct twill_choice *choice, const struct wish *wish,
-                          const struct twill_world *world, size_t bytes, bool mapped,
-                          struct twill_error *error)
+twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
+                          const struct twill_select_request *request, struct twill_error *error)
 {
-    struct twill_request_shape *shape = &choice->shape;
-    choice->algorithm = find(wish);
-    bool barrier = shape->collective == TWILL_BARRIER;
-    if (wish->flavour >= 0 && choice->algorithm->flavours == 0)
-        return refuse(wish, world, shape, "has no flavours", error);
-    if (wish->flavour >= 0) {
-        shape->flavour = (enum twill_flavour)wish->flavour;
-    } else if (!twill_algorithm_applies(choice->algorithm, world, shape)) {
-        /* Perhaps it is too small for it: the next flavour up. */
-        shape->flavour =
-            shape->collective == TWILL_ALLREDUCE ? TWILL_FLAVOUR_FLAT : TWILL_FLAVOUR_STAGED;
+    const struct twill_candidates *all;
+    const struct twill_wish *wish =
+        twill_wish_for(chooser->wishes, chooser->wish_count, request->collective, request->bytes);
+    *choice = (struct twill_choice){.shape = {.collective = request->collective,
+                                              .root = request->root,
+                                              .vector = request->vector,
+                                              .order = request->order}};
+    if (wish != NULL && wish->algorithm != NULL) {
+        twill_status status = apply(choice, chooser, wish, request, error);
+        if (status != TWILL_PENDING)
+            return status;
     }
-    if (!twill_algorithm_applies(choice->algorithm, world, shape))
-        return refuse(wish, world, shape, "does not apply", error);
-    if (!barrier && wish->flavour == TWILL_FLAVOUR_IMM && bytes > TWILL_IMM_BYTES)
-        return refuse(wish, world, shape, "@imm takes at most 48 bytes", error);
-    if (!barrier && wish->flavour == TWILL_FLAVOUR_MAPPED && !mapped)
-        return refuse(wish, world, shape, "@mapped needs buffers from twill_alloc on all ranks",
-                      error);
-    return TWILL_OK;
+    TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+    bool substituted = wish != NULL && wish->algorithm != NULL;
+    bool found = choose_cheapest(choice, chooser->world, all, NULL, request);
+    choice->substituted = substituted;
+    return found ? TWILL_OK
+                 : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
+                              "no algorithm does %s%s in this order with %u ranks on %u nodes",
+                              twill_collective_name(request->collective),
+                              request->vector ? " of parts of different sizes" : "",
+                              chooser->world->size, chooser->world->nodes);
 }
 
-twill_status twill_select(struct twill_choice *choice, const struct twill_world *world,
-                          enum twill_collective collective, uint32_t root, size_t bytes,
-                          bool mapped, const char *wanted, struct twill_error *error)
+bool twill_mapping_matters(struct twill_chooser *chooser,
+                           const struct twill_select_request *request)
 {
-    enum twill_flavour flavour = flavour_for(world, collective, bytes, mapped);
-    choice->shape =
-        (struct twill_request_shape){.collective = collective, .flavour = flavour, .root = root};
-    struct wish wish = {.length = 0};
-    if (wanted != NULL)
-        TWILL_TRY(error, parse(wanted, world, &choice->shape, &wish, error));
-    if (wish.length > 0 && !is_auto(&wish))
-        return apply(choice, &wish, world, bytes, mapped, error);
-    choice->algorithm = automatic(world, collective, bytes, flavour);
-    return TWILL_OK;
+    const struct twill_select_request *asked = &chooser->asked;
+    struct twill_select_request with = *request;
+    struct twill_choice choice;
+    struct twill_error ignored = {.status = TWILL_OK};
+    if (request->bytes < TWILL_MAPPED_BYTES)
+        return false;
+    if (chooser->asked_once && asked->bytes == request->bytes &&
+        asked->collective == request->collective && asked->root == request->root &&
+        asked->vector == request->vector && asked->order == request->order &&
+        asked->type == request->type)
+        return chooser->matters;
+    with.mapped = true;
+    /* An error is the business of who chooses. */
+    bool chosen = twill_select(&choice, chooser, &with, &ignored) == TWILL_OK;
+    chooser->asked = *request;
+    chooser->asked_once = true;
+    chooser->matters =
+        chosen && choice.algorithm->flavours != 0 && choice.shape.flavour == TWILL_FLAVOUR_MAPPED;
+    return chooser->matters;
 }

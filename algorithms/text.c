@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Schedules as text, one step a line, and back:
  *
- *     schedule blocks 4 tmp 0 shared 4 peer_src 0 peer_dst 0
+ *     schedule parts 1 blocks 4 tmp 0 shared 4 peer_src 0 peer_dst 0
  *     lane
  *     copy SHARED[1]x3 = SRC[1]
  *     signal
@@ -25,7 +25,9 @@ static const struct flag_name {
                   {"acc", TWILL_STEP_ACC},
                   {"first", TWILL_STEP_FIRST},
                   {"own_src", TWILL_STEP_OWN_SRC},
-                  {"final", TWILL_STEP_FINAL}};
+                  {"final", TWILL_STEP_FINAL},
+                  {"partial", TWILL_STEP_PARTIAL},
+                  {"partial_own", TWILL_STEP_PARTIAL_OWN}};
 
 /* Text under construction; counts on when it is full, as snprintf does. */
 struct text {
@@ -79,9 +81,9 @@ static void put_step(struct text *text, const struct twill_step *step)
 size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity)
 {
     struct text out = {.at = text, .capacity = capacity};
-    put(&out, "schedule blocks %u tmp %u shared %u peer_src %d peer_dst %d\n", schedule->blocks,
-        schedule->tmp_blocks, schedule->shared_blocks, schedule->uses_peer_src,
-        schedule->uses_peer_dst);
+    put(&out, "schedule parts %u blocks %u tmp %u shared %u peer_src %d peer_dst %d\n",
+        schedule->parts, schedule->blocks, schedule->tmp_blocks, schedule->shared_blocks,
+        schedule->uses_peer_src, schedule->uses_peer_dst);
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         put(&out, "lane\n");
         for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++)
@@ -194,10 +196,11 @@ static bool read_head(struct twill_schedule *schedule, const char *line)
 {
     unsigned peer_src, peer_dst;
     int used = 0;
-    int fields = sscanf(line, "schedule blocks %u tmp %u shared %u peer_src %u peer_dst %u%n",
-                        &schedule->blocks, &schedule->tmp_blocks, &schedule->shared_blocks,
-                        &peer_src, &peer_dst, &used);
-    if (fields != 5 || line[used] != '\0' || peer_src > 1 || peer_dst > 1)
+    int fields =
+        sscanf(line, "schedule parts %u blocks %u tmp %u shared %u peer_src %u peer_dst %u%n",
+               &schedule->parts, &schedule->blocks, &schedule->tmp_blocks, &schedule->shared_blocks,
+               &peer_src, &peer_dst, &used);
+    if (fields != 6 || line[used] != '\0' || peer_src > 1 || peer_dst > 1)
         return false;
     schedule->uses_peer_src = peer_src == 1;
     schedule->uses_peer_dst = peer_dst == 1;

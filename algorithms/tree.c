@@ -1,105 +1,123 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binomial tree broadcast: who has the data passes them on, so that twice as many have them after
- * each round. Rounds ceil(lg P), bytes sent n lg P at the root; the largest subtree goes first.
+/* K-nomial trees. Broadcast and scatter go down, who has something passing it on, so that `radix`
+ * times as many have it after each turn; reduce and gather go up the same way. With k = radix:
+ * turns ceil(log_k P), each of up to k-1 messages; bytes sent n (k-1) log_k P by the root of a
+ * broadcast, n by everyone but the root in a reduce, and each subtree's parts but once a turn in a
+ * gather or scatter. Binomial (k = 2) is the least of rounds for small messages; more children a
+ * turn pay where starting a message is cheap beside its way. (k = 2: Thakur, Rabenseifner and Gropp
+ * 2005; more: Wilkins et al. 2023.)
  *
- *     0 -> 4, 0 -> 2, 0 -> 1      numbers count from the root; a rank's parent is its number
- *          4 -> 6, 2 -> 3         without the lowest bit
- *               4 -> 5, 6 -> 7
+ *     0 -> 4, 0 -> 2, 0 -> 1      k = 2. Numbers count from the root; a rank's parent is its
+ *          4 -> 6, 2 -> 3         number with the lowest digit (to the base k) that is not 0
+ *               4 -> 5, 6 -> 7    made 0. The largest subtree goes first on the way down
  *
- * Where ranks share a node none of them leaves before all have come (a SIGNAL first, AWAITs last,
- * except of those whose data it has): that is what lets collectives reuse the staging memory
- * without more ado. */
-#include "algorithms/emit.h"
+ * Below a number are the numbers next to it: that keeps a fold in order, and parts together. */
+#include "algorithms/tree.h"
 
-/* Lowest bit of a position; for the root the first power of two not below size. */
-static uint32_t reach(uint32_t v, uint32_t size)
+static void receive(struct twill_emitter *e, const struct twill_tree *t)
 {
-    uint32_t bit = 1;
-    while (v == 0 ? bit < size : (v & bit) == 0)
-        bit *= 2;
-    return bit;
+    const struct twill_group *g = t->group;
+    uint32_t me = twill_tree_me(t);
+    if (me == 0)
+        return;
+    twill_emit_recv(e, twill_tree_rank(t, twill_tree_parent(t, me)),
+                    twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
+    twill_emit_wait(e);
+}
+
+static bool send(struct twill_emitter *e, const struct twill_tree *t, enum twill_space from)
+{
+    const struct twill_group *g = t->group;
+    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
+    for (uint32_t i = 0; i < children; i++) {
+        if (i > 0 && i % TWILL_TREE_WINDOW == 0)
+            twill_emit_wait(e);
+        uint32_t child = twill_tree_child(t, me, children - 1 - i);
+        twill_emit_send(e, twill_tree_rank(t, child), twill_operand_make(from, g->first), g->blocks,
+                        0);
+    }
+    return children > 0;
 }
 
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root)
 {
-    uint32_t v = (g->me + g->size - root) % g->size;
-    if (v == 0)
-        return;
-    uint32_t parent = (v - reach(v, g->size) + root) % g->size;
-    twill_emit_recv(e, g->rank[parent], twill_operand_make(TWILL_DST, g->first), g->blocks);
-    twill_emit_wait(e);
+    receive(e, &(struct twill_tree){.group = g, .root = root, .radix = 2});
 }
 
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from)
 {
-    uint32_t v = (g->me + g->size - root) % g->size;
-    bool any = false;
-    for (uint32_t bit = reach(v, g->size) / 2; bit > 0; bit /= 2) {
-        if (v + bit >= g->size)
-            continue;
-        uint32_t child = (v + bit + root) % g->size;
-        twill_emit_send(e, g->rank[child], twill_operand_make(from, g->first), g->blocks);
-        any = true;
-    }
-    return any;
+    return send(e, &(struct twill_tree){.group = g, .root = root, .radix = 2}, from);
 }
 
-/* Do the data of position v come by way of position a? */
-static bool is_above(uint32_t a, uint32_t v, uint32_t size)
+static void broadcast(struct twill_emitter *e, const struct twill_tree *t)
 {
-    while (v > a)
-        v -= reach(v, size);
-    return v == a;
+    bool root = twill_tree_me(t) == 0;
+    receive(e, t);
+    if (send(e, t, root ? TWILL_SRC : TWILL_DST))
+        twill_emit_wait(e);
+    if (root)
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, t->group->first),
+                        twill_operand_make(TWILL_SRC, t->group->first), 0, t->group->blocks, 0);
 }
 
-/* Entry (`last` false) or exit of this rank on its node, where the tree itself does not show it. */
-static void emit_node_part(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
-                           bool last)
+twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
+                             uint32_t rank, const struct twill_shape *shape, uint32_t radix,
+                             struct twill_error *error)
 {
-    const struct twill_world *w = e->world;
-    uint32_t mine = (g->me + g->size - root) % g->size, node = w->node[e->rank];
-    bool needed = false;
-    for (uint32_t i = w->node_first[node]; i < w->node_first[node + 1]; i++) {
-        uint32_t v = (i + g->size - root) % g->size;
-        if (v == mine)
-            continue;
-        needed = needed || !is_above(mine, v, g->size);
-        if (last && !is_above(v, mine, g->size))
-            twill_emit_await_one(e, g->rank[i], 1, 0);
-    }
-    if (needed && !last)
-        twill_emit_signal(e);
+    const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, facts->parts ? world->size : 1);
+    e.parts = e.blocks;
+    bool up = facts->dst == TWILL_HOLDS_ROOT;
+    bool by_rank = facts->parts || (facts->reduces && shape->order != TWILL_ORDER_ANY);
+    struct twill_group g =
+        by_rank ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+    uint32_t last = by_rank ? shape->root : twill_group_position(&e, shape->root);
+    struct twill_tree t = {
+        .group = &g, .root = facts->reduces && by_rank ? 0 : last, .radix = radix};
+    if (facts->reduces ? world->size > 1 : facts->parts && radix < world->size)
+        e.tmp_blocks = e.blocks;
+    twill_emit_tree_enter(&e, &t, up, last);
+    if (shape->collective == TWILL_BROADCAST)
+        broadcast(&e, &t);
+    else if (shape->collective == TWILL_REDUCE)
+        twill_emit_tree_reduce(&e, &t, TWILL_SRC, last);
+    else if (shape->collective == TWILL_GATHER)
+        twill_emit_tree_gather(&e, &t, TWILL_SRC);
+    else if (twill_emit_tree_scatter(&e, &t))
+        twill_emit_wait(&e);
+    twill_emit_tree_leave(&e, &t, up, last);
+    return twill_emitter_finish(&e, schedule, error);
 }
 
-static bool applies(const struct twill_world *world, const struct twill_request_shape *shape)
+static uint32_t radix_of(const struct twill_shape *shape)
 {
-    return shape->root < world->size;
+    return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
+}
+
+/* From the left only where one rank receives from all in turn. */
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    uint32_t radix = radix_of(shape);
+    bool reduces = twill_collective_facts(shape->collective)->reduces;
+    return shape->root < world->size && radix >= 2 && radix <= 64 && !shape->vector &&
+           !(reduces && shape->order == TWILL_ORDER_LEFT && radix < world->size);
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_request_shape *shape,
-                         struct twill_error *error)
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, 1);
-    struct twill_group g = twill_group_world(&e, 1);
-    uint32_t root = world->node_first[world->node[shape->root]] + world->local[shape->root];
-    emit_node_part(&e, &g, root, false);
-    twill_emit_tree_receive(&e, &g, root);
-    if (twill_emit_tree_send(&e, &g, root, rank == shape->root ? TWILL_SRC : TWILL_DST))
-        twill_emit_wait(&e);
-    if (rank == shape->root)
-        twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1);
-    emit_node_part(&e, &g, root, true);
-    return twill_emitter_finish(&e, schedule, error);
+    return twill_tree_emit(schedule, world, rank, shape, radix_of(shape), error);
 }
 
 const struct twill_algorithm twill_algorithm_tree = {
     .name = "tree",
-    .help = "binomial tree: lg P rounds, n lg P bytes at the root",
-    .collectives = 1u << TWILL_BROADCAST,
+    .help = "k-nomial tree, =k from 2 to 64 (2): log_k P turns of up to k-1 messages; the root of "
+            "a broadcast sends n (k-1) log_k P bytes, everyone in a reduce n (Wilkins et al. 2023)",
+    .collectives =
+        1u << TWILL_BROADCAST | 1u << TWILL_REDUCE | 1u << TWILL_GATHER | 1u << TWILL_SCATTER,
+    .parameters = 1,
     .applies = applies,
     .emit = emit,
 };

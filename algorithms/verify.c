@@ -12,26 +12,42 @@ static uint32_t *begun(const struct twill_machine *m, uint32_t run, uint32_t ran
     return &m->begun[run * m->world->size + rank];
 }
 
-/* The caller writes SRC and DST: nobody may still be, or already be, at them. Then they have
- * contents: inputs if `fresh`, where the collective reads them. */
+static twill_status no_memory(const struct twill_machine *m)
+{
+    return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify schedules of %u ranks",
+                      m->world->size);
+}
+
+/* What the first lane of a rank knows all of them do. */
+static bool tell_lanes(struct twill_machine *m, struct twill_process *first)
+{
+    for (uint32_t l = 1; l < m->schedules[first->rank].lanes; l++)
+        if (!twill_machine_join(m, first + l, first->clock, first->span, first->heard))
+            return false;
+    return true;
+}
+
+/* The caller writes what this rank holds of SRC and DST: nobody may still be, or already be, at it.
+ * Then it has contents: inputs in SRC if `fresh`. */
 static twill_status caller_writes(struct twill_machine *m, struct twill_process *p, bool fresh)
 {
-    uint32_t process = (uint32_t)(p - m->process), other = TWILL_NOBODY;
-    bool gives = m->shape->collective == TWILL_ALLREDUCE ||
-                 (m->shape->collective == TWILL_BROADCAST && p->rank == m->shape->root);
+    uint32_t other = TWILL_NOBODY;
     for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
         for (uint32_t b = 0; b < m->blocks; b++) {
+            uint32_t part = b / m->pieces;
+            if (space == TWILL_SRC ? !twill_shape_holds_src(m->shape, p->rank, part)
+                                   : !twill_shape_holds_dst(m->shape, p->rank, part))
+                continue;
             size_t cell = twill_machine_cell(m, p, p->rank, space, b);
-            const char *why =
-                twill_cells_write(&m->memory, cell, process, p->clock, p->clock[process], &other);
+            const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock,
+                                                p->clock[p->position], &other);
             if (why != NULL)
                 return twill_machine_fail(m, p, "is touched after the end", space, b, p->rank,
                                           other);
             if (!fresh)
                 continue;
-            m->memory.cell[cell].value = 0;
-            if (space == TWILL_SRC && gives)
-                m->memory.cell[cell].value = twill_values_input(&m->values, p->run, p->rank, b);
+            m->memory.cell[cell].value =
+                space == TWILL_SRC ? twill_values_input(&m->values, p->run, p->rank, b) : 0;
         }
     }
     return TWILL_OK;
@@ -49,12 +65,13 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
     m->lanes_left[slot * m->world->size + rank] = schedule->lanes;
     if (run > 0) {
         /* Runs begin one after the other, though they overlap. */
-        uint32_t before = twill_machine_process(m, (run - 1) % m->window, rank, 0);
+        uint32_t before =
+            m->process[twill_machine_process(m, (run - 1) % m->window, rank, 0)].position;
         uint32_t time = *begun(m, run - 1, rank);
         if (first->clock[before] < time)
             first->clock[before] = time;
     }
-    *begun(m, run, rank) = ++first->clock[first - m->process];
+    *begun(m, run, rank) = ++first->clock[first->position];
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         struct twill_process *p = first + l;
         p->run = run;
@@ -62,21 +79,18 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
         p->end = schedule->lane_first[l + 1];
     }
     TWILL_TRY(m->error, caller_writes(m, first, true));
-    for (uint32_t l = 1; l < schedule->lanes; l++)
-        twill_machine_join(m, first + l, first->clock);
-    return TWILL_OK;
+    return twill_machine_begin(m, first) && tell_lanes(m, first) ? TWILL_OK : no_memory(m);
 }
 
-/* Who must have begun before this rank may end: for an allreduce and a barrier everybody, and
+/* Who must have begun before this rank may end: everybody where the collective means that, and
  * always all ranks of the node (copies of SHARED are reused on the strength of it). */
 static twill_status check_begun(const struct twill_machine *m, const struct twill_process *p)
 {
-    bool all = m->shape->collective != TWILL_BROADCAST;
+    bool all = twill_collective_facts(m->shape->collective)->joins;
     for (uint32_t r = 0; r < m->world->size; r++) {
-        uint32_t time = *begun(m, p->run, r);
-        if (!all && m->world->node[r] != m->world->node[p->rank] && r != m->shape->root)
+        if (!all && m->world->node[r] != m->world->node[p->rank])
             continue;
-        if (time == 0 || p->clock[twill_machine_process(m, p->slot, r, 0)] < time)
+        if (!twill_machine_knows(m, p, r))
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
                               "schedule of rank %u, run %u: ends although rank %u may not have "
                               "begun",
@@ -85,28 +99,43 @@ static twill_status check_begun(const struct twill_machine *m, const struct twil
     return TWILL_OK;
 }
 
+/* What is wrong with the value in a block of a rank's DST at the end? */
+static const char *judge(const struct twill_machine *m, const struct twill_process *p,
+                         uint32_t block, uint32_t number)
+{
+    const struct twill_value *value = &m->values.value[number];
+    bool reduces = twill_collective_facts(m->shape->collective)->reduces && m->world->size > 1;
+    uint32_t source = block, *result = &m->result[p->run * m->blocks + block];
+    if (number == 0)
+        return "was never written";
+    if (value->run != p->run)
+        return "is left over from another run";
+    if (m->shape->collective == TWILL_ALLTOALL) {
+        source = p->rank * m->pieces + block % m->pieces;
+        if (value->first != block / m->pieces)
+            return "comes from another rank than it should";
+    }
+    if (value->block != source)
+        return "is a block of another place";
+    if (!reduces)
+        return NULL;
+    if (value->state != TWILL_STATE_FINAL) /* which has all */
+        return "lacks contributions";
+    if (*result != 0 && *result != number)
+        return "differs in the order of operands from another rank's";
+    *result = number;
+    return NULL;
+}
+
 static twill_status check_values(struct twill_machine *m, const struct twill_process *p)
 {
-    if (m->shape->collective == TWILL_BARRIER)
-        return TWILL_OK;
-    bool reduces = m->shape->collective == TWILL_ALLREDUCE && m->world->size > 1;
     for (uint32_t b = 0; b < m->blocks; b++) {
-        uint32_t value = m->memory.cell[twill_machine_cell(m, p, p->rank, TWILL_DST, b)].value;
-        uint32_t *result = &m->result[p->run * m->blocks + b];
-        const char *why = NULL;
-        if (value == 0)
-            why = "was never written";
-        else if (m->values.value[value].run != p->run)
-            why = "is left over from another run";
-        else if (reduces && m->values.value[value].members != m->world->size)
-            why = "lacks contributions";
-        else if (reduces && !m->values.value[value].divided)
-            why = "is not divided (FINAL)";
-        else if (*result != 0 && *result != value)
-            why = "differs in the order of operands from another rank's";
+        if (!twill_shape_holds_dst(m->shape, p->rank, b / m->pieces))
+            continue;
+        size_t cell = twill_machine_cell(m, p, p->rank, TWILL_DST, b);
+        const char *why = judge(m, p, b, m->memory.cell[cell].value);
         if (why != NULL)
             return twill_machine_fail(m, p, why, TWILL_DST, b, p->rank, TWILL_NOBODY);
-        *result = value;
     }
     return TWILL_OK;
 }
@@ -116,24 +145,22 @@ static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
     uint32_t *left = &m->lanes_left[p->slot * m->world->size + p->rank];
-    if (p != first)
-        twill_machine_join(m, first, p->clock);
+    if (p != first && !twill_machine_join(m, first, p->clock, p->span, p->heard))
+        return no_memory(m);
     if (--*left > 0)
         return TWILL_OK;
-    ++first->clock[first - m->process];
+    ++first->clock[first->position];
     TWILL_TRY(m->error, check_values(m, first));
     TWILL_TRY(m->error, caller_writes(m, first, false));
     TWILL_TRY(m->error, check_begun(m, first));
-    for (uint32_t l = 1; l < m->schedules[p->rank].lanes; l++)
-        twill_machine_join(m, first + l, first->clock);
-    return TWILL_OK;
+    return tell_lanes(m, first) ? TWILL_OK : no_memory(m);
 }
 
 /* Run a process as far as it gets; *moved if that is at all. */
 static twill_status advance(struct twill_machine *m, struct twill_process *p, bool *moved)
 {
     while (p->at < p->end) {
-        ++p->clock[p - m->process];
+        ++p->clock[p->position];
         twill_status status = twill_machine_step(m, p);
         if (status == (twill_status)TWILL_PENDING)
             return TWILL_OK;
@@ -176,14 +203,18 @@ static twill_status check_rest(const struct twill_machine *m)
         if (m->process[i].end != UINT32_MAX)
             return twill_machine_fail(m, &m->process[i], "never gets on: deadlock",
                                       TWILL_SPACE_COUNT, 0, 0, TWILL_NOBODY);
-    for (size_t i = 0; i < (size_t)m->processes * m->world->size; i++)
-        if (m->channel[i].sent != m->channel[i].received)
+    for (size_t i = 0; i < m->channel_slots; i++) {
+        const struct twill_channel *channel = &m->channel[i];
+        uint64_t pair = channel->key - 1;
+        if (channel->key != 0 && channel->sent != channel->received)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
-                              "schedules: rank %zu sends %llu messages to rank %zu, which receives "
-                              "%llu",
-                              i / m->world->size % m->world->size,
-                              (unsigned long long)m->channel[i].sent, i % m->world->size,
-                              (unsigned long long)m->channel[i].received);
+                              "schedules: rank %llu sends %llu messages to rank %llu, which "
+                              "receives %llu",
+                              (unsigned long long)(pair / m->world->size % m->world->size),
+                              (unsigned long long)channel->sent,
+                              (unsigned long long)(pair % m->world->size),
+                              (unsigned long long)channel->received);
+    }
     return TWILL_OK;
 }
 
@@ -198,9 +229,45 @@ static twill_status run_all(struct twill_machine *m)
     return check_rest(m);
 }
 
+/* Runs to see all there is to see: until every copy of what ranks of a node share has been used
+ * again. Where they share nothing, runs have nothing to do with each other: messages that are left
+ * over are found at the end of any, and what is posted ends with its run. */
+static uint32_t runs_of(const struct twill_machine *m)
+{
+    for (uint32_t r = 0; r < m->world->size && !m->fingerprint; r++) {
+        const struct twill_schedule *schedule = &m->schedules[r];
+        if (schedule->shared_blocks > 0 || schedule->uses_imm || schedule->uses_peer_src ||
+            schedule->uses_peer_dst)
+            return m->copies + 1;
+    }
+    return m->window;
+}
+
+static twill_status verify(struct twill_machine *m)
+{
+    const struct twill_schedule *schedules = m->schedules;
+    m->blocks = schedules[0].blocks;
+    m->runs = runs_of(m);
+    for (uint32_t r = 0; r < m->world->size; r++) {
+        TWILL_TRY(m->error, twill_schedule_check(&schedules[r], m->world, r, m->shape, m->error));
+        if (schedules[r].blocks != m->blocks)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedules: rank 0 has %u blocks, rank %u has %u", m->blocks, r,
+                              schedules[r].blocks);
+        if (schedules[r].lanes > m->lanes)
+            m->lanes = schedules[r].lanes;
+    }
+    m->pieces = m->blocks / schedules[0].parts;
+    /* Blocks of an alltoall do not correspond: the library stages it. */
+    m->in_place = m->in_place && m->shape->collective != TWILL_ALLTOALL;
+    twill_status status = twill_machine_open(m) ? run_all(m) : no_memory(m);
+    twill_machine_close(m);
+    return status;
+}
+
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
-                                          const struct twill_request_shape *shape, bool in_place,
+                                          const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error)
 {
     struct twill_machine m = {.schedules = schedules,
@@ -209,31 +276,29 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
                               .error = error,
                               .in_place = in_place,
                               .window = window,
-                              .copies = TWILL_SHARED_COPIES(window),
-                              .runs = TWILL_SHARED_COPIES(window) + 1,
-                              .blocks = schedules[0].blocks};
-    for (uint32_t r = 0; r < world->size; r++) {
-        TWILL_TRY(error, twill_schedule_check(&schedules[r], world, r, error));
-        if (schedules[r].blocks != m.blocks)
-            return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                              "schedules: rank 0 has %u blocks, rank %u has %u", m.blocks, r,
-                              schedules[r].blocks);
-        if (schedules[r].lanes > m.lanes)
-            m.lanes = schedules[r].lanes;
-    }
-    twill_status status = TWILL_ERR_MEMORY;
-    if (twill_machine_open(&m))
-        status = run_all(&m);
-    else
-        TWILL_FAIL(error, status, "no memory to verify schedules of %u ranks", world->size);
-    twill_machine_close(&m);
-    return status;
+                              .copies = TWILL_SHARED_COPIES(window)};
+    return verify(&m);
 }
 
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
-                                   const struct twill_world *world,
-                                   const struct twill_request_shape *shape, bool in_place,
-                                   struct twill_error *error)
+                                   const struct twill_world *world, const struct twill_shape *shape,
+                                   bool in_place, struct twill_error *error)
 {
     return twill_schedule_verify_window(schedules, world, shape, in_place, 1, error);
+}
+
+twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *schedules,
+                                               const struct twill_world *world,
+                                               const struct twill_shape *shape, bool in_place,
+                                               struct twill_error *error)
+{
+    struct twill_machine m = {.schedules = schedules,
+                              .world = world,
+                              .shape = shape,
+                              .error = error,
+                              .in_place = in_place,
+                              .fingerprint = true,
+                              .window = 1,
+                              .copies = 1};
+    return verify(&m);
 }

@@ -13,32 +13,44 @@
 
 /* Values: number 0 is "never written". A value is an input of a rank, or a fold of values; equal
  * expressions have equal numbers, so that equal numbers mean equal bits. */
+enum twill_state {
+    TWILL_STATE_RAW,     /* somebody's input */
+    TWILL_STATE_PARTIAL, /* folded, perhaps wider than an element */
+    TWILL_STATE_FINAL    /* FINAL was applied */
+};
+
 struct twill_value {
-    uint32_t run, block;
-    uint32_t members;       /* inputs in it */
-    uint32_t first, length; /* operands in the pool; length 0: an input */
-    uint32_t chain;         /* next with the same hash */
-    bool divided;           /* FINAL was applied */
+    uint32_t run, block;  /* as which block of SRC it was put in */
+    uint32_t members;     /* inputs in it */
+    uint32_t first, last; /* ranks of the leftmost and the rightmost input */
+    uint32_t expression;  /* what it is, whatever its state */
+    uint32_t left, right; /* left 0: an input; right 0: left in another state */
+    uint32_t chain;       /* next with the same hash */
+    uint64_t sum;         /* of a random number for each input */
+    enum twill_state state;
+    bool ordered;   /* the inputs are consecutive ranks */
+    bool from_left; /* the same, from rank 0 on, folded from the left one by one */
 };
 
 struct twill_values {
-    uint32_t ranks, words; /* words of a set */
+    uint32_t ranks, words; /* words of a set; 0: sums tell */
+    enum twill_order order;
     struct twill_value *value;
     uint64_t *set; /* [count * words] ranks whose inputs are in it */
     uint32_t count, capacity;
-    uint32_t *operand;
-    uint32_t operands, operand_capacity;
     uint32_t *bucket; /* [buckets], a power of two */
     uint32_t buckets;
 };
 
-bool twill_values_open(struct twill_values *v, uint32_t ranks);
+/* fingerprint: by sums of random numbers, not sets, are contributions told apart. */
+bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order,
+                       bool fingerprint);
 void twill_values_close(struct twill_values *v);
 /* 0: no memory. */
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block);
 /* The fold of operands, into *result; or why not. */
 const char *twill_values_fold(struct twill_values *v, const uint32_t *operand, uint32_t length,
-                              bool divide, uint32_t *result);
+                              bool final, uint32_t *result);
 
 /* Memory: the value of each cell, its last write, and the reads since. An operation that is posted
  * has an open end (TWILL_OPEN) until its WAIT; a process is ordered after an access if its clock
@@ -74,13 +86,24 @@ const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t proce
 void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t process, uint32_t time);
 
 /* The machine. */
+
+/* Ranks that have begun, as far as a process has heard; shared until somebody hears of more. */
+struct twill_heard {
+    uint32_t users;
+    uint64_t bits[];
+};
+
 struct twill_message {
     struct twill_message *next;
+    struct twill_heard *heard; /* NULL: the clock tells */
     uint32_t run, blocks;
-    uint32_t *clock; /* [processes], then [blocks] values */
+    uint32_t span;   /* of the clock: 0 if the receiver is of another domain */
+    bool partial;    /* so says the sender */
+    uint32_t word[]; /* [blocks] values, [span] clock */
 };
 
 struct twill_channel {
+    uint64_t key;            /* who to whom, on which lane, 0: free */
     uint64_t sent, received; /* posted so far */
     struct twill_message *first, *last;
 };
@@ -88,6 +111,7 @@ struct twill_channel {
 /* Clocks at the signals, or the one PUT_IMM, of a process in a run. */
 struct twill_marks {
     uint32_t **clock;
+    struct twill_heard **heard;
     uint32_t count;
 };
 
@@ -97,27 +121,33 @@ struct twill_process {
     uint32_t posted;  /* first step since the last WAIT */
     uint64_t *ticket; /* [most_posted] number of each posted message on its channel */
     uint32_t tickets;
-    uint32_t *clock; /* [processes] */
+    uint32_t span, position; /* of the clock, and where this process is in it */
+    uint32_t *clock;         /* [span]: all processes, or those of the domain */
+    struct twill_heard *heard;
 };
 
+/* By fingerprint there is one run, and a clock has the processes of a node only: these know of each
+ * other by what happens between them; what they hear through other nodes is who has begun. */
 struct twill_machine {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
-    const struct twill_request_shape *shape;
+    const struct twill_shape *shape;
     struct twill_error *error;
-    bool in_place;
+    bool in_place, fingerprint;
     uint32_t window, copies, runs, lanes, blocks, processes;
+    uint32_t pieces; /* blocks of a part */
     struct twill_values values;
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
     struct twill_process *process; /* [slot][rank][lane] */
-    struct twill_channel *channel; /* [slot][lane][from][to] */
-    struct twill_marks *signal;    /* [run][process] */
-    struct twill_marks *imm;       /* [run][process] */
-    uint32_t *begun;               /* [runs * ranks] time of begin at lane 0, 0: not yet */
-    uint32_t *next_run;            /* [ranks] */
-    uint32_t *lanes_left;          /* [slot * ranks] */
-    uint32_t *result;              /* [runs * blocks] what all must have */
+    struct twill_channel *channel; /* [channel_slots], a power of two, by hash */
+    size_t channel_slots, channels;
+    struct twill_marks *signal; /* [run][process] */
+    struct twill_marks *imm;    /* [run][process] */
+    uint32_t *begun;            /* [runs * ranks] time of begin at lane 0, 0: not yet */
+    uint32_t *next_run;         /* [ranks] */
+    uint32_t *lanes_left;       /* [slot * ranks] */
+    uint32_t *result;           /* [runs * blocks] what all must have of a reduction */
 };
 
 bool twill_machine_open(struct twill_machine *m);
@@ -130,13 +160,24 @@ static inline uint32_t twill_machine_process(const struct twill_machine *m, uint
 /* Cell of an operand of `rank`, as the process sees it, plus i blocks. */
 size_t twill_machine_cell(const struct twill_machine *m, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block);
-/* Record the process's clock. NULL: no memory. */
-uint32_t *twill_machine_snapshot(const struct twill_machine *m, const struct twill_process *p,
-                                 size_t extra);
+/* The channel of the process's lane; NULL: no memory. Others may move when one is made. */
+struct twill_channel *twill_machine_channel(struct twill_machine *m, const struct twill_process *p,
+                                            uint32_t from, uint32_t to);
+/* Record the process's clock. */
 bool twill_machine_mark(const struct twill_machine *m, struct twill_marks *marks,
                         const struct twill_process *p);
-void twill_machine_join(const struct twill_machine *m, struct twill_process *p,
-                        const uint32_t *clock);
+struct twill_message *twill_machine_message(const struct twill_machine *m,
+                                            const struct twill_process *p, uint32_t to,
+                                            uint32_t blocks);
+void twill_machine_message_free(struct twill_message *message);
+/* Learn what a process knew: the first `span` times of a clock, and whom it had heard of. */
+bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
+                        const uint32_t *clock, uint32_t span, const struct twill_heard *heard);
+/* Does a process know that this rank has begun the run that it is in? */
+bool twill_machine_knows(const struct twill_machine *m, const struct twill_process *p,
+                         uint32_t rank);
+/* A process knows that its own rank has begun. */
+bool twill_machine_begin(const struct twill_machine *m, struct twill_process *p);
 /* Record the failure of a process at its present step. */
 twill_status twill_machine_fail(const struct twill_machine *m, const struct twill_process *p,
                                 const char *why, unsigned space, uint32_t block, uint32_t rank,

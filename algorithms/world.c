@@ -5,23 +5,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int compare_u64(const void *a, const void *b)
+struct labelled {
+    uint64_t label;
+    uint32_t rank;
+};
+
+static int compare(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
+    const struct labelled *x = a, *y = b;
+    if (x->label != y->label)
+        return (x->label > y->label) - (x->label < y->label);
+    return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* For each rank the lowest rank with the same label, into leader. */
-static void find_leaders(uint32_t *leader, uint64_t *sorted, uint32_t size, const uint32_t *label)
+/* For each rank the lowest rank with the same label, into leader. Sorts. */
+static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size)
 {
-    for (uint32_t r = 0; r < size; r++)
-        sorted[r] = (uint64_t)label[r] << 32 | r;
-    qsort(sorted, size, sizeof(*sorted), compare_u64);
+    qsort(ranks, size, sizeof(*ranks), compare);
     uint32_t first = 0;
     for (uint32_t i = 0; i < size; i++) {
-        if (i == 0 || sorted[i] >> 32 != sorted[i - 1] >> 32)
-            first = (uint32_t)sorted[i];
-        leader[(uint32_t)sorted[i]] = first;
+        if (i == 0 || ranks[i].label != ranks[i - 1].label)
+            first = ranks[i].rank;
+        leader[ranks[i].rank] = first;
     }
 }
 
@@ -35,6 +40,8 @@ static void place(struct twill_world *world)
         world->node[r] = node;
         world->local[r] = world->node_size[node]++;
     }
+    for (uint32_t r = 0; r < world->size; r++)
+        world->everyone[r] = r;
     for (uint32_t n = 0; n < world->nodes; n++)
         world->node_first[n + 1] = world->node_first[n] + world->node_size[n];
     for (uint32_t r = 0; r < world->size; r++)
@@ -48,22 +55,82 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     if (size == 0 || size > TWILL_WORLD_MAX_RANKS)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "world: size is %u, must be 1 to %u", size,
                           TWILL_WORLD_MAX_RANKS);
-    uint64_t *sorted = malloc(size * sizeof(*sorted));
+    struct labelled *sorted = malloc(size * sizeof(*sorted));
     world->size = size;
     world->node = calloc(size, sizeof(uint32_t));
     world->local = calloc(size, sizeof(uint32_t));
     world->node_size = calloc(size, sizeof(uint32_t));
     world->node_first = calloc((size_t)size + 1, sizeof(uint32_t));
     world->member = calloc(size, sizeof(uint32_t));
+    world->everyone = calloc(size, sizeof(uint32_t));
     if (sorted == NULL || world->node == NULL || world->local == NULL || world->node_size == NULL ||
-        world->node_first == NULL || world->member == NULL) {
+        world->node_first == NULL || world->member == NULL || world->everyone == NULL) {
         free(sorted);
         twill_world_destroy(world);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
     }
-    find_leaders(world->node, sorted, size, label);
+    for (uint32_t r = 0; r < size; r++)
+        sorted[r] = (struct labelled){.label = label[r], .rank = r};
+    find_leaders(world->node, sorted, size);
     place(world);
     free(sorted);
+    return TWILL_OK;
+}
+
+/* What holds a rank's unit of this level: the next level above that is known. Groups hold whole
+ * nodes, nothing holds groups. */
+static uint32_t holder_of(const struct twill_world *world, unsigned level, uint32_t rank)
+{
+    for (unsigned above = level + 1; above < TWILL_LEVEL_NODE; above++)
+        if (world->unit[above] != NULL)
+            return world->unit[above][rank];
+    return level < TWILL_LEVEL_NODE ? world->node[rank] : 0;
+}
+
+/* Number the units of a level by their lowest ranks: same label, same holder. */
+static void number_units(const struct twill_world *world, unsigned level, const uint32_t *label,
+                         struct labelled *sorted, uint32_t *unit)
+{
+    uint32_t units = 0;
+    for (uint32_t r = 0; r < world->size; r++) {
+        /* A rank is in the group that the first of its node is in. */
+        uint32_t of = level == TWILL_LEVEL_GROUP ? twill_world_member(world, world->node[r], 0) : r;
+        sorted[r] = (struct labelled){
+            .label = (uint64_t)holder_of(world, level, r) << 32 | label[of], .rank = r};
+    }
+    find_leaders(unit, sorted, world->size);
+    for (uint32_t r = 0; r < world->size; r++)
+        unit[r] = unit[r] == r ? units++ : unit[unit[r]];
+}
+
+twill_status twill_world_set_level(struct twill_world *world, twill_level level,
+                                   const uint32_t *label, struct twill_error *error)
+{
+    if ((unsigned)level >= TWILL_LEVEL_COUNT || level == TWILL_LEVEL_NODE)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "world: level %d cannot be set", (int)level);
+    struct labelled *sorted = malloc(world->size * sizeof(*sorted));
+    uint32_t *unit = calloc(world->size, sizeof(*unit));
+    uint32_t *spare = calloc(world->size, sizeof(*spare));
+    if (sorted == NULL || unit == NULL || spare == NULL) {
+        free(sorted);
+        free(unit);
+        free(spare);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", world->size);
+    }
+    number_units(world, (unsigned)level, label, sorted, unit);
+    free(world->unit[level]);
+    world->unit[level] = unit;
+    /* What was known below has to lie within it. */
+    for (unsigned below = (unsigned)level; below-- > 0 && level < TWILL_LEVEL_NODE;) {
+        if (world->unit[below] == NULL)
+            continue;
+        number_units(world, below, world->unit[below], sorted, spare);
+        uint32_t *old = world->unit[below];
+        world->unit[below] = spare;
+        spare = old;
+    }
+    free(sorted);
+    free(spare);
     return TWILL_OK;
 }
 
@@ -74,6 +141,9 @@ void twill_world_destroy(struct twill_world *world)
     free(world->node_size);
     free(world->node_first);
     free(world->member);
+    free(world->everyone);
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
+        free(world->unit[level]);
     memset(world, 0, sizeof(*world));
 }
 
@@ -96,8 +166,11 @@ static uint32_t read_number(const char **text)
     return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
 }
 
-twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
-                                     struct twill_error *error)
+/* A shape: how many of each there are, of what the variable calls `each`, in what it calls `part`.
+ */
+static twill_status parse_shape(const char *variable, const char *part, const char *each,
+                                const char *text, uint32_t size, uint32_t *label,
+                                struct twill_error *error)
 {
     const char *at = text;
     uint64_t total = 0;
@@ -111,9 +184,9 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
         bool only = times != 1 || (at != text && memchr(text, 'x', (size_t)(at - text)) != NULL);
         if (ranks == 0 || times == 0 || (*at != '\0' && (only || *at != '+')))
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                              "TWILL_NODES=%s: cannot be read at \"%s\"; write nodes x ranks, such "
-                              "as 2x4, or ranks of each node, such as 4+2+1",
-                              text, at);
+                              "%s=%s: cannot be read at \"%s\"; write %ss x %ss, such "
+                              "as 2x4, or %ss of each %s, such as 4+2+1",
+                              variable, text, at, part, each, each, part);
         for (uint32_t t = 0; t < times; t++, node++)
             for (uint32_t r = 0; r < ranks; r++, total++)
                 if (total < size)
@@ -123,8 +196,19 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
         at++;
     }
     if (total != size)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_NODES=%s: describes %llu ranks, but there are %u", text,
-                          (unsigned long long)total, size);
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: describes %llu %ss, but there are %u",
+                          variable, text, (unsigned long long)total, each, size);
     return TWILL_OK;
+}
+
+twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
+                                     struct twill_error *error)
+{
+    return parse_shape("TWILL_NODES", "node", "rank", text, size, label, error);
+}
+
+twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
+                                      struct twill_error *error)
+{
+    return parse_shape("TWILL_GROUPS", "group", "node", text, nodes, label, error);
 }

@@ -15,11 +15,21 @@ struct twill_world {
     uint32_t *node_size;  /* [nodes] ranks on a node */
     uint32_t *node_first; /* [nodes + 1] index into member of a node's first rank */
     uint32_t *member;     /* [size] ranks, node by node, ascending */
+    uint32_t *everyone;   /* [size] 0, 1, 2, ... */
+    /* [size] each: equal numbers mean the same unit; TWILL_LEVEL_NODE is `node`. A unit of a lower
+     * level lies within one of the next. NULL: not known, every rank counts as a unit of its own
+     * below the node, and all nodes as one group. */
+    uint32_t *unit[TWILL_LEVEL_COUNT];
 };
 
 /* Build from a node label per rank (any numbers; equal means same node). */
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
                                 struct twill_error *error);
+/* Say which unit of a level each rank is in (any numbers: equal means the same; units are numbered
+ * by their lowest rank). Levels nest, in whatever sequence they are set: a unit ends where one of a
+ * level above does, and a group holds whole nodes. Not for TWILL_LEVEL_NODE. */
+twill_status twill_world_set_level(struct twill_world *world, twill_level level,
+                                   const uint32_t *label, struct twill_error *error);
 void twill_world_destroy(struct twill_world *world);
 /* Ranks on the fullest node. */
 uint32_t twill_world_widest(const struct twill_world *world);
@@ -28,10 +38,20 @@ uint32_t twill_world_widest(const struct twill_world *world);
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
 
+/* Read "2x3" (groups x nodes), or a list, into a label per node; likewise TWILL_GROUPS. */
+twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
+                                      struct twill_error *error);
+
 /* Rank of the l-th member of a node. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {
     return w->member[w->node_first[node] + l];
+}
+
+/* Position of a rank in `member`. */
+static inline uint32_t twill_world_position(const struct twill_world *w, uint32_t rank)
+{
+    return w->node_first[w->node[rank]] + w->local[rank];
 }
 
 #endif

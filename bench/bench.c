@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-bench: times the collectives in the manner of nccl-tests and checks every value. */
+#include "bench/calibrate.h"
 #include "bench/run.h"
 
 #include <stdlib.h>
@@ -29,8 +30,9 @@ static twill_status allocate(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
     size_t offset = options->unalign * 8;
-    size_t bytes = options->collective == TWILL_BENCH_BARRIER ? 0 : options->max_bytes;
-    bytes += offset + 64 + options->align;
+    const struct twill_bench_facts *facts = twill_bench_facts(options->collective);
+    size_t bytes = facts->dst == TWILL_BENCH_NOTHING ? 0 : options->max_bytes;
+    bytes = twill_bench_buffer_bytes(facts, bytes) + offset + 64 + options->align;
     for (int i = run->list.keys > 0 ? 1 : 0; i < 2; i++) { /* a list is reduced in place */
         if (options->placed)
             TWILL_BENCH_TRY(twill_alloc(run->context, &run->blocks[i], bytes));
@@ -43,7 +45,13 @@ static twill_status allocate(struct twill_bench_run *run)
         memset(run->buffers[i], 0, bytes - options->align);
     }
     run->samples = calloc(options->iterations, sizeof(*run->samples));
-    return run->samples == NULL ? TWILL_ERR_MEMORY : TWILL_OK;
+    size_t *vectors = calloc((size_t)run->size * 4, sizeof(*vectors));
+    size_t n = (size_t)run->size;
+    if (run->samples == NULL || vectors == NULL)
+        return TWILL_ERR_MEMORY;
+    run->vectors =
+        (struct twill_bench_vectors){vectors, vectors + n, vectors + 2 * n, vectors + 3 * n};
+    return TWILL_OK;
 }
 
 static void release(struct twill_bench_run *run)
@@ -54,12 +62,24 @@ static void release(struct twill_bench_run *run)
         else if (!run->options.placed)
             free(run->blocks[i]);
     free(run->samples);
+    free(run->vectors.src_count);
     free(run->step);
     free(run->step_seconds);
     twill_bench_list_free(&run->list);
     free(run->places);
-    twill_comm_destroy(run->comm);
+    if (run->comm != run->world)
+        twill_comm_destroy(run->comm);
+    twill_comm_destroy(run->strict);
+    twill_context_destroy(run->strict_context);
+    twill_comm_destroy(run->world);
     twill_context_destroy(run->context);
+}
+
+static struct twill_bench_columns columns_of(const struct twill_bench_run *run)
+{
+    return (struct twill_bench_columns){.each = run->options.each,
+                                        .overlap = run->options.overlap,
+                                        .reproducible = run->options.reproducible};
 }
 
 static void print_start(struct twill_bench_run *run)
@@ -67,7 +87,7 @@ static void print_start(struct twill_bench_run *run)
     const struct twill_bench_options *options = &run->options;
     bool factor = options->step_factor > 1;
     printf("# twill-bench version %s: %s\n", twill_version(),
-           twill_bench_collective_name(options->collective));
+           twill_bench_facts(options->collective)->name);
     if (options->list != NULL)
         printf("# list %s: %zu keys, %llu elements", options->list, run->list.keys,
                (unsigned long long)run->list.total);
@@ -84,15 +104,15 @@ static void print_start(struct twill_bench_run *run)
     if (options->list != NULL)
         twill_bench_print_step_header(stdout, options->each);
     else
-        twill_bench_print_header(stdout, options->each);
+        twill_bench_print_header(stdout, columns_of(run));
 }
 
 static void report(struct twill_bench_run *run, const struct twill_bench_row *row)
 {
-    if (run->rank != 0)
+    if (run->world_rank != 0)
         return;
     clear_progress(run);
-    twill_bench_print_row(stdout, row, run->options.each);
+    twill_bench_print_row(stdout, row, columns_of(run));
     fflush(stdout);
     twill_bench_json_row(run, row);
 }
@@ -100,7 +120,7 @@ static void report(struct twill_bench_run *run, const struct twill_bench_row *ro
 static void report_step(struct twill_bench_run *run)
 {
     char name[24];
-    if (run->rank != 0)
+    if (run->world_rank != 0)
         return;
     clear_progress(run);
     for (size_t key = run->list.keys; key-- > 0;) {
@@ -173,10 +193,10 @@ static twill_status run_table(struct twill_bench_run *run)
             report(run, &row);
         return status;
     }
-    bool reduction = options->collective == TWILL_BENCH_ALLREDUCE;
+    const struct twill_bench_facts *facts = twill_bench_facts(options->collective);
     struct range types = expand(options->type, TWILL_TYPE_COUNT);
-    struct range ops = reduction ? expand(options->op, TWILL_OP_COUNT) : (struct range){0, 0};
-    struct range roots = reduction ? (struct range){0, 0} : expand(options->root, run->size);
+    struct range ops = facts->reduces ? expand(options->op, TWILL_LXOR + 1) : (struct range){0, 0};
+    struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);
     size_t pieces = options->iterations + 2; /* of a list: steps, one more before, the check */
@@ -188,7 +208,7 @@ static twill_status run_table(struct twill_bench_run *run)
     for (int type = types.first; type <= types.last; type++)
         for (int op = ops.first; op <= ops.last; op++)
             for (int root = roots.first; root <= roots.last; root++)
-                if (status == TWILL_OK)
+                if (status == TWILL_OK && twill_bench_op_takes((twill_op)op, (twill_type)type))
                     status = run_sizes(run, (twill_type)type, (twill_op)op, root);
     return status;
 }
@@ -202,32 +222,73 @@ static int run_cycles(struct twill_bench_run *run)
             return fail(run, status);
     }
     clear_progress(run);
-    if (run->rank == 0) {
+    if (run->world_rank == 0) {
         char program[64];
         snprintf(program, sizeof(program), "twill-bench %s",
-                 twill_bench_collective_name(run->options.collective));
+                 twill_bench_facts(run->options.collective)->name);
         twill_bench_print_footer(stdout, run->failures, run->bandwidth / (double)run->measured,
                                  program);
     }
     return run->failures > 0 ? STATUS_FAILED : STATUS_GOOD;
 }
 
+/* --split: measure in groups, all of them at once. */
+static twill_status split(struct twill_bench_run *run)
+{
+    int level = twill_bench_level(run->options.split), rank = twill_comm_rank(run->world);
+    if (level >= 0)
+        return twill_comm_split_level(&run->comm, run->world, (twill_level)level, rank);
+    size_t groups = 1;
+    (void)twill_bench_parse_number(run->options.split, 1, 65535, &groups);
+    return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
+}
+
+/* For the set-up of one context the communicator of another will do. */
+static int exchange(void *user, const void *mine, void *all, size_t bytes)
+{
+    return twill_allgather(user, mine, all, bytes, TWILL_U8) != TWILL_OK;
+}
+
+/* --reproducible: the same ranks once more, with other settings. */
+static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
+{
+    twill_bootstrap bootstrap = {.rank = twill_comm_rank(run->world),
+                                 .size = twill_comm_size(run->world),
+                                 .exchange = exchange,
+                                 .user = run->world};
+    twill_status status = twill_context_create(&run->strict_context, &bootstrap, settings);
+    return status == TWILL_OK ? twill_comm_create(&run->strict, run->strict_context) : status;
+}
+
 static twill_status connect_ranks(struct twill_bench_run *run)
 {
-    char timeout[48];
-    const char *settings[] = {NULL, NULL};
+    char timeout[48], algorithm[512];
+    const char *settings[] = {NULL, NULL, NULL, NULL};
+    int given = 0;
     if (run->options.timeout > 0) {
         snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", run->options.timeout);
-        settings[0] = timeout;
+        settings[given++] = timeout;
+    }
+    if (run->options.algorithm != NULL) {
+        snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->options.algorithm);
+        settings[given++] = algorithm;
     }
     twill_status status = twill_context_create(&run->context, NULL, settings);
     if (status == TWILL_OK)
-        status = twill_comm_create(&run->comm, run->context);
+        status = twill_comm_create(&run->world, run->context);
+    run->comm = run->world;
+    settings[given] = "TWILL_REPRODUCIBLE=1";
+    if (status == TWILL_OK && run->options.reproducible)
+        status = connect_strictly(run, settings);
+    if (status == TWILL_OK && run->options.split != NULL)
+        status = split(run);
     if (status != TWILL_OK)
         return status;
     run->rank = twill_comm_rank(run->comm);
     run->size = twill_comm_size(run->comm);
-    run->progress = run->rank == 0 && isatty(STDERR_FILENO);
+    run->world_rank = twill_comm_rank(run->world);
+    run->world_size = twill_comm_size(run->world);
+    run->progress = run->world_rank == 0 && isatty(STDERR_FILENO);
     return twill_bench_locate(run);
 }
 
@@ -236,15 +297,15 @@ static twill_status agree(struct twill_bench_run *run, int argc, char **argv, in
 {
     *outcome = STATUS_GOOD;
     if (run->options.root >= run->size) {
-        if (run->rank == 0)
+        if (run->world_rank == 0)
             fprintf(stderr, "twill-bench: -r/--root: there is no rank %d among %d\n",
                     run->options.root, run->size);
         *outcome = STATUS_USAGE;
-    } else if (run->rank == 0 && run->options.output != NULL &&
+    } else if (run->world_rank == 0 && run->options.output != NULL &&
                !twill_bench_json_open(run, argc, argv)) {
         *outcome = STATUS_FAILED;
     }
-    return twill_broadcast(run->comm, outcome, outcome, 1, TWILL_I32, 0);
+    return twill_allreduce(run->world, outcome, outcome, 1, TWILL_I32, TWILL_MAX);
 }
 
 /* Before ranks are known: only the first of a job started by a launcher should speak. */
@@ -260,6 +321,8 @@ int main(int argc, char **argv)
     enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_speak());
     if (parsed != TWILL_BENCH_RUN)
         return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
+    if (run.options.calibration != NULL)
+        return twill_bench_calibrate(run.options.calibration, run.options.max_bytes);
 
     int32_t outcome = STATUS_GOOD;
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -273,7 +336,7 @@ int main(int argc, char **argv)
     if (status != TWILL_OK) {
         outcome = fail(&run, status);
     } else if (outcome == STATUS_GOOD) {
-        if (run.rank == 0)
+        if (run.world_rank == 0)
             print_start(&run);
         outcome = run_cycles(&run);
         if (!twill_bench_json_close(&run))

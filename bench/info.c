@@ -3,6 +3,7 @@
  * where its memory is. */
 #include "bench/pages.h"
 #include "bench/report.h"
+#include "bench/why.h"
 #include "lib/twill.h"
 
 #include <getopt.h>
@@ -12,19 +13,30 @@
 
 static const char usage[] =
     "Usage: twill-info [--env] [--memory[=SIZE]]\n"
+    "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [vector] [ordered] [left]\n"
+    "                  [--world NODESxRANKS] [--machine NAME]\n"
     "Show the machine as twill sees it, and what it chose and why.\n"
     "\n"
     "      --env            the environment variables: value, default, source and help\n"
     "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask the kernel "
     "where\n"
     "                       the pages are; fails if they were to be bound and are not\n"
+    "      --why            which algorithm such a call takes: candidates, prices, what was "
+    "measured,\n"
+    "                       and why others do not apply; buffers of twill_alloc (mapped), parts "
+    "of\n"
+    "                       different sizes (vector), operations that do not commute (ordered),\n"
+    "                       TWILL_REPRODUCIBLE (left)\n"
+    "      --world 24x1     for that many nodes and ranks on each, instead of this job's\n"
+    "      --machine NAME   for that machine, instead of TWILL_MACHINE: auto, theta\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 all right, 1 a failure or misplaced pages, 2 a mistake on the command line.\n";
 
 struct request {
-    bool environment, memory;
+    bool environment, memory, why;
     size_t bytes;
+    char question[256]; /* for --why: words as twill_context_why() takes them */
 };
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
@@ -160,16 +172,34 @@ static int prove_memory(twill_context *context, size_t bytes)
     return result;
 }
 
+/* Put the question together. */
+static int ask(struct request *request, char **words, const char *world, const char *machine)
+{
+    size_t room = sizeof(request->question), used = 0;
+    for (; *words != NULL && used < room; words++)
+        used += (size_t)snprintf(request->question + used, room - used, "%s ", *words);
+    if (used < room)
+        used += (size_t)snprintf(request->question + used, room - used, "%s %s", world, machine);
+    if (used < room)
+        return 0;
+    fprintf(stderr, "twill-info: --why: the question is too long\n");
+    return 2;
+}
+
 static int parse(struct request *request, int argc, char **argv)
 {
-    enum { OPTION_ENV = 256, OPTION_MEMORY };
+    enum { OPTION_ENV = 256, OPTION_MEMORY, OPTION_WHY, OPTION_WORLD, OPTION_MACHINE };
     static const struct option options[] = {
         {"env", no_argument, NULL, OPTION_ENV},
         {"memory", optional_argument, NULL, OPTION_MEMORY},
+        {"why", no_argument, NULL, OPTION_WHY},
+        {"world", required_argument, NULL, OPTION_WORLD},
+        {"machine", required_argument, NULL, OPTION_MACHINE},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
+    char world[64] = "", machine[64] = "";
     int letter;
     while ((letter = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
         if (letter == 'h') {
@@ -183,6 +213,11 @@ static int parse(struct request *request, int argc, char **argv)
         if (letter == '?')
             return 2;
         request->environment |= letter == OPTION_ENV;
+        request->why |= letter == OPTION_WHY;
+        if (letter == OPTION_WORLD)
+            snprintf(world, sizeof(world), "world=%s", optarg);
+        if (letter == OPTION_MACHINE)
+            snprintf(machine, sizeof(machine), "machine=%s", optarg);
         if (letter != OPTION_MEMORY)
             continue;
         request->memory = true;
@@ -194,9 +229,13 @@ static int parse(struct request *request, int argc, char **argv)
             return 2;
         }
     }
-    if (optind < argc)
+    if (request->why)
+        return ask(request, argv + optind, world, machine);
+    if (*world != '\0' || *machine != '\0')
+        fprintf(stderr, "twill-info: --world and --machine go with --why\n");
+    else if (optind < argc)
         fprintf(stderr, "twill-info: no argument is wanted: '%s'\n", argv[optind]);
-    return optind < argc ? 2 : 0;
+    return optind < argc || *world != '\0' || *machine != '\0' ? 2 : 0;
 }
 
 /* With a communicator there is more to tell (transports); under a launcher one rank tells it. */
@@ -205,7 +244,8 @@ static int show(twill_context *context, const struct request *request)
     twill_comm *comm;
     twill_status status = twill_comm_create(&comm, context);
     int result = status == TWILL_OK ? 0 : 1;
-    if (twill_comm_rank(comm) <= 0 && !request->environment && !request->memory)
+    bool others = request->environment || request->memory || request->why;
+    if (twill_comm_rank(comm) <= 0 && !others)
         print_description(context);
     if (twill_comm_rank(comm) <= 0 && request->environment)
         print_environment(context);
@@ -213,6 +253,8 @@ static int show(twill_context *context, const struct request *request)
         fprintf(stderr, "twill-info: %s\n", twill_context_message(context));
     else if (request->memory && twill_comm_rank(comm) == 0)
         result = prove_memory(context, request->bytes);
+    if (result == 0 && request->why && twill_comm_rank(comm) == 0)
+        result = twill_bench_print_why(context, request->question);
     twill_comm_destroy(comm);
     return result;
 }

@@ -80,7 +80,7 @@ static struct json_object *machine(struct twill_bench_run *run)
 static struct json_object *devices(const struct twill_bench_run *run)
 {
     struct json_object *list = json_object_new_array();
-    for (int rank = 0; rank < run->size; rank++) {
+    for (int rank = 0; rank < run->world_size; rank++) {
         const struct twill_bench_place *place = &run->places[rank];
         struct json_object *one = json_object_new_object();
         put(one, "rank", json_object_new_int(place->rank));
@@ -113,7 +113,7 @@ static struct json_object *config(const struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
     struct json_object *object = json_object_new_object();
-    put(object, "collective", string(twill_bench_collective_name(options->collective)));
+    put(object, "collective", string(twill_bench_facts(options->collective)->name));
     put_sizes(object, run);
     put(object, "warmup_iters", integer(options->warmups));
     put(object, "iterations", integer(options->iterations));
@@ -157,8 +157,8 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
     put(run->json, "args", args);
     put(run->json, "env", environment());
     put(run->json, "twill_version", string(twill_version()));
-    put(run->json, "ranks", json_object_new_int(run->size));
-    put(run->json, "nodes", json_object_new_int(twill_comm_nodes(run->comm)));
+    put(run->json, "ranks", json_object_new_int(run->world_size));
+    put(run->json, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
     put(run->json, "machine", machine(run));
     put(run->json, "config", config(run));
     put(run->json, "results", json_object_new_array());
@@ -167,6 +167,8 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
 
 static struct json_object *half(const struct twill_bench_timing *timing, bool each)
 {
+    if (timing->missing)
+        return NULL;
     struct json_object *object = json_object_new_object();
     put(object, "time", real(timing->seconds * 1e6));
     put(object, "alg_bw", real(timing->algorithm_bandwidth));
@@ -180,6 +182,13 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
         put(object, "i_median", real(timing->each.median * 1e6));
         put(object, "i_p99", real(timing->each.p99 * 1e6));
         put(object, "i_cv", real(timing->each.cv));
+    }
+    if (timing->reproducible > 0)
+        put(object, "reproducible_time", real(timing->reproducible * 1e6));
+    if (timing->overall > 0) {
+        put(object, "overall", real(timing->overall * 1e6));
+        put(object, "compute", real(timing->compute * 1e6));
+        put(object, "overlap", real(timing->overlap));
     }
     return object;
 }
@@ -197,7 +206,7 @@ static struct json_object *subject(const struct twill_bench_run *run,
     put(object, "redop", string(row->op));
     put(object, "root", string(root));
     put(object, "actual_iterations", integer(run->options.iterations));
-    put(object, "experiment_name", string(twill_bench_collective_name(run->options.collective)));
+    put(object, "experiment_name", string(twill_bench_facts(run->options.collective)->name));
     return object;
 }
 

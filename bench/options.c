@@ -2,16 +2,31 @@
 /* Parsing of twill-bench's command line, strictly: what is not understood is an error that names
  * the argument. */
 #include "bench/options.h"
+#include "bench/payload.h"
 
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_MEMORY = 256, OPTION_ALIGN, OPTION_LIST };
+enum {
+    OPTION_MEMORY = 256,
+    OPTION_ALIGN,
+    OPTION_LIST,
+    OPTION_FORM,
+    OPTION_VERIFY,
+    OPTION_OVERLAP,
+    OPTION_REPRODUCIBLE,
+    OPTION_ALGORITHM,
+    OPTION_SPLIT,
+    OPTION_CALIBRATE
+};
 
 static const char *const type_names[TWILL_TYPE_COUNT] = {
-    [TWILL_F32] = "float", [TWILL_F64] = "double", [TWILL_I32] = "int32",
-    [TWILL_I64] = "int64", [TWILL_F16] = "half",   [TWILL_BF16] = "bfloat16",
+    [TWILL_F32] = "float",     [TWILL_F64] = "double",    [TWILL_I32] = "int32",
+    [TWILL_I64] = "int64",     [TWILL_F16] = "half",      [TWILL_BF16] = "bfloat16",
+    [TWILL_I8] = "int8",       [TWILL_U8] = "uint8",      [TWILL_I16] = "int16",
+    [TWILL_U16] = "uint16",    [TWILL_U32] = "uint32",    [TWILL_U64] = "uint64",
+    [TWILL_F8E4M3] = "f8e4m3", [TWILL_F8E5M2] = "f8e5m2",
 };
 
 static const struct option long_options[] = {
@@ -37,13 +52,22 @@ static const struct option long_options[] = {
     {"list", required_argument, NULL, OPTION_LIST},
     {"memory", required_argument, NULL, OPTION_MEMORY},
     {"align", required_argument, NULL, OPTION_ALIGN},
+    {"form", required_argument, NULL, OPTION_FORM},
+    {"verify", no_argument, NULL, OPTION_VERIFY},
+    {"overlap", required_argument, NULL, OPTION_OVERLAP},
+    {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
+    {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
+    {"split", required_argument, NULL, OPTION_SPLIT},
+    {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
 };
 
 static const char usage[] =
-    "Usage: twill-bench allreduce|broadcast|barrier [options]\n"
+    "Usage: twill-bench COLLECTIVE [options]\n"
+    "COLLECTIVE: allreduce broadcast barrier reduce allgather reduce_scatter gather scatter\n"
+    "  alltoall sendrecv; allgatherv reduce_scatterv gatherv scatterv alltoallv (uneven parts)\n"
     "Time a collective over the ranks it was started on (see twillrun) and check every value.\n"
     "\n"
     "Sizes take K, M, G (binary). Options and columns are those of nccl-tests.\n"
@@ -57,9 +81,10 @@ static const char usage[] =
     "  -N, --run_cycles N        repeat the whole table (1; 0: for ever)\n"
     "  -a, --average 0|1|2|3     time of rank 0, average, minimum, maximum over ranks (1)\n"
     "  -c, --check N             check results N times for each size (1; 0: do not)\n"
-    "  -o, --op NAME|all         sum prod min max avg (sum)\n"
-    "  -d, --datatype NAME|all   float double int32 int64 half bfloat16, or f32 f64 ... (float)\n"
-    "  -r, --root RANK|all       root of a broadcast (0)\n"
+    "  -o, --op NAME|all         sum prod min max avg band bor bxor land lor lxor (sum)\n"
+    "  -d, --datatype NAME|all   float double half bfloat16 f8e4m3 f8e5m2 int8 uint8 ... uint64,\n"
+    "                            or f32 f64 i8 u8 ... (float)\n"
+    "  -r, --root RANK|all       root of what has one (0)\n"
     "  -z, --blocking 0|1        a barrier after each operation (0)\n"
     "  -T, --timeout SECONDS     give up a wait after this long (TWILL_TIMEOUT)\n"
     "  -J, --output_file FILE    write the results as JSON too; never overwrites\n"
@@ -69,9 +94,31 @@ static const char usage[] =
     "      --list FILE           sizes from a gradient list, reduced last to first as one step\n"
     "      --memory malloc|twill where buffers come from (twill)\n"
     "      --align BYTES         alignment of the buffers, a power of two (64)\n"
+    "      --form FORM           blocking, begun or prepared calls (blocking)\n"
+    "      --verify              check all three forms of the call, not only the one timed\n"
+    "      --overlap test|none   columns overall compute pure overlap: a call begun, computing "
+    "for\n"
+    "                            as long as it takes alone (with twill_test() or without), the "
+    "wait\n"
+    "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
+    "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
+    "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, numa,\n"
+    "                            package, node or group, all at once; the table is the slowest's\n"
+    "      --calibrate FILE      instead: measure the algorithms there are, at sizes up to\n"
+    "                            --maxbytes, for TWILL_TUNING=FILE\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 all right, 1 a wrong value or a failure, 2 a mistake on the command line.\n";
+
+int twill_bench_level(const char *text)
+{
+    static const char *const names[TWILL_LEVEL_COUNT] = {"tile", "numa", "package", "node",
+                                                         "group"};
+    for (int level = 0; level < TWILL_LEVEL_COUNT; level++)
+        if (strcmp(text, names[level]) == 0)
+            return level;
+    return -1;
+}
 
 const char *twill_bench_type_name(twill_type type)
 {
@@ -144,17 +191,18 @@ static bool set_type(struct twill_bench_options *options, const char *text, bool
             strcmp(text, twill_type_name((twill_type)type)) == 0)
             options->type = type;
     return options->type != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain(speak, 'd', text, "float, double, int32, int64, half, bfloat16 or all");
+           complain(speak, 'd', text, "a type such as float, f64, int8, bfloat16, f8e4m3, or all");
 }
 
 static bool set_op(struct twill_bench_options *options, const char *text, bool speak)
 {
     options->op = TWILL_BENCH_ALL;
     for (int op = 0; op < TWILL_OP_COUNT; op++)
-        if (strcmp(text, twill_op_name((twill_op)op)) == 0)
+        if (op <= TWILL_LXOR && strcmp(text, twill_op_name((twill_op)op)) == 0)
             options->op = op;
     return options->op != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain(speak, 'o', text, "sum, prod, min, max, avg or all");
+           complain(speak, 'o', text,
+                    "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
 }
 
 static bool set_root(struct twill_bench_options *options, const char *text, bool speak)
@@ -183,6 +231,34 @@ static bool set_align(struct twill_bench_options *options, const char *text, boo
         (*align & (*align - 1)) == 0)
         return true;
     return complain(speak, OPTION_ALIGN, text, "a power of two from 8 to 1G");
+}
+
+static bool set_form(struct twill_bench_options *options, const char *text, bool speak)
+{
+    static const char *const names[] = {"blocking", "begun", "prepared"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(text, names[i]) == 0) {
+            options->form = (enum twill_bench_form)i;
+            return true;
+        }
+    return complain(speak, OPTION_FORM, text, "blocking, begun or prepared");
+}
+
+static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)
+{
+    options->overlap = true;
+    options->looks = strcmp(text, "test") == 0;
+    return options->looks || strcmp(text, "none") == 0 ||
+           complain(speak, OPTION_OVERLAP, text, "test or none");
+}
+
+static bool set_split(struct twill_bench_options *options, const char *text, bool speak)
+{
+    size_t groups;
+    options->split = text;
+    return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0 ||
+           complain(speak, OPTION_SPLIT, text,
+                    "a number of groups, or tile, numa, package, node or group");
 }
 
 static bool set_average(struct twill_bench_options *options, const char *text, bool speak)
@@ -223,6 +299,22 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
     case OPTION_LIST:
         options->list = text;
         return true;
+    case OPTION_FORM:
+        return set_form(options, text, speak);
+    case OPTION_VERIFY:
+        return options->verify = true;
+    case OPTION_REPRODUCIBLE:
+        return options->reproducible = true;
+    case OPTION_OVERLAP:
+        return set_overlap(options, text, speak);
+    case OPTION_ALGORITHM:
+        options->algorithm = text;
+        return true;
+    case OPTION_SPLIT:
+        return set_split(options, text, speak);
+    case OPTION_CALIBRATE:
+        options->calibration = text;
+        return *text != '\0' || complain(speak, letter, text, "a file to write");
     case OPTION_MEMORY:
         return set_memory(options, text, speak);
     case OPTION_ALIGN:
@@ -234,24 +326,32 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
 
 static bool set_collective(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
+    if (options->calibration != NULL && optind == argc)
+        return true; /* of all of them */
+    if (options->calibration != NULL && speak)
+        fprintf(stderr, "twill-bench: --calibrate is of every collective: '%s'\n", argv[optind]);
+    if (options->calibration != NULL)
+        return false;
     if (optind + 1 != argc) {
         if (speak && optind < argc)
             fprintf(stderr, "twill-bench: one collective too many: '%s'\n", argv[optind + 1]);
         else if (speak)
-            fprintf(stderr, "twill-bench: name a collective: allreduce, broadcast or barrier\n");
+            fprintf(stderr, "twill-bench: name a collective: allreduce, broadcast, ...\n");
         return false;
     }
-    for (int i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++)
-        if (strcmp(argv[optind], twill_bench_collective_name((enum twill_bench_collective)i)) ==
-            0) {
-            options->collective = (enum twill_bench_collective)i;
-            return true;
-        }
-    if (speak)
-        fprintf(stderr,
-                "twill-bench: '%s' is not a collective: use allreduce, broadcast or barrier\n",
-                argv[optind]);
-    return false;
+    int found = twill_bench_find_collective(argv[optind]);
+    options->collective = (enum twill_bench_collective)found;
+    if (found < 0 && speak)
+        fprintf(stderr, "twill-bench: '%s' is not a collective: see --help\n", argv[optind]);
+    return found >= 0;
+}
+
+/* Is there anything to measure among the operations and types that were asked for? */
+static bool combines(const struct twill_bench_options *options)
+{
+    return !twill_bench_facts(options->collective)->reduces || options->op == TWILL_BENCH_ALL ||
+           options->type == TWILL_BENCH_ALL ||
+           twill_bench_op_takes((twill_op)options->op, (twill_type)options->type);
 }
 
 static bool check_together(const struct twill_bench_options *options, bool speak)
@@ -259,8 +359,16 @@ static bool check_together(const struct twill_bench_options *options, bool speak
     const char *mistake = NULL;
     if (options->list != NULL && options->ranged)
         mistake = "--list brings its own sizes: -b, -e, -i and -f do not go with it";
-    else if (options->list != NULL && options->collective == TWILL_BENCH_BARRIER)
-        mistake = "--list is for allreduce and broadcast: a barrier has no size";
+    else if (options->list != NULL && options->collective != TWILL_BENCH_ALLREDUCE &&
+             options->collective != TWILL_BENCH_BROADCAST)
+        mistake = "--list is for allreduce and broadcast";
+    else if (options->list != NULL && (options->overlap || options->form != TWILL_BENCH_BLOCKING))
+        mistake = "--list does not go with --overlap or --form";
+    else if (options->reproducible && (options->split != NULL || options->list != NULL ||
+                                       !twill_bench_facts(options->collective)->reduces))
+        mistake = "--reproducible is for what reduces, without --split and --list";
+    else if (!combines(options))
+        mistake = "-o/--op and -d/--datatype do not go together";
     else if (options->min_bytes > options->max_bytes)
         mistake = "-b/--minbytes is above -e/--maxbytes";
     else if (options->each_skip >= options->iterations)
@@ -304,7 +412,8 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
             return TWILL_BENCH_USAGE;
         options->ranged |= letter < 256 && strchr("beif", letter) != NULL;
     }
-    return set_collective(options, argc, argv, speak) && check_together(options, speak)
+    return set_collective(options, argc, argv, speak) &&
+                   (options->calibration != NULL || check_together(options, speak))
                ? TWILL_BENCH_RUN
                : TWILL_BENCH_USAGE;
 }

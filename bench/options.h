@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of twill-bench: nccl-tests' options, and two of its own. */
+/* The command line of twill-bench: nccl-tests' options, and some of its own. */
 #ifndef TWILL_BENCH_OPTIONS_H
 #define TWILL_BENCH_OPTIONS_H
 
+#include "bench/collective.h"
 #include "bench/report.h"
 #include "lib/twill.h"
 
@@ -34,6 +35,14 @@ struct twill_bench_options {
     size_t each_skip;
     bool placed; /* --memory twill */
     size_t align;
+    enum twill_bench_form form; /* of the calls timed */
+    bool verify;                /* check every form of the call */
+    bool overlap;               /* columns of calls with computing in between */
+    bool looks;                 /* with twill_test() during the computing */
+    bool reproducible;          /* columns of the same calls with TWILL_REPRODUCIBLE=1 */
+    const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
+    const char *calibration;    /* a file to write instead of measuring one collective, or NULL */
+    const char *split;          /* NULL: all ranks; a number of groups, or a level of the machine */
 };
 
 enum twill_bench_parsed { TWILL_BENCH_RUN, TWILL_BENCH_DONE, TWILL_BENCH_USAGE };
@@ -42,6 +51,9 @@ enum twill_bench_parsed { TWILL_BENCH_RUN, TWILL_BENCH_DONE, TWILL_BENCH_USAGE }
  * to standard error (if `speak`, so that one rank of many says it). */
 enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, int argc,
                                           char **argv, bool speak);
+
+/* The level of the machine of this name, or -1. */
+int twill_bench_level(const char *text);
 
 /* nccl-tests' name of a type: "float", ... */
 const char *twill_bench_type_name(twill_type type);

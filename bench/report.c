@@ -15,12 +15,6 @@ double twill_bench_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-const char *twill_bench_collective_name(enum twill_bench_collective collective)
-{
-    static const char *const names[] = {"allreduce", "broadcast", "barrier"};
-    return names[collective];
-}
-
 bool twill_bench_parse_size(const char *text, size_t *bytes)
 {
     char *end;
@@ -67,21 +61,15 @@ size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t facto
     return n;
 }
 
-double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks)
-{
-    switch (collective) {
-    case TWILL_BENCH_ALLREDUCE:
-        return 2.0 * (ranks - 1) / ranks;
-    case TWILL_BENCH_BROADCAST:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 double twill_bench_bandwidth(size_t bytes, double seconds)
 {
     return seconds > 0 ? (double)bytes / 1e9 / seconds : 0;
+}
+
+double twill_bench_overlap(double overall, double compute, double pure)
+{
+    double hidden = pure > 0 ? 100 * (1 - (overall - compute) / pure) : 0;
+    return hidden < 0 ? 0 : hidden > 100 ? 100 : hidden;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -132,30 +120,46 @@ static void print_number(FILE *out, double value, int width)
     fprintf(out, "  %s", text);
 }
 
-void twill_bench_print_header(FILE *out, bool each)
+void twill_bench_print_header(FILE *out, struct twill_bench_columns columns)
 {
-    static const char four[] = "  %7s  %6s  %6s  %6s";
+    static const char four[] = "  %7s  %6s  %6s  %6s", overlap[] = "  %9s  %9s  %9s  %7s";
     fprintf(out,
             "#\n# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place  "
             "        ",
             "", "", "", "", "");
-    if (each)
+    if (columns.each)
         fprintf(out, "       out-of-place, each                  in-place, each          ");
+    if (columns.overlap)
+        fprintf(out, "  out-of-place, with computing between");
+    if (columns.reproducible)
+        fprintf(out, "   reproducible");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "time", "algbw", "busbw", "#wrong");
-    for (int half = 0; each && half < 2; half++)
+    for (int half = 0; columns.each && half < 2; half++)
         fprintf(out, "  %7s  %7s  %7s  %6s", "i_min", "i_max", "i_p99", "i_cv%");
+    if (columns.overlap)
+        fprintf(out, overlap, "overall", "compute", "pure", "overlap");
+    if (columns.reproducible)
+        fprintf(out, "  %7s  %6s", "time", "ratio");
     fprintf(out, "\n# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
     for (int half = 0; half < 2; half++)
         fprintf(out, four, "(us)", "(GB/s)", "(GB/s)", "");
-    for (int half = 0; each && half < 2; half++)
+    for (int half = 0; columns.each && half < 2; half++)
         fprintf(out, "  %7s  %7s  %7s  %6s", "(us)", "(us)", "(us)", "(%)");
+    if (columns.overlap)
+        fprintf(out, overlap, "(us)", "(us)", "(us)", "(%)");
+    if (columns.reproducible)
+        fprintf(out, "  %7s  %6s", "(us)", "");
     fprintf(out, "\n");
 }
 
 static void print_half(FILE *out, const struct twill_bench_timing *timing)
 {
+    if (timing->missing) {
+        fprintf(out, "  %7s  %6s  %6s  %6s", "N/A", "N/A", "N/A", "N/A");
+        return;
+    }
     print_number(out, timing->seconds * 1e6, 7);
     print_number(out, timing->algorithm_bandwidth, 6);
     print_number(out, timing->bus_bandwidth, 6);
@@ -173,15 +177,31 @@ static void print_each(FILE *out, const struct twill_bench_statistics *each)
     print_number(out, each->cv, 6);
 }
 
-void twill_bench_print_row(FILE *out, const struct twill_bench_row *row, bool each)
+static void print_overlap(FILE *out, const struct twill_bench_timing *timing)
+{
+    print_number(out, timing->overall * 1e6, 9);
+    print_number(out, timing->compute * 1e6, 9);
+    print_number(out, timing->seconds * 1e6, 9);
+    print_number(out, timing->overlap, 7);
+}
+
+void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
+                           struct twill_bench_columns columns)
 {
     fprintf(out, "%12zu  %12zu  %8s  %6s  %6d", row->bytes, row->count, row->type, row->op,
             row->root);
     print_half(out, &row->out_of_place);
     print_half(out, &row->in_place);
-    if (each) {
+    if (columns.each) {
         print_each(out, &row->out_of_place.each);
         print_each(out, &row->in_place.each);
+    }
+    if (columns.overlap)
+        print_overlap(out, &row->out_of_place);
+    if (columns.reproducible) {
+        double seconds = row->out_of_place.seconds, strict = row->out_of_place.reproducible;
+        print_number(out, strict * 1e6, 7);
+        print_number(out, seconds > 0 ? strict / seconds : 0, 6);
     }
     fprintf(out, "\n");
 }

@@ -9,18 +9,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum twill_bench_collective {
-    TWILL_BENCH_ALLREDUCE,
-    TWILL_BENCH_BROADCAST,
-    TWILL_BENCH_BARRIER,
-    TWILL_BENCH_COLLECTIVE_COUNT
-};
-
 /* Seconds on the monotonic clock. */
 double twill_bench_now(void);
-
-/* "allreduce", ... */
-const char *twill_bench_collective_name(enum twill_bench_collective collective);
 
 /* Bytes from "8", "4K", "1.5M", "2G" (binary, either case). False if it is none, or too large. */
 bool twill_bench_parse_size(const char *text, size_t *bytes);
@@ -34,9 +24,6 @@ size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor);
 
 /* How many sizes lie in min..max. */
 size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t factor);
-
-/* Bus bandwidth over algorithm bandwidth, as nccl-tests defines it. */
-double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks);
 
 /* GB/s (1e9 bytes); 0 when no time passed. */
 double twill_bench_bandwidth(size_t bytes, double seconds);
@@ -59,7 +46,14 @@ struct twill_bench_timing {
     double algorithm_bandwidth, bus_bandwidth;
     int64_t wrong;                      /* elements over all ranks, -1: not checked */
     struct twill_bench_statistics each; /* over iterations, with -I */
+    bool missing;                       /* there is no such half */
+    /* --overlap: a call begun, computing for as long as it takes alone, waiting for it */
+    double overall, compute, overlap; /* seconds, seconds, percent */
+    double reproducible;              /* --reproducible: seconds */
 };
+
+/* How much of a call was hidden behind computing, in percent, as OSU counts it. */
+double twill_bench_overlap(double overall, double compute, double pure);
 
 struct twill_bench_row {
     size_t bytes, count;
@@ -68,8 +62,13 @@ struct twill_bench_row {
     struct twill_bench_timing out_of_place, in_place;
 };
 
-void twill_bench_print_header(FILE *out, bool each);
-void twill_bench_print_row(FILE *out, const struct twill_bench_row *row, bool each);
+/* What a table shows besides the columns of nccl-tests. */
+struct twill_bench_columns {
+    bool each, overlap, reproducible;
+};
+void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
+void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
+                           struct twill_bench_columns columns);
 /* The same for a step of --list: a key or the whole step a row, in place; `each` for the latter. */
 void twill_bench_print_step_header(FILE *out, bool each);
 void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,

@@ -3,6 +3,7 @@
 #ifndef TWILL_BENCH_RUN_H
 #define TWILL_BENCH_RUN_H
 
+#include "bench/collective.h"
 #include "bench/list.h"
 #include "bench/options.h"
 #include "bench/payload.h"
@@ -20,19 +21,24 @@ struct twill_bench_place {
 struct twill_bench_run {
     struct twill_bench_options options;
     twill_context *context;
-    twill_comm *comm;
-    int rank, size;
-    struct twill_bench_place *places; /* of every rank */
-    bool one_clock;                   /* all ranks run under one kernel */
-    void *blocks[2];                  /* what was allocated: send, receive */
-    char *buffers[2];                 /* aligned within */
-    double *samples;                  /* one for each iteration */
-    struct twill_bench_list list;     /* --list: its keys, */
-    struct twill_bench_row *step;     /* a row for each, and one for them all, */
-    double *step_seconds;             /* and the same in times */
-    unsigned round;                   /* of checks, so that no payload comes twice */
-    size_t rows_done, rows;           /* halves of rows, or steps; rows 0: unknown */
-    double started, shown;            /* seconds: the run, the last progress line */
+    twill_comm *world, *comm;      /* all ranks, and those that are measured together (--split) */
+    twill_context *strict_context; /* --reproducible: all ranks once more, */
+    twill_comm *strict;            /* with TWILL_REPRODUCIBLE=1 */
+    int rank, size;                /* in comm */
+    int world_rank, world_size;
+    struct twill_bench_vectors vectors; /* room for them */
+    twill_request *prepared;            /* --form prepared: the call being timed */
+    struct twill_bench_place *places;   /* of every rank */
+    bool one_clock;                     /* all ranks run under one kernel */
+    void *blocks[2];                    /* what was allocated: send, receive */
+    char *buffers[2];                   /* aligned within */
+    double *samples;                    /* one for each iteration */
+    struct twill_bench_list list;       /* --list: its keys, */
+    struct twill_bench_row *step;       /* a row for each, and one for them all, */
+    double *step_seconds;               /* and the same in times */
+    unsigned round;                     /* of checks, so that no payload comes twice */
+    size_t rows_done, rows;             /* halves of rows, or steps; rows 0: unknown */
+    double started, shown;              /* seconds: the run, the last progress line */
     bool progress;
     size_t failures, measured; /* halves of rows with wrong values; halves in all */
     double bandwidth;          /* sum of bus bandwidths */
@@ -40,20 +46,15 @@ struct twill_bench_run {
     FILE *json_file;
 };
 
-/* What is measured, and where in the buffers. */
-struct twill_bench_subject {
-    twill_type type;
-    twill_op op;
-    int root; /* -1 for a reduction */
-    size_t count, bytes, offset;
-    bool in_place;
-};
-
 struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run, twill_type type,
                                                twill_op op, int root, size_t count);
 /* A row about it, nothing measured yet. */
 struct twill_bench_row twill_bench_row(const struct twill_bench_subject *subject);
 
+/* Where its buffers are in this iteration. */
+struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
+                                              const struct twill_bench_subject *subject,
+                                              size_t iteration);
 twill_status twill_bench_call(struct twill_bench_run *run,
                               const struct twill_bench_subject *subject, size_t iteration);
 /* Times of all ranks into one, as -a says. */
@@ -73,6 +74,11 @@ void twill_bench_clear(const struct twill_bench_run *run,
                        const struct twill_bench_subject *subject);
 /* One more piece of work is done: on a terminal, say how far it is. */
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
+
+/* bench/overlap.c: a call with computing in between, for the columns of --overlap. */
+twill_status twill_bench_measure_overlap(struct twill_bench_run *run,
+                                         const struct twill_bench_subject *subject,
+                                         struct twill_bench_timing *timing);
 
 /* Measure one size; both halves of the row. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,

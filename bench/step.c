@@ -9,7 +9,7 @@
 /* What the ranks get to know of the list before they make room for it. */
 static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
 {
-    TWILL_BENCH_TRY(twill_broadcast(run->comm, keys, keys, 1, TWILL_I64, 0));
+    TWILL_BENCH_TRY(twill_broadcast(run->world, keys, keys, 1, TWILL_I64, 0));
     if (*keys == 0)
         return TWILL_OK;
     struct twill_bench_list *list = &run->list;
@@ -19,7 +19,7 @@ static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
     if (run->step == NULL || run->step_seconds == NULL ||
         !twill_bench_list_reserve(list, list->keys))
         return TWILL_ERR_MEMORY;
-    return twill_broadcast(run->comm, list->elements, list->elements, list->keys, TWILL_I64, 0);
+    return twill_broadcast(run->world, list->elements, list->elements, list->keys, TWILL_I64, 0);
 }
 
 twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome)
@@ -27,7 +27,7 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
     char message[512];
     struct twill_bench_options *options = &run->options;
     uint64_t keys = 0;
-    if (run->rank == 0) {
+    if (run->world_rank == 0) {
         if (twill_bench_list_read(&run->list, options->list, message, sizeof(message)))
             keys = run->list.keys;
         else

@@ -45,7 +45,7 @@ struct inbox {
 
 /* One (peer, lane) as this rank sees it. */
 struct stream {
-    struct twill_request_queue send, recv;
+    struct twill_transfer_queue send, recv;
     struct message *current; /* being delivered */
     uint64_t sent;           /* messages, which number them */
     uint32_t busy;           /* calls of progress until the network takes the next one */
@@ -59,7 +59,7 @@ struct mock {
     uint64_t chance; /* state of overtaking */
     uint64_t sent;
     struct inbox **inbox;  /* [size] */
-    struct stream *stream; /* [size * TWILL_NODE_LANES] */
+    struct stream *stream; /* [size * TWILL_LANES] */
 };
 
 struct mock_record {
@@ -124,7 +124,7 @@ static uint64_t draw(const struct mock *mock, uint32_t peer, uint32_t lane, uint
 
 static struct inbox *inbox_create(uint32_t ranks)
 {
-    uint32_t streams = ranks * TWILL_NODE_LANES;
+    uint32_t streams = ranks * TWILL_LANES;
     struct inbox *inbox = calloc(1, sizeof(*inbox) + streams * sizeof(inbox->queue[0]));
     if (inbox == NULL)
         return NULL;
@@ -182,8 +182,8 @@ static twill_status transmit(struct mock *mock, uint32_t peer, uint32_t lane,
                              struct twill_error *error)
 {
     const struct script *script = &mock->script;
-    struct stream *stream = &mock->stream[peer * (size_t)TWILL_NODE_LANES + lane];
-    const struct twill_request *request = stream->send.head;
+    struct stream *stream = &mock->stream[peer * (size_t)TWILL_LANES + lane];
+    const struct twill_transfer *request = stream->send.head;
     bool fails = script->fail_how != FAIL_NEVER && mock->sent == script->fail_after &&
                  (script->rank == UINT64_MAX || script->rank == mock->rank);
     mock->sent++;
@@ -198,7 +198,7 @@ static twill_status transmit(struct mock *mock, uint32_t peer, uint32_t lane,
     message->delay = (uint32_t)(draw(mock, peer, lane, stream->sent, 'd') % (script->delay + 1));
     if (request->bytes > 0)
         memcpy(message->data, request->buffer, request->bytes);
-    inbox_put(mock->inbox[peer], mock->rank * (size_t)TWILL_NODE_LANES + lane, message);
+    inbox_put(mock->inbox[peer], mock->rank * (size_t)TWILL_LANES + lane, message);
     return TWILL_OK;
 }
 
@@ -227,7 +227,7 @@ static bool has_failed(const struct mock *mock, enum failure how)
 
 static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_error *error)
 {
-    struct stream *stream = &mock->stream[peer * (size_t)TWILL_NODE_LANES + lane];
+    struct stream *stream = &mock->stream[peer * (size_t)TWILL_LANES + lane];
     if (stream->send.head == NULL || has_failed(mock, FAIL_SILENT) ||
         !is_taken(mock, stream, peer, lane))
         return 0;
@@ -237,7 +237,7 @@ static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_er
     mock->base.counters.copied += stream->send.head->bytes;
     stream->sent++;
     stream->drawn = false;
-    twill_request_pop(&stream->send, TWILL_OK);
+    twill_transfer_pop(&stream->send, TWILL_OK);
     return 1;
 }
 
@@ -246,9 +246,9 @@ static int push(struct mock *mock, uint32_t peer, uint32_t lane, struct twill_er
 /* Hand over a piece of the current message. */
 static twill_status deliver(const struct mock *mock, struct stream *stream)
 {
-    struct twill_request *request = stream->recv.head;
+    struct twill_transfer *request = stream->recv.head;
     const struct message *message = stream->current;
-    if (!twill_request_matches(request, message->signature, message->bytes))
+    if (!twill_transfer_matches(request, message->signature, message->bytes))
         return TWILL_ERR_MISMATCH;
     size_t left = message->bytes - request->moved;
     size_t piece = mock->script.chunk > 0 ? twill_min(left, mock->script.chunk) : left;
@@ -267,7 +267,7 @@ static twill_status deliver(const struct mock *mock, struct stream *stream)
 
 static int pull(struct mock *mock, uint32_t peer, uint32_t lane)
 {
-    size_t at = peer * (size_t)TWILL_NODE_LANES + lane;
+    size_t at = peer * (size_t)TWILL_LANES + lane;
     struct stream *stream = &mock->stream[at];
     if (stream->recv.head == NULL)
         return 0;
@@ -279,7 +279,7 @@ static int pull(struct mock *mock, uint32_t peer, uint32_t lane)
     if (status != TWILL_PENDING) {
         free(stream->current);
         stream->current = NULL;
-        twill_request_pop(&stream->recv, status);
+        twill_transfer_pop(&stream->recv, status);
     }
     return 1;
 }
@@ -289,7 +289,7 @@ static int pull(struct mock *mock, uint32_t peer, uint32_t lane)
 static int mock_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct mock *mock = (struct mock *)transport;
-    uint32_t streams = mock->size * TWILL_NODE_LANES, first = 0;
+    uint32_t streams = mock->size * TWILL_LANES, first = 0;
     if (has_failed(mock, FAIL_ERROR))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "mock: rank %u fails after %llu messages",
                           mock->rank, (unsigned long long)mock->script.fail_after);
@@ -300,38 +300,38 @@ static int mock_progress(struct twill_transport *transport, struct twill_error *
         uint32_t s = (first + i) % streams;
         if (mock->script.reorder != 0 && ((mock->chance = scramble(mock->chance)) & 1) != 0)
             continue;
-        int rc = push(mock, s / TWILL_NODE_LANES, s % TWILL_NODE_LANES, error);
+        int rc = push(mock, s / TWILL_LANES, s % TWILL_LANES, error);
         if (rc < 0)
             return rc;
-        moved += rc + pull(mock, s / TWILL_NODE_LANES, s % TWILL_NODE_LANES);
+        moved += rc + pull(mock, s / TWILL_LANES, s % TWILL_LANES);
     }
     return moved;
 }
 
-static twill_status mock_post(struct twill_transport *transport, struct twill_request *request,
+static twill_status mock_post(struct twill_transport *transport, struct twill_transfer *request,
                               struct twill_error *error)
 {
     struct mock *mock = (struct mock *)transport;
-    if (request->peer >= mock->size || request->lane >= TWILL_NODE_LANES)
+    if (request->peer >= mock->size || request->lane >= TWILL_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "mock: no stream to rank %u on lane %u",
                           request->peer, request->lane);
-    struct stream *stream = &mock->stream[request->peer * (size_t)TWILL_NODE_LANES + request->lane];
-    twill_request_push(request->kind == TWILL_REQUEST_SEND ? &stream->send : &stream->recv,
-                       request);
+    struct stream *stream = &mock->stream[request->peer * (size_t)TWILL_LANES + request->lane];
+    twill_transfer_push(request->kind == TWILL_TRANSFER_SEND ? &stream->send : &stream->recv,
+                        request);
     return TWILL_OK;
 }
 
 static void mock_cancel(struct twill_transport *transport)
 {
     struct mock *mock = (struct mock *)transport;
-    for (uint32_t s = 0; s < mock->size * TWILL_NODE_LANES; s++)
+    for (uint32_t s = 0; s < mock->size * TWILL_LANES; s++)
         mock->stream[s].send.head = mock->stream[s].recv.head = NULL;
 }
 
 static void mock_close(struct twill_transport *transport)
 {
     struct mock *mock = (struct mock *)transport;
-    for (uint32_t s = 0; mock->stream != NULL && s < mock->size * TWILL_NODE_LANES; s++)
+    for (uint32_t s = 0; mock->stream != NULL && s < mock->size * TWILL_LANES; s++)
         free(mock->stream[s].current);
     for (uint32_t r = 0; mock->inbox != NULL && r < mock->size; r++)
         inbox_drop(mock->inbox[r], 1);
@@ -381,7 +381,7 @@ static twill_status mock_open(struct twill_transport **transport,
     mock->rank = (uint32_t)params->boot->rank;
     mock->size = (uint32_t)params->boot->size;
     mock->inbox = calloc(mock->size, sizeof(struct inbox *));
-    mock->stream = calloc(mock->size * (size_t)TWILL_NODE_LANES, sizeof(*mock->stream));
+    mock->stream = calloc(mock->size * (size_t)TWILL_LANES, sizeof(*mock->stream));
     if (mock->inbox == NULL || mock->stream == NULL) {
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for %u ranks", mock->size);
         goto fail;

@@ -13,9 +13,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define TWILL_WINDOW       2                  /* instances in flight */
-#define TWILL_COPIES       (2 * TWILL_WINDOW) /* of SHARED and IMM */
-#define TWILL_NODE_LANES   (TWILL_WINDOW * 4) /* physical lanes */
+#define TWILL_WINDOW       2                      /* instances in flight */
+#define TWILL_COPIES       (2 * TWILL_WINDOW)     /* of SHARED and IMM */
+#define TWILL_NODE_LANES   (TWILL_WINDOW * 4)     /* physical lanes */
+#define TWILL_POINT_LANE   TWILL_NODE_LANES       /* of messages: point to point */
+#define TWILL_LANES        (TWILL_NODE_LANES + 1) /* of messages */
 #define TWILL_LINE_PAYLOAD 48
 #define TWILL_ABORT_TEXT   320
 

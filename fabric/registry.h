@@ -15,12 +15,12 @@ size_t twill_shm_channel_bytes(uint32_t node_size);
 
 /* --- shared by transports: requests in the order they were posted ---------------------------- */
 
-struct twill_request_queue {
-    struct twill_request *head, *tail;
+struct twill_transfer_queue {
+    struct twill_transfer *head, *tail;
 };
 
-static inline void twill_request_push(struct twill_request_queue *queue,
-                                      struct twill_request *request)
+static inline void twill_transfer_push(struct twill_transfer_queue *queue,
+                                       struct twill_transfer *request)
 {
     request->next = NULL;
     request->moved = 0;
@@ -33,16 +33,16 @@ static inline void twill_request_push(struct twill_request_queue *queue,
 }
 
 /* Take the first one off and finish it; it may be gone once its status says so. */
-static inline void twill_request_pop(struct twill_request_queue *queue, twill_status status)
+static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_status status)
 {
-    struct twill_request *request = queue->head;
+    struct twill_transfer *request = queue->head;
     queue->head = request->next;
-    twill_request_finish(request, status);
+    twill_transfer_finish(request, status);
 }
 
 /* Does a message that carries this fit what was posted? Else say so in the request. */
-static inline bool twill_request_matches(struct twill_request *request, uint32_t signature,
-                                         uint64_t bytes)
+static inline bool twill_transfer_matches(struct twill_transfer *request, uint32_t signature,
+                                          uint64_t bytes)
 {
     if (TWILL_LIKELY(request->signature == signature && request->bytes == bytes))
         return true;

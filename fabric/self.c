@@ -6,7 +6,7 @@
 
 struct self {
     struct twill_transport base;
-    struct twill_request_queue send[TWILL_NODE_LANES], recv[TWILL_NODE_LANES];
+    struct twill_transfer_queue send[TWILL_LANES], recv[TWILL_LANES];
     uint32_t rank;
     uint32_t waiting; /* bit per lane: something is queued */
 };
@@ -20,15 +20,15 @@ static bool self_reaches(const struct twill_transport_params *params, uint32_t f
 /* Meet while both sides have come; folding only in progress. How many met. */
 static int meet(struct self *self, uint32_t lane, bool may_fold)
 {
-    struct twill_request_queue *sends = &self->send[lane], *recvs = &self->recv[lane];
+    struct twill_transfer_queue *sends = &self->send[lane], *recvs = &self->recv[lane];
     int met = 0;
     for (; sends->head != NULL && recvs->head != NULL; met++) {
-        const struct twill_request *send = sends->head;
-        struct twill_request *recv = recvs->head;
+        const struct twill_transfer *send = sends->head;
+        struct twill_transfer *recv = recvs->head;
         if (recv->fold != NULL && !may_fold)
             break;
         twill_status status = TWILL_OK;
-        if (!twill_request_matches(recv, send->signature, send->bytes))
+        if (!twill_transfer_matches(recv, send->signature, send->bytes))
             status = TWILL_ERR_MISMATCH;
         else if (send->bytes == 0)
             ;
@@ -38,24 +38,24 @@ static int meet(struct self *self, uint32_t lane, bool may_fold)
             memmove(recv->buffer, send->buffer, send->bytes);
         self->base.counters.messages++;
         self->base.counters.bytes += send->bytes;
-        twill_request_pop(recvs, status);
-        twill_request_pop(sends, TWILL_OK);
+        twill_transfer_pop(recvs, status);
+        twill_transfer_pop(sends, TWILL_OK);
     }
     if (sends->head == NULL && recvs->head == NULL)
         self->waiting &= ~(1u << lane);
     return met;
 }
 
-static twill_status self_post(struct twill_transport *transport, struct twill_request *request,
+static twill_status self_post(struct twill_transport *transport, struct twill_transfer *request,
                               struct twill_error *error)
 {
     struct self *self = (struct self *)transport;
-    if (request->peer != self->rank || request->lane >= TWILL_NODE_LANES)
+    if (request->peer != self->rank || request->lane >= TWILL_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "self: rank %u cannot talk to rank %u on lane %u", self->rank,
                           request->peer, request->lane);
-    bool sends = request->kind == TWILL_REQUEST_SEND;
-    twill_request_push(sends ? &self->send[request->lane] : &self->recv[request->lane], request);
+    bool sends = request->kind == TWILL_TRANSFER_SEND;
+    twill_transfer_push(sends ? &self->send[request->lane] : &self->recv[request->lane], request);
     self->waiting |= 1u << request->lane;
     meet(self, request->lane, false);
     return TWILL_OK;
@@ -66,7 +66,7 @@ static int self_progress(struct twill_transport *transport, struct twill_error *
     struct self *self = (struct self *)transport;
     (void)error;
     int met = 0;
-    for (uint32_t lane = 0; self->waiting >> lane != 0 && lane < TWILL_NODE_LANES; lane++)
+    for (uint32_t lane = 0; self->waiting >> lane != 0 && lane < TWILL_LANES; lane++)
         met += meet(self, lane, true);
     return met;
 }
@@ -74,7 +74,7 @@ static int self_progress(struct twill_transport *transport, struct twill_error *
 static void self_cancel(struct twill_transport *transport)
 {
     struct self *self = (struct self *)transport;
-    for (uint32_t lane = 0; lane < TWILL_NODE_LANES; lane++)
+    for (uint32_t lane = 0; lane < TWILL_LANES; lane++)
         self->send[lane].head = self->recv[lane].head = NULL;
     self->waiting = 0;
 }

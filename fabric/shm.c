@@ -30,7 +30,7 @@ struct credit_line {
 
 /* One direction of one lane with one peer, as this rank sees it. */
 struct channel {
-    struct twill_request_queue queue;
+    struct twill_transfer_queue queue;
     struct twill_line *line;    /* [SLOTS] */
     unsigned char *data;        /* [SLOTS][SLOT_BYTES] */
     _Atomic uint64_t *consumed; /* by the receiver */
@@ -46,7 +46,7 @@ struct shm {
     struct twill_transport base;
     const struct twill_world *world;
     struct twill_node *node;
-    struct channel *channel; /* [2][size][TWILL_NODE_LANES]: sending, receiving */
+    struct channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
     struct channel **active; /* those with something to do */
     uint32_t active_count;
     char text[96];
@@ -54,7 +54,7 @@ struct shm {
 
 static size_t channels_of(uint32_t node_size)
 {
-    return (size_t)node_size * TWILL_NODE_LANES;
+    return (size_t)node_size * TWILL_LANES;
 }
 
 size_t twill_shm_channel_bytes(uint32_t node_size)
@@ -65,7 +65,7 @@ size_t twill_shm_channel_bytes(uint32_t node_size)
 
 /* --- the ring -------------------------------------------------------------------------------- */
 
-static void produce(struct channel *channel, const struct twill_request *request, size_t piece,
+static void produce(struct channel *channel, const struct twill_transfer *request, size_t piece,
                     struct twill_transport_counters *counters)
 {
     uint64_t slot = channel->index % SLOTS;
@@ -94,7 +94,7 @@ static int push(struct channel *channel, struct twill_transport_counters *counte
 {
     int moved = 0;
     while (channel->queue.head != NULL) {
-        struct twill_request *request = channel->queue.head;
+        struct twill_transfer *request = channel->queue.head;
         if (channel->index - channel->seen == SLOTS) {
             channel->seen = atomic_load_explicit(channel->consumed, memory_order_acquire);
             if (channel->index - channel->seen == SLOTS) {
@@ -109,7 +109,7 @@ static int push(struct channel *channel, struct twill_transport_counters *counte
         if (request->moved == request->bytes) {
             counters->messages++;
             counters->bytes += request->bytes;
-            twill_request_pop(&channel->queue, TWILL_OK);
+            twill_transfer_pop(&channel->queue, TWILL_OK);
         }
     }
     return moved;
@@ -121,7 +121,7 @@ static void consumed(struct channel *channel)
     atomic_store_explicit(channel->consumed, channel->index, memory_order_release);
 }
 
-static void deliver(struct twill_request *request, const void *data, size_t piece)
+static void deliver(struct twill_transfer *request, const void *data, size_t piece)
 {
     if (piece == 0)
         return;
@@ -149,11 +149,11 @@ static bool take(struct channel *channel)
         consumed(channel);
         return true;
     }
-    struct twill_request *request = channel->queue.head;
-    if (request->moved == 0 && !twill_request_matches(request, line->signature, total)) {
+    struct twill_transfer *request = channel->queue.head;
+    if (request->moved == 0 && !twill_transfer_matches(request, line->signature, total)) {
         channel->unwanted = total - piece;
         consumed(channel);
-        twill_request_pop(&channel->queue, TWILL_ERR_MISMATCH);
+        twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
         return true;
     }
     if (piece > request->bytes - request->moved)
@@ -162,7 +162,7 @@ static bool take(struct channel *channel)
     consumed(channel);
     request->moved += piece;
     if (request->moved == request->bytes)
-        twill_request_pop(&channel->queue, TWILL_OK);
+        twill_transfer_pop(&channel->queue, TWILL_OK);
     return true;
 }
 
@@ -234,21 +234,21 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     return moved;
 }
 
-static twill_status shm_post(struct twill_transport *transport, struct twill_request *request,
+static twill_status shm_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
     struct shm *shm = (struct shm *)transport;
     const struct twill_node *node = shm->node;
     uint32_t local = request->peer < shm->world->size ? shm->world->local[request->peer] : 0;
     if (local >= node->size || node->rank[local] != request->peer || local == node->me ||
-        request->lane >= TWILL_NODE_LANES)
+        request->lane >= TWILL_LANES)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "shm: no channel to rank %u on lane %u",
                           request->peer, request->lane);
-    size_t direction = request->kind == TWILL_REQUEST_SEND ? 0 : channels_of(node->size);
+    size_t direction = request->kind == TWILL_TRANSFER_SEND ? 0 : channels_of(node->size);
     struct channel *channel =
-        &shm->channel[direction + local * (size_t)TWILL_NODE_LANES + request->lane];
+        &shm->channel[direction + local * (size_t)TWILL_LANES + request->lane];
     bool first = channel->queue.head == NULL;
-    twill_request_push(&channel->queue, request);
+    twill_transfer_push(&channel->queue, request);
     /* Mostly it can be done at once; folding is promised to happen in progress only. */
     if (first && request->fold == NULL) {
         int rc = advance(shm, channel, error);
@@ -292,8 +292,8 @@ static void place(const struct twill_node *node, struct channel *channel, uint32
                   uint32_t receiver, uint32_t lane)
 {
     size_t all = channels_of(node->size);
-    size_t in_sender = receiver * (size_t)TWILL_NODE_LANES + lane;
-    size_t in_receiver = sender * (size_t)TWILL_NODE_LANES + lane;
+    size_t in_sender = receiver * (size_t)TWILL_LANES + lane;
+    size_t in_receiver = sender * (size_t)TWILL_LANES + lane;
     struct credit_line *credits = (struct credit_line *)node->channels[receiver];
     unsigned char *lines = node->channels[sender] + all * sizeof(struct credit_line);
     unsigned char *data = lines + all * SLOTS * sizeof(struct twill_line);
@@ -306,8 +306,8 @@ static void place_all(struct shm *shm)
 {
     const struct twill_node *node = shm->node;
     for (uint32_t l = 0; l < node->size; l++) {
-        for (uint32_t lane = 0; lane < TWILL_NODE_LANES; lane++) {
-            struct channel *to = &shm->channel[l * (size_t)TWILL_NODE_LANES + lane];
+        for (uint32_t lane = 0; lane < TWILL_LANES; lane++) {
+            struct channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
             struct channel *from = to + channels_of(node->size);
             place(node, to, node->me, l, lane);
             place(node, from, l, node->me, lane);

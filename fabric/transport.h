@@ -9,21 +9,21 @@
 #include "fabric/boot.h"
 #include "fabric/node.h"
 
-struct twill_request;
+struct twill_transfer;
 
 /* Take `bytes` of message data that begin `offset` bytes into the message: element boundaries of at
  * most 8 bytes are kept. Runs inside progress. */
-typedef void (*twill_fold_fn)(struct twill_request *request, size_t offset, const void *data,
+typedef void (*twill_fold_fn)(struct twill_transfer *request, size_t offset, const void *data,
                               size_t bytes);
 
-enum twill_request_kind { TWILL_REQUEST_SEND, TWILL_REQUEST_RECV };
+enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
 
 /* One message, posted. Owned by the poster, who leaves it alone until status is not PENDING.
  * kind..comm are filled by the poster. */
-struct twill_request {
+struct twill_transfer {
     int32_t status; /* TWILL_PENDING, then TWILL_OK or an error; written last */
     uint8_t kind;
-    uint8_t lane; /* physical lane, < TWILL_NODE_LANES */
+    uint8_t lane; /* physical lane, < TWILL_LANES */
     uint16_t spare;
     uint32_t peer;      /* rank */
     uint32_t signature; /* of the call: goes with the message and is compared on arrival */
@@ -35,7 +35,7 @@ struct twill_request {
                            their own buffers (ops->needs_bounce); else NULL */
     uint32_t peer_signature; /* on TWILL_ERR_MISMATCH: what the message carried */
     uint64_t peer_bytes;
-    struct twill_request *next; /* transport's own from here on */
+    struct twill_transfer *next; /* transport's own from here on */
     size_t moved;
     TWILL_ALIGNED(16) unsigned char private_[256];
 };
@@ -46,7 +46,7 @@ struct twill_transport;
 struct twill_transport_params {
     struct twill_boot *boot; /* collective at open only */
     const struct twill_world *world;
-    uint32_t comm;           /* number of the communicator, < 4096: keeps messages apart */
+    uint32_t comm;           /* number of the communicator, the same on its ranks */
     struct twill_node *node; /* of the communicator; NULL if alone and without one */
     const char *provider;    /* TWILL_PROVIDER, TWILL_INTERFACE, TWILL_DOMAIN, or NULL */
     const char *interface;
@@ -70,7 +70,7 @@ struct twill_transport_ops {
                             struct twill_error *error);
     /* Take a request. Sets request->status at once where it can. An error return is fatal for the
      * communicator; "busy" is not an error but the transport's own business. */
-    twill_status (*post)(struct twill_transport *transport, struct twill_request *request,
+    twill_status (*post)(struct twill_transport *transport, struct twill_transfer *request,
                          struct twill_error *error);
     /* Move things along: how many requests completed or moved (0: nothing to do), or an error. */
     int (*progress)(struct twill_transport *transport, struct twill_error *error);
@@ -100,7 +100,7 @@ struct twill_transport {
  * end. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
 
-static inline void twill_request_finish(struct twill_request *request, twill_status status)
+static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)
 {
     request->status = status;
 }

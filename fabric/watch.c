@@ -339,17 +339,20 @@ void twill_watch_send(struct twill_watch *watch, uint32_t peer, const struct twi
 }
 
 void twill_watch_tell(struct twill_watch *watch, const struct twill_news *news,
-                      uint64_t patience_ns)
+                      const uint32_t *ranks, size_t count, uint64_t patience_ns)
 {
     uint64_t deadline = twill_wire_deadline(patience_ns);
     struct news_frame frame;
     size_t waiting;
     fill(&frame, watch, news);
     for (uint32_t r = 0; r < (uint32_t)watch->id.size; r++) {
-        watch->link[r].told = r == (uint32_t)watch->id.rank || watch->link[r].state == LINK_DEAD;
+        watch->link[r].told = true;
         watch->link[r].lent = false;
         watch->link[r].done = 0;
     }
+    for (size_t i = 0; i < count; i++)
+        watch->link[ranks[i]].told =
+            ranks[i] == (uint32_t)watch->id.rank || watch->link[ranks[i]].state == LINK_DEAD;
     while (tell_some(watch, &frame, &waiting) && twill_now() < deadline)
         (void)twill_wire_poll(watch->polls, waiting,
                               twill_min(deadline, twill_wire_deadline(TELL_TURN_NS)));

@@ -28,9 +28,9 @@ void twill_watch_close(struct twill_watch *watch); /* NULL is allowed */
 
 /* Is the peer gone? Never blocks; the first calls start a connection. false while in doubt. */
 bool twill_watch_is_dead(struct twill_watch *watch, uint32_t peer);
-/* Tell all ranks but this one; blocks at most `patience_ns` in all. */
+/* Tell ranks[0 .. count-1] but this one; blocks at most `patience_ns` in all. */
 void twill_watch_tell(struct twill_watch *watch, const struct twill_news *news,
-                      uint64_t patience_ns);
+                      const uint32_t *ranks, size_t count, uint64_t patience_ns);
 /* Tell one rank, if it can be done at once; else it is left. */
 void twill_watch_send(struct twill_watch *watch, uint32_t peer, const struct twill_news *news);
 /* Take the next piece of news, if any. Never blocks. Garbage and strangers are dropped. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 16-bit floats to f32 (exact) and back (to nearest even), in portable C.
+/* 8- and 16-bit floats to f32 (exact) and back (to nearest even), in portable C.
  * A NaN becomes the canonical quiet NaN on the way back. */
 #ifndef TWILL_KERNELS_CONVERT_H
 #define TWILL_KERNELS_CONVERT_H
@@ -7,10 +7,12 @@
 #include <stdint.h>
 #include <string.h>
 
-#define TWILL_NAN_F32  0x7fc00000u
-#define TWILL_NAN_F64  0x7ff8000000000000u
-#define TWILL_NAN_F16  0x7e00u
-#define TWILL_NAN_BF16 0x7fc0u
+#define TWILL_NAN_F32    0x7fc00000u
+#define TWILL_NAN_F64    0x7ff8000000000000u
+#define TWILL_NAN_F16    0x7e00u
+#define TWILL_NAN_BF16   0x7fc0u
+#define TWILL_NAN_F8E4M3 0x7fu
+#define TWILL_NAN_F8E5M2 0x7eu
 
 static inline float twill_f32_from_bits(uint32_t bits)
 {
@@ -39,38 +41,82 @@ static inline uint16_t twill_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
+/* The IEEE-like formats smaller than f32: so many bits of mantissa, so much bias; sign, infinity
+ * and NaN are the caller's. The magnitude widened: */
+static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
+{
+    if (rest >> mantissa) /* normal: rebias to 127 */
+        return twill_f32_from_bits((rest << (23 - mantissa)) + ((127 - bias) << 23));
+    return (float)rest * twill_f32_from_bits((128 - bias - mantissa) << 23); /* denormal: exact */
+}
+
+/* A magnitude that is no NaN rounded; what is too large for the format gives codes past its end. */
+static inline uint32_t twill_narrow_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
+{
+    uint32_t digits = rest & 0x7fffffu, shift = 23 - mantissa, exponent = rest >> 23;
+    if (exponent > 127 - bias) {
+        digits |= (exponent - (127 - bias)) << 23;
+    } else { /* denormal: the hidden bit becomes visible, shifted further down */
+        digits |= 0x800000u;
+        shift += 128 - bias - exponent;
+    }
+    if (shift > 24) /* below half of the least denormal */
+        return 0;
+    return (digits + (1u << (shift - 1)) - 1 + (digits >> shift & 1)) >> shift;
+}
+
+static inline float twill_with_sign(float magnitude, uint32_t sign)
+{
+    return twill_f32_from_bits(twill_f32_bits(magnitude) | sign); /* as bits because of -0 */
+}
+
 static inline float twill_f32_from_f16(uint16_t value)
 {
     uint32_t sign = (uint32_t)(value & 0x8000u) << 16;
     uint32_t rest = value & 0x7fffu;
     if (rest >= 0x7c00u) /* infinity and NaN: all ones stay all ones */
         return twill_f32_from_bits(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    if (rest >= 0x0400u) /* normal: rebias 15 to 127 */
-        return twill_f32_from_bits(sign | ((rest << 13) + ((127u - 15u) << 23)));
-    /* Denormal: rest * 2^-24, exact; the sign goes in as bits because of -0. */
-    return twill_f32_from_bits(sign | twill_f32_bits((float)rest * 0x1p-24f));
+    return twill_with_sign(twill_widen_magnitude(rest, 10, 15), sign);
 }
 
 static inline uint16_t twill_f16_from_f32(float value)
 {
-    uint32_t bits = twill_f32_bits(value);
-    uint32_t sign = bits >> 16 & 0x8000u;
-    uint32_t rest = bits & 0x7fffffffu;
+    uint32_t bits = twill_f32_bits(value), rest = bits & 0x7fffffffu;
     if (rest > 0x7f800000u)
         return TWILL_NAN_F16;
-    if (rest >= 0x47800000u) /* 65536 and up; 65520..65535 carry into infinity below */
-        return (uint16_t)(sign | 0x7c00u);
-    if (rest < 0x33000000u) /* below half of the least denormal */
-        return (uint16_t)sign;
-    uint32_t mantissa = rest & 0x7fffffu, shift = 13, exponent = rest >> 23;
-    if (exponent > 127 - 15) {
-        mantissa |= (exponent - (127 - 15)) << 23;
-    } else { /* denormal: the hidden bit becomes visible, shifted further down */
-        mantissa |= 0x800000u;
-        shift += 127 - 14 - exponent;
-    }
-    uint32_t up = (1u << (shift - 1)) - 1 + (mantissa >> shift & 1);
-    return (uint16_t)(sign | (mantissa + up) >> shift);
+    uint32_t code = twill_narrow_magnitude(rest, 10, 15);
+    return (uint16_t)((bits >> 16 & 0x8000u) | (code < 0x7c00u ? code : 0x7c00u));
+}
+
+static inline float twill_f32_from_f8e4m3(uint8_t value)
+{
+    uint32_t sign = (uint32_t)(value & 0x80u) << 24;
+    if ((value & 0x7fu) == 0x7fu)
+        return twill_f32_from_bits(sign | TWILL_NAN_F32);
+    return twill_with_sign(twill_widen_magnitude(value & 0x7fu, 3, 7), sign);
+}
+
+/* Codes past the largest number, 0x7e, are the NaN, which has no sign here. */
+static inline uint8_t twill_f8e4m3_from_f32(float value)
+{
+    uint32_t bits = twill_f32_bits(value), rest = bits & 0x7fffffffu;
+    uint32_t code = rest > 0x7f800000u ? TWILL_NAN_F8E4M3 : twill_narrow_magnitude(rest, 3, 7);
+    return (uint8_t)(code < TWILL_NAN_F8E4M3 ? (bits >> 24 & 0x80u) | code : TWILL_NAN_F8E4M3);
+}
+
+/* The upper half of an f16. */
+static inline float twill_f32_from_f8e5m2(uint8_t value)
+{
+    return twill_f32_from_f16((uint16_t)(value << 8));
+}
+
+static inline uint8_t twill_f8e5m2_from_f32(float value)
+{
+    uint32_t bits = twill_f32_bits(value), rest = bits & 0x7fffffffu;
+    if (rest > 0x7f800000u)
+        return TWILL_NAN_F8E5M2;
+    uint32_t code = twill_narrow_magnitude(rest, 2, 15);
+    return (uint8_t)((bits >> 24 & 0x80u) | (code < 0x7cu ? code : 0x7cu));
 }
 
 #endif

@@ -20,10 +20,33 @@ bool twill_cpu_runs_avx512f(void);
 /* An element as it lies in memory. Integers are unsigned: they wrap. */
 typedef float element_f32;
 typedef double element_f64;
+typedef uint8_t element_i8;
+typedef uint8_t element_u8;
+typedef uint16_t element_i16;
+typedef uint16_t element_u16;
 typedef uint32_t element_i32;
+typedef uint32_t element_u32;
 typedef uint64_t element_i64;
+typedef uint64_t element_u64;
 typedef uint16_t element_f16;
 typedef uint16_t element_bf16;
+typedef uint8_t element_f8e4m3;
+typedef uint8_t element_f8e5m2;
+
+/* Pairs, the same functions in every table. */
+#define TWILL_PAIRS_DECLARE(stem)                                                                  \
+    void twill_##stem(void *dst, const void *const *src, unsigned nsrc, size_t count,              \
+                      uint32_t divisor, unsigned flags);
+TWILL_PAIRS_DECLARE(minloc_f32)
+TWILL_PAIRS_DECLARE(maxloc_f32)
+TWILL_PAIRS_DECLARE(minloc_f64)
+TWILL_PAIRS_DECLARE(maxloc_f64)
+TWILL_PAIRS_DECLARE(minloc_i16)
+TWILL_PAIRS_DECLARE(maxloc_i16)
+TWILL_PAIRS_DECLARE(minloc_i32)
+TWILL_PAIRS_DECLARE(maxloc_i32)
+TWILL_PAIRS_DECLARE(minloc_i64)
+TWILL_PAIRS_DECLARE(maxloc_i64)
 
 #define TWILL_INLINE static inline __attribute__((always_inline))
 /* Unroll a short loop of constant length, also at -O2, so that its array lives in registers. */

@@ -6,10 +6,27 @@
 
 typedef float vector_f32;
 typedef double vector_f64;
+typedef uint8_t vector_i8;
+typedef uint8_t vector_u8;
+typedef uint16_t vector_i16;
+typedef uint16_t vector_u16;
 typedef uint32_t vector_i32;
+typedef uint32_t vector_u32;
 typedef uint64_t vector_i64;
+typedef uint64_t vector_u64;
 
-enum { lanes_f32 = 1, lanes_f64 = 1, lanes_i32 = 1, lanes_i64 = 1 };
+enum {
+    lanes_f32 = 1,
+    lanes_f64 = 1,
+    lanes_i8 = 1,
+    lanes_u8 = 1,
+    lanes_i16 = 1,
+    lanes_u16 = 1,
+    lanes_i32 = 1,
+    lanes_u32 = 1,
+    lanes_i64 = 1,
+    lanes_u64 = 1
+};
 #define TWILL_ALIGN_FROM       SIZE_MAX
 #define TWILL_REGISTERS        1u
 #define TWILL_STREAM_REGISTERS 1u
@@ -41,10 +58,18 @@ enum { lanes_f32 = 1, lanes_f64 = 1, lanes_i32 = 1, lanes_i64 = 1 };
     }
 MEMORY(f32, f32, , )
 MEMORY(f64, f64, , )
+MEMORY(i8, i8, , )
+MEMORY(u8, u8, , )
+MEMORY(i16, i16, , )
+MEMORY(u16, u16, , )
 MEMORY(i32, i32, , )
+MEMORY(u32, u32, , )
 MEMORY(i64, i64, , )
+MEMORY(u64, u64, , )
 MEMORY(f16, f32, twill_f32_from_f16, twill_f16_from_f32)
 MEMORY(bf16, f32, twill_f32_from_bf16, twill_bf16_from_f32)
+MEMORY(f8e4m3, f32, twill_f32_from_f8e4m3, twill_f8e4m3_from_f32)
+MEMORY(f8e5m2, f32, twill_f32_from_f8e5m2, twill_f8e5m2_from_f32)
 
 #define ARITHMETIC(type, stem, expression)                                                         \
     TWILL_INLINE vector_##type stem##_##type(vector_##type a, vector_##type b)                     \
@@ -70,21 +95,43 @@ MEMORY(bf16, f32, twill_f32_from_bf16, twill_bf16_from_f32)
 FLOATS(f32, __builtin_nanf(""))
 FLOATS(f64, __builtin_nan(""))
 
-#define INTEGERS(type, as_signed)                                                                  \
-    ARITHMETIC(type, add, a + b)                                                                   \
-    ARITHMETIC(type, mul, a *b)                                                                    \
-    ARITHMETIC(type, min, (as_signed)a < (as_signed)b ? a : b)                                     \
-    ARITHMETIC(type, max, (as_signed)a < (as_signed)b ? b : a)                                     \
-    TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
-    {                                                                                              \
-        return (vector_##type)((as_signed)v / (int64_t)divisor);                                   \
-    }                                                                                              \
+/* In 64 bits, then cut: what C would promote to int must not overflow. */
+#define INTEGERS(type, as_compared)                                                                \
+    ARITHMETIC(type, add, (vector_##type)((uint64_t)a + b))                                        \
+    ARITHMETIC(type, min, (as_compared)a < (as_compared)b ? a : b)                                 \
+    ARITHMETIC(type, max, (as_compared)a < (as_compared)b ? b : a)
+#define SIGNED(type, as_signed)                                                                    \
+    INTEGERS(type, as_signed)                                                                      \
+    ARITHMETIC(type, mul, (vector_##type)((uint64_t)a * b))                                        \
     TWILL_INLINE vector_##type canonical_##type(vector_##type v)                                   \
     {                                                                                              \
         return v;                                                                                  \
+    }                                                                                              \
+    TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
+    {                                                                                              \
+        return (vector_##type)((as_signed)v / (int64_t)divisor);                                   \
     }
-INTEGERS(i32, int32_t)
-INTEGERS(i64, int64_t)
+#define UNSIGNED(type)                                                                             \
+    INTEGERS(type, vector_##type)                                                                  \
+    ARITHMETIC(type, and, a &b)                                                                    \
+    ARITHMETIC(type, or, a | b)                                                                    \
+    ARITHMETIC(type, xor, a ^ b)                                                                   \
+    TWILL_INLINE vector_##type truth_##type(vector_##type v)                                       \
+    {                                                                                              \
+        return v != 0;                                                                             \
+    }                                                                                              \
+    TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
+    {                                                                                              \
+        return (vector_##type)(v / divisor);                                                       \
+    }
+SIGNED(i8, int8_t)
+SIGNED(i16, int16_t)
+SIGNED(i32, int32_t)
+SIGNED(i64, int64_t)
+UNSIGNED(u8)
+UNSIGNED(u16)
+UNSIGNED(u32)
+UNSIGNED(u64)
 
 #include "kernels/all_types.h"
 
@@ -95,7 +142,5 @@ static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
         memcpy(dst, src, bytes);
 }
 
-const struct twill_kernels twill_kernels_scalar = {.isa = "scalar",
-                                                   .supported = twill_cpu_runs_baseline,
-                                                   .reduce = TWILL_KERNELS_ROWS,
-                                                   .copy = copy};
+const struct twill_kernels twill_kernels_scalar = {
+    .isa = "scalar", .supported = twill_cpu_runs_baseline, TWILL_KERNELS_MEMBERS};

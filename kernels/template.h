@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fold of one element type, written once. An instruction set includes this file for each type
- * (no include guard) with two macros set:
- *     ELEMENT  how an element is stored: f32 f64 i32 i64 f16 bf16
- *     MATH     what it is folded in: ELEMENT itself, f32 for the 16-bit types
+ * (no include guard) with these macros set:
+ *     ELEMENT  how an element is stored: f32 f64 i8 u8 ... f16 bf16 f8e4m3 f8e5m2
+ *     MATH     what it is folded in: ELEMENT itself, f32 for the 8- and 16-bit floats
+ *     OPS(X)   X(stem, operation) for each operation that is wanted
+ *     LOGIC    if it is an unsigned integer, and can be asked for bitwise and logical operations
+ *     HOT      if loops of its own for 2, 3 and 4 sources are worth their code
+ *     NARROW   if it is an 8- or 16-bit float, and so needs widen_ELEMENT and narrow_ELEMENT
  * and these primitives in scope:
  *     TWILL_REGISTERS                 how many registers a block fills from each source
  *     TWILL_STREAM_REGISTERS          the same when it streams
@@ -11,6 +15,8 @@
  *     add_ mul_ min_ max_MATH(a, b)   min and max: NaN wins, -0 < +0
  *     div_MATH(v, divisor)            true division; integers towards zero
  *     canonical_MATH(v)               any NaN becomes the one quiet NaN
+ *     and_ or_ xor_MATH(a, b)         with LOGIC: bitwise
+ *     truth_MATH(v)                   with LOGIC: 1 for what is not 0
  *     load_ store_ stream_ELEMENT     a register from or to memory, widening or rounding
  *     load_part_ store_part_ELEMENT   its first 1 .. lanes-1 elements, nothing beyond touched
  *     stream_end()                    orders streamed stores before what follows
@@ -21,6 +27,38 @@
 #define VECTOR     TWILL_PASTE(vector, MATH)
 #define LANES      ((size_t)TWILL_PASTE(lanes, MATH))
 
+#ifdef LOGIC
+/* Truth is left to the end where it can be: a minimum is zero if one of them is, OR if all are. */
+TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
+{
+    switch (op) {
+    case TWILL_MIN:
+    case TWILL_LAND:
+        return TWILL_PASTE(min, MATH)(a, b);
+    case TWILL_MAX:
+        return TWILL_PASTE(max, MATH)(a, b);
+    case TWILL_BAND:
+        return TWILL_PASTE(and, MATH)(a, b);
+    case TWILL_BOR:
+    case TWILL_LOR:
+        return TWILL_PASTE(or, MATH)(a, b);
+    case TWILL_BXOR:
+        return TWILL_PASTE(xor, MATH)(a, b);
+    case TWILL_LXOR:
+        return TWILL_PASTE(xor, MATH)(TWILL_PASTE(truth, MATH)(a), TWILL_PASTE(truth, MATH)(b));
+    default:
+        return TWILL_PASTE(add, MATH)(a, b);
+    }
+}
+
+TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
+{
+    if (op == TWILL_AVG)
+        return TWILL_PASTE(div, MATH)(v, divisor);
+    return op == TWILL_LAND || op == TWILL_LOR || op == TWILL_LXOR ? TWILL_PASTE(truth, MATH)(v)
+                                                                   : v;
+}
+#else
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {
@@ -41,6 +79,7 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
         v = TWILL_PASTE(div, MATH)(v, divisor);
     return TWILL_PASTE(canonical, MATH)(v);
 }
+#endif
 
 /* `vectors` registers from position `at` on. All loads come before the stores: dst may be a
  * source. */
@@ -86,9 +125,9 @@ TWILL_INLINE void NAME(part)(VALUE *dst, const void *const *src, unsigned nsrc, 
 }
 
 /* The bulk of a fold, from the first register boundary of dst on; returns where it ends. Two to
- * four sources are the hot ones: their loops have a constant length and keep the pointers in
- * registers. Streaming runs at the pace of memory, where one loop for any number of sources is as
- * fast. */
+ * four sources are the usual ones: of hot types their loops have a constant length and keep the
+ * pointers in registers. Streaming runs at the pace of memory, where one loop for any number of
+ * sources is as fast. */
 TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc, size_t count,
                                twill_op op, uint32_t divisor, bool stream)
 {
@@ -104,6 +143,7 @@ TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc
         stream_end();
         return at;
     }
+#ifdef HOT
     if (nsrc == 2) {
         const void *const two[] = {src[0], src[1]};
         return NAME(blocks)(dst, two, 2, at, count, vectors, op, divisor, false);
@@ -116,6 +156,7 @@ TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc
         const void *const four[] = {src[0], src[1], src[2], src[3]};
         return NAME(blocks)(dst, four, 4, at, count, vectors, op, divisor, false);
     }
+#endif
     return NAME(blocks)(dst, src, nsrc, at, count, vectors, op, divisor, false);
 }
 
@@ -146,16 +187,38 @@ TWILL_INLINE void NAME(rest)(VALUE *dst, const void *const *src, unsigned nsrc, 
         NAME(rest)(dst, src, nsrc, at, count, op, divisor);                                        \
     }
 
-REDUCE(sum, TWILL_SUM)
-REDUCE(prod, TWILL_PROD)
-REDUCE(min, TWILL_MIN)
-REDUCE(max, TWILL_MAX)
-REDUCE(avg, TWILL_AVG)
+OPS(REDUCE)
+
+#ifdef NARROW
+/* Position by position, the last ones as a part; `load` and `store` are those of the two ends. */
+#define CONVERT(stem, to, from)                                                                    \
+    static void NAME(stem)(void *dst, const void *src, size_t count)                               \
+    {                                                                                              \
+        TWILL_PASTE(element, to) *out = dst;                                                       \
+        const TWILL_PASTE(element, from) *in = src;                                                \
+        size_t at = 0;                                                                             \
+        for (; count - at >= LANES; at += LANES)                                                   \
+            TWILL_PASTE(store, to)                                                                 \
+        (out + at, TWILL_PASTE(canonical, MATH)(TWILL_PASTE(load, from)(in + at)));                \
+        if (at < count)                                                                            \
+            TWILL_PASTE(store_part, to)                                                            \
+        (out + at,                                                                                 \
+         TWILL_PASTE(canonical, MATH)(TWILL_PASTE(load_part, from)(in + at, count - at)),          \
+         count - at);                                                                              \
+    }
+CONVERT(widen, MATH, ELEMENT)
+CONVERT(narrow, ELEMENT, MATH)
+#undef CONVERT
+#undef NARROW
+#endif
 
 #undef REDUCE
 #undef LANES
 #undef VECTOR
 #undef VALUE
 #undef NAME
+#undef HOT
+#undef LOGIC
+#undef OPS
 #undef MATH
 #undef ELEMENT

@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The primitives that AVX2 and AVX-512F spell alike but for the prefix, written once.
  * The including file defines MM(name) and BITS(name) for its width and what differs:
- * half, load_half, store_half, stream_half, narrow_bf16, canonical_*, max_f32, max_f64 and parts.
+ * half (with HALF and HALF_BITS), load_ store_ stream_half, the same _quarter, or_but_and,
+ * choose_less, bytes_of, narrow_bits_bf16, canonical_f32 _f64, min_ max_ of 64-bit integers,
+ * div_i32, truth_u64 and the parts of 32 and 64 bits.
  */
 #include "kernels/convert.h"
+#include "kernels/x86_bytes.h"
+
+typedef vector_i32 vector_u32;
+typedef vector_i64 vector_u64;
 
 enum {
     lanes_f32 = sizeof(vector_f32) / 4,
     lanes_f64 = sizeof(vector_f64) / 8,
     lanes_i32 = sizeof(vector_i32) / 4,
-    lanes_i64 = sizeof(vector_i64) / 8
+    lanes_u32 = lanes_i32,
+    lanes_i64 = sizeof(vector_i64) / 8,
+    lanes_u64 = lanes_i64
 };
 
 /* From here on aligning the destination first pays for the extra part. */
@@ -18,45 +26,133 @@ enum {
 /* In flight per source: hides the latency of loads and additions. */
 #define TWILL_REGISTERS 4u
 
-#define add_f32           MM(add_ps)
-#define add_f64           MM(add_pd)
-#define add_i32           MM(add_epi32)
-#define add_i64           MM(add_epi64)
-#define mul_f32           MM(mul_ps)
-#define mul_f64           MM(mul_pd)
-#define mul_i32           MM(mullo_epi32)
-#define min_i32           MM(min_epi32)
-#define max_i32           MM(max_epi32)
-#define load_f32(p)       MM(loadu_ps)(p)
-#define load_f64(p)       MM(loadu_pd)(p)
-#define load_i32(p)       BITS(loadu)((const void *)(p))
-#define load_i64(p)       BITS(loadu)((const void *)(p))
-#define load_f16(p)       MM(cvtph_ps)(load_half(p))
-#define load_bf16(p)      widen_bf16(load_half(p))
-#define store_f32         MM(storeu_ps)
-#define store_f64         MM(storeu_pd)
-#define store_i32(p, v)   BITS(storeu)((void *)(p), v)
-#define store_i64(p, v)   BITS(storeu)((void *)(p), v)
-#define store_f16(p, v)   store_half(p, narrow_f16(v))
-#define store_bf16(p, v)  store_half(p, narrow_bf16(v))
-#define stream_f32        MM(stream_ps)
-#define stream_f64        MM(stream_pd)
-#define stream_i32(p, v)  BITS(stream)((void *)(p), v)
-#define stream_i64(p, v)  BITS(stream)((void *)(p), v)
-#define stream_f16(p, v)  stream_half(p, narrow_f16(v))
-#define stream_bf16(p, v) stream_half(p, narrow_bf16(v))
-#define stream_end()      _mm_sfence()
+#define add_f32          MM(add_ps)
+#define add_f64          MM(add_pd)
+#define add_i32          MM(add_epi32)
+#define add_i64          MM(add_epi64)
+#define mul_f32          MM(mul_ps)
+#define mul_f64          MM(mul_pd)
+#define mul_i32          MM(mullo_epi32)
+#define min_i32          MM(min_epi32)
+#define max_i32          MM(max_epi32)
+#define add_u32          add_i32
+#define add_u64          add_i64
+#define min_u32          MM(min_epu32)
+#define max_u32          MM(max_epu32)
+#define and_u32          BITS(and)
+#define or_u32           BITS(or)
+#define xor_u32          BITS(xor)
+#define xor_u64          BITS(xor)
+#define or_u64           BITS(or)
+#define and_u64          BITS(and)
+#define truth_u32(v)     MM(min_epu32)(v, MM(set1_epi32)(1))
+#define canonical_i32(v) (v)
+#define canonical_i64(v) (v)
 
-#define load_part_f16(p, n)      MM(cvtph_ps)(load_part_half(p, n))
-#define load_part_bf16(p, n)     widen_bf16(load_part_half(p, n))
-#define store_part_f16(p, v, n)  store_part_half(p, narrow_f16(v), n)
-#define store_part_bf16(p, v, n) store_part_half(p, narrow_bf16(v), n)
+#define load_f32(p)      MM(loadu_ps)(p)
+#define load_f64(p)      MM(loadu_pd)(p)
+#define load_i32(p)      BITS(loadu)((const void *)(p))
+#define load_u32         load_i32
+#define load_i64         load_i32
+#define load_u64         load_i32
+#define store_f32        MM(storeu_ps)
+#define store_f64        MM(storeu_pd)
+#define store_i32(p, v)  BITS(storeu)((void *)(p), v)
+#define store_u32        store_i32
+#define store_i64        store_i32
+#define store_u64        store_i32
+#define stream_f32       MM(stream_ps)
+#define stream_f64       MM(stream_pd)
+#define stream_i32(p, v) BITS(stream)((void *)(p), v)
+#define stream_u32       stream_i32
+#define stream_i64       stream_i32
+#define stream_u64       stream_i32
+#define load_part_u32    load_part_i32
+#define load_part_u64    load_part_i64
+#define store_part_u32   store_part_i32
+#define store_part_u64   store_part_i64
 
-#define narrow_f16(v) MM(cvtps_ph)(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define load_f16(p)         MM(cvtph_ps)(load_half(p))
+#define load_bf16(p)        widen_bits_bf16(load_half(p))
+#define load_f8e4m3(p)      widen_bits_f8e4m3(load_quarter(p))
+#define load_f8e5m2(p)      widen_bits_f8e5m2(load_quarter(p))
+#define store_f16(p, v)     store_half(p, narrow_bits_f16(v))
+#define store_bf16(p, v)    store_half(p, narrow_bits_bf16(v))
+#define store_f8e4m3(p, v)  store_quarter(p, bytes_of(narrow_bits_f8e4m3(v)))
+#define store_f8e5m2(p, v)  store_quarter(p, bytes_of(narrow_bits_f8e5m2(v)))
+#define stream_f16(p, v)    stream_half(p, narrow_bits_f16(v))
+#define stream_bf16(p, v)   stream_half(p, narrow_bits_bf16(v))
+#define stream_f8e4m3(p, v) stream_quarter(p, bytes_of(narrow_bits_f8e4m3(v)))
+#define stream_f8e5m2(p, v) stream_quarter(p, bytes_of(narrow_bits_f8e5m2(v)))
+#define stream_end()        _mm_sfence()
 
-TWILL_INLINE vector_f32 widen_bf16(half v)
+#define load_part_f16(p, n)        MM(cvtph_ps)(load_part_half(p, n))
+#define load_part_bf16(p, n)       widen_bits_bf16(load_part_half(p, n))
+#define load_part_f8e4m3(p, n)     widen_bits_f8e4m3(load_part_16(p, n))
+#define load_part_f8e5m2(p, n)     widen_bits_f8e5m2(load_part_16(p, n))
+#define store_part_f16(p, v, n)    store_part_half(p, narrow_bits_f16(v), n)
+#define store_part_bf16(p, v, n)   store_part_half(p, narrow_bits_bf16(v), n)
+#define store_part_f8e4m3(p, v, n) store_part_16(p, bytes_of(narrow_bits_f8e4m3(v)), n)
+#define store_part_f8e5m2(p, v, n) store_part_16(p, bytes_of(narrow_bits_f8e5m2(v)), n)
+
+#define narrow_bits_f16(v) MM(cvtps_ph)(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+
+TWILL_INLINE vector_f32 widen_bits_bf16(half v)
 {
     return (vector_f32)MM(slli_epi32)(MM(cvtepu16_epi32)(v), 16);
+}
+
+/* The upper half of an f16. */
+TWILL_INLINE vector_f32 widen_bits_f8e5m2(__m128i v)
+{
+    return MM(cvtph_ps)(HALF(slli_epi16)(HALF(cvtepu8_epi16)(v), 8));
+}
+
+/* Put where an f16 has its exponent and mantissa it is 2^8 too small, also when denormal; all ones
+ * are NaN, hence get an exponent of all ones. */
+TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
+{
+    half wide = HALF(cvtepi8_epi16)(v), all = HALF(set1_epi16)(0x7f);
+    half rest = HALF_BITS(and)(wide, all), sign = HALF_BITS(andnot)(HALF(set1_epi16)(0x7fff), wide);
+    half nan = HALF_BITS(and)(HALF(cmpeq_epi16)(rest, all), HALF(set1_epi16)(0x7c00));
+    half bits = HALF_BITS(or)(HALF_BITS(or)(sign, nan), HALF(slli_epi16)(rest, 7));
+    return MM(mul_ps)(MM(cvtph_ps)(bits), MM(set1_ps)(256));
+}
+
+/* The magnitude `rest`, to nearest even, in so many bits of mantissa and with so much bias; codes
+ * past the format's end for what is too large. What becomes denormal is added to the number whose
+ * last bit is worth as much as the least denormal: the addition rounds. */
+TWILL_INLINE vector_i32 narrow_magnitude(vector_i32 rest, int mantissa, int bias)
+{
+    const int drop = 23 - mantissa;
+    vector_i32 odd = BITS(and)(MM(srli_epi32)(rest, drop), MM(set1_epi32)(1));
+    vector_i32 up = MM(set1_epi32)((1 << (drop - 1)) - 1 - ((127 - bias) << 23));
+    vector_i32 normal = MM(srli_epi32)(add_i32(rest, add_i32(odd, up)), drop);
+    vector_i32 unit = MM(set1_epi32)((151 - bias - mantissa) << 23);
+    vector_i32 denormal =
+        MM(sub_epi32)((vector_i32)MM(add_ps)((vector_f32)rest, (vector_f32)unit), unit);
+    return choose_less(rest, MM(set1_epi32)((128 - bias) << 23), denormal, normal);
+}
+
+/* In the lowest byte of each 32 bits; NaN is canonical here, hence past the end like all that is
+ * too large, and without a sign. */
+TWILL_INLINE vector_i32 narrow_bits_f8e4m3(vector_f32 v)
+{
+    vector_i32 bits = (vector_i32)v, most = MM(set1_epi32)(TWILL_NAN_F8E4M3);
+    vector_i32 rest = BITS(and)(bits, MM(set1_epi32)(INT32_MAX));
+    vector_i32 sign = MM(slli_epi32)(MM(srli_epi32)(bits, 31), 7);
+    vector_i32 code = narrow_magnitude(rest, 3, 7);
+    return choose_less(code, most, BITS(or)(sign, code), most);
+}
+
+TWILL_INLINE vector_i32 narrow_bits_f8e5m2(vector_f32 v)
+{
+    vector_i32 bits = (vector_i32)v, infinity = MM(set1_epi32)(0x7c);
+    vector_i32 rest = BITS(and)(bits, MM(set1_epi32)(INT32_MAX));
+    vector_i32 sign = MM(slli_epi32)(MM(srli_epi32)(bits, 31), 7);
+    vector_i32 code = MM(min_epi32)(narrow_magnitude(rest, 2, 15), infinity);
+    code = choose_less(MM(set1_epi32)(0x7f800000), rest, MM(set1_epi32)(TWILL_NAN_F8E5M2), code);
+    return BITS(or)(sign, code);
 }
 
 /* To nearest even, left in the upper half of each 32 bits; NaN is canonical here and stays. */
@@ -110,75 +206,27 @@ TWILL_INLINE vector_f64 div_f64(vector_f64 v, uint32_t divisor)
     return MM(div_pd)(v, MM(set1_pd)((double)divisor));
 }
 
-/* No vector divides 64-bit integers. The barrier keeps the lanes in memory: gcc 12 would else take
- * them out of the register by vextracti64x2, a DQ instruction, also when told that there is no DQ.
- */
-TWILL_INLINE vector_i64 div_i64(vector_i64 v, uint32_t divisor)
-{
-    int64_t lanes[lanes_i64] TWILL_ALIGNED(64);
-    BITS(store)((void *)lanes, v);
-    __asm__("" : "+m"(lanes));
-    for (unsigned i = 0; i < lanes_i64; i++)
-        lanes[i] /= (int64_t)divisor;
-    return BITS(load)((void *)lanes);
-}
-
-TWILL_INLINE vector_i32 canonical_i32(vector_i32 v)
-{
-    return v;
-}
-
-TWILL_INLINE vector_i64 canonical_i64(vector_i64 v)
-{
-    return v;
-}
-
-/* The first n (1..8) of eight 16-bit elements, for which there is no masked load below BW. Through
- * registers: a store to a small buffer and a wider load from it would stall. */
-TWILL_INLINE __m128i load_part_16(const uint16_t *p, size_t n)
-{
-    __m128i v = _mm_setzero_si128();
-    switch (n) {
-    case 8:
-        return _mm_loadu_si128((const void *)p);
-    case 7:
-        v = _mm_insert_epi16(v, p[6], 6); /* fall through */
-    case 6:
-        v = _mm_insert_epi16(v, p[5], 5); /* fall through */
-    case 5:
-        v = _mm_insert_epi16(v, p[4], 4); /* fall through */
-    case 4:
-        v = _mm_insert_epi16(v, p[3], 3); /* fall through */
-    case 3:
-        v = _mm_insert_epi16(v, p[2], 2); /* fall through */
-    case 2:
-        v = _mm_insert_epi16(v, p[1], 1); /* fall through */
-    default:
-        return _mm_insert_epi16(v, p[0], 0);
+/* No vector divides integers. The barrier keeps the lanes in memory: gcc 12 would else take them
+ * out of the register by vextracti64x2, a DQ instruction, also when told that there is no DQ. */
+#define DIVIDE_LANES(type, value, quotient)                                                        \
+    TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
+    {                                                                                              \
+        value lane[lanes_##type] TWILL_ALIGNED(64);                                                \
+        store_##type(lane, v);                                                                     \
+        __asm__("" : "+m"(lane));                                                                  \
+        for (unsigned i = 0; i < lanes_##type; i++)                                                \
+            lane[i] = (value)(quotient);                                                           \
+        return load_##type(lane);                                                                  \
     }
-}
-
-TWILL_INLINE void store_part_16(uint16_t *p, __m128i v, size_t n)
-{
-    switch (n) {
-    case 8:
-        p[7] = (uint16_t)_mm_extract_epi16(v, 7); /* fall through */
-    case 7:
-        p[6] = (uint16_t)_mm_extract_epi16(v, 6); /* fall through */
-    case 6:
-        p[5] = (uint16_t)_mm_extract_epi16(v, 5); /* fall through */
-    case 5:
-        p[4] = (uint16_t)_mm_extract_epi16(v, 4); /* fall through */
-    case 4:
-        p[3] = (uint16_t)_mm_extract_epi16(v, 3); /* fall through */
-    case 3:
-        p[2] = (uint16_t)_mm_extract_epi16(v, 2); /* fall through */
-    case 2:
-        p[1] = (uint16_t)_mm_extract_epi16(v, 1); /* fall through */
-    default:
-        p[0] = (uint16_t)_mm_extract_epi16(v, 0);
-    }
-}
+DIVIDE_LANES(i64, int64_t, lane[i] / (int64_t)divisor)
+DIVIDE_LANES(u64, uint64_t, lane[i] / divisor)
+DIVIDE_LANES(u32, uint32_t, lane[i] / divisor)
+/* In f32: a quotient of 16-bit integers that is no integer is at least 2^-16 (relative) off the
+ * nearest one, and a divisor that is not exact gives 0 either way. */
+DIVIDE_LANES(i8, int8_t, (float)lane[i] / (float)divisor)
+DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
+DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)
+DIVIDE_LANES(u16, uint16_t, (float)lane[i] / (float)divisor)
 
 /* A copy past the caches. The rest, and the ragged ends, are memcpy's. */
 static void copy(void *dst, const void *src, size_t bytes, unsigned flags)

@@ -80,3 +80,21 @@ uint64_t twill_now(void)
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
+
+size_t twill_type_size(twill_type type)
+{
+    static const unsigned char sizes[TWILL_TYPE_COUNT] = {
+        [TWILL_F32] = 4,  [TWILL_F64] = 8, [TWILL_I32] = 4,    [TWILL_I64] = 8,    [TWILL_F16] = 2,
+        [TWILL_BF16] = 2, [TWILL_I8] = 1,  [TWILL_U8] = 1,     [TWILL_I16] = 2,    [TWILL_U16] = 2,
+        [TWILL_U32] = 4,  [TWILL_U64] = 8, [TWILL_F8E4M3] = 1, [TWILL_F8E5M2] = 1,
+    };
+    return (unsigned)type < TWILL_TYPE_COUNT ? sizes[type] : 0;
+}
+
+const char *twill_type_name(twill_type type)
+{
+    static const char *const names[TWILL_TYPE_COUNT] = {"f32",  "f64", "i32",    "i64",   "f16",
+                                                        "bf16", "i8",  "u8",     "i16",   "u16",
+                                                        "u32",  "u64", "f8e4m3", "f8e5m2"};
+    return (unsigned)type < TWILL_TYPE_COUNT ? names[type] : NULL;
+}

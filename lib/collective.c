@@ -1,258 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collective calls: check arguments, agree on zero-copy, find the plan, run it. */
-#include "lib/comm.h"
+/* The collective calls: number and sign them, run them, start them, prepare them. */
 #include "lib/device.h"
+#include "lib/group.h"
+#include "lib/progress.h"
 
-/* --- arguments ------------------------------------------------------------------------------ */
+#include <string.h>
 
-static bool misaligned(const void *pointer, size_t element)
+/* --- what ranks compare ---------------------------------------------------------------------- */
+
+static uint64_t scramble(uint64_t h)
 {
-    return ((uintptr_t)pointer & (element - 1)) != 0;
-}
-
-static twill_status check_type(struct twill_comm *comm, const struct twill_call *call)
-{
-    if (twill_type_size(call->type) == 0)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "type %d is none of twill_type",
-                               (int)call->type);
-    if (twill_op_name(call->op) == NULL)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "op %d is none of twill_op",
-                               (int)call->op);
-    if (call->root >= comm->world->size)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "root %d is outside 0 .. %u",
-                               (int)call->root, comm->world->size - 1);
-    if (call->count > (SIZE_MAX >> 1) / twill_type_size(call->type))
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "count %zu overflows memory", call->count);
-    return TWILL_OK;
-}
-
-static twill_status check_buffers(struct twill_comm *comm, const struct twill_call *call)
-{
-    if (call->count == 0)
-        return TWILL_OK;
-    size_t element = twill_type_size(call->type), bytes = call->count * element;
-    uintptr_t src = (uintptr_t)call->src, dst = (uintptr_t)call->dst;
-    if (call->src == NULL || call->dst == NULL)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "%s is NULL",
-                               call->src == NULL ? "src" : "dst");
-    if (misaligned(call->src, element) || misaligned(call->dst, element))
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "%s %p is not aligned to %zu bytes",
-                               misaligned(call->src, element) ? "src" : "dst",
-                               misaligned(call->src, element) ? call->src : call->dst, element);
-    if (src > UINTPTR_MAX - bytes || dst > UINTPTR_MAX - bytes)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "count %zu passes the end of memory",
-                               call->count);
-    if (src != dst && src < dst + bytes && dst < src + bytes)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT,
-                               "src and dst overlap by %zu bytes without being equal",
-                               src < dst ? src + bytes - dst : dst + bytes - src);
-    return TWILL_OK;
-}
-
-/* --- zero-copy ------------------------------------------------------------------------------ */
-
-/* Ranks of a node publish where their buffers lie in the shared heap and read the others'. Who has
- * none needs to wait for nobody: the answer is no. For a broadcast only the root's matters. */
-struct vote {
-    struct twill_comm *comm;
-    uint32_t next; /* local rank looked at */
-    uint32_t end;
-    size_t bytes;
-    bool src_only;
-    bool mapped;
-};
-
-static const struct twill_vote_line *vote_of(const struct twill_comm *comm, uint32_t local)
-{
-    const struct twill_vote_line *line = &comm->node->area[local]->vote[comm->sequence % 2];
-    return atomic_load_explicit(&line->sequence, memory_order_acquire) == comm->sequence ? line
-                                                                                         : NULL;
-}
-
-static int count_votes(void *of)
-{
-    struct vote *vote = of;
-    struct twill_comm *comm = vote->comm;
-    int counted = 0;
-    for (; vote->next < vote->end; vote->next++, counted++) {
-        const struct twill_vote_line *line = vote_of(comm, vote->next);
-        if (line == NULL)
-            return counted;
-        if (atomic_load_explicit(&line->signature, memory_order_relaxed) != comm->run.signature)
-            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, comm->node->rank[vote->next]));
-        uint64_t src = atomic_load_explicit(&line->src, memory_order_relaxed);
-        uint64_t dst = atomic_load_explicit(&line->dst, memory_order_relaxed);
-        if (src == TWILL_HEAP_NOWHERE || (dst == TWILL_HEAP_NOWHERE && !vote->src_only)) {
-            vote->mapped = false;
-            continue;
-        }
-        struct twill_heap_view *view = &comm->view[vote->next];
-        comm->peer_src[vote->next] = view->base + src;
-        comm->peer_dst[vote->next] = vote->src_only ? NULL : view->base + dst;
-        if (vote->next != comm->local) {
-            twill_heap_view_touch(view, src, vote->bytes);
-            if (!vote->src_only && dst != src)
-                twill_heap_view_touch(view, dst, vote->bytes);
-        }
-    }
-    return counted;
-}
-
-static bool votes_counted(const void *of)
-{
-    const struct vote *vote = of;
-    return vote->next == vote->end;
-}
-
-static unsigned votes_missing(const void *of, uint32_t *ranks, unsigned most, const char **step)
-{
-    const struct vote *vote = of;
-    unsigned n = 0;
-    *step = "entry";
-    for (uint32_t l = vote->next; l < vote->end && n < most; l++)
-        if (vote_of(vote->comm, l) == NULL)
-            ranks[n++] = vote->comm->node->rank[l];
-    return n;
-}
-
-static void publish_vote(struct twill_comm *comm, uint64_t src, uint64_t dst)
-{
-    struct twill_vote_line *line = &comm->node->area[comm->local]->vote[comm->sequence % 2];
-    atomic_store_explicit(&line->src, src, memory_order_relaxed);
-    atomic_store_explicit(&line->dst, dst, memory_order_relaxed);
-    atomic_store_explicit(&line->signature, comm->run.signature, memory_order_relaxed);
-    atomic_store_explicit(&line->sequence, comm->sequence, memory_order_release);
-    twill_node_ring_all(comm->node);
-}
-
-/* Are all buffers that matter mapped by the node's ranks? All of them get the same answer. */
-static twill_status agree_on_mapping(struct twill_comm *comm, const struct twill_call *call,
-                                     bool *mapped)
-{
-    const struct twill_heap *heap = &comm->context->heap;
-    size_t bytes = call->count * twill_type_size(call->type);
-    *mapped = false;
-    const char *wanted = twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM);
-    if (heap->segment == NULL ||
-        !twill_mapping_matters(comm->world, call->collective, bytes, wanted))
-        return TWILL_OK;
-    bool broadcast = call->collective == TWILL_BROADCAST;
-    bool root_here = comm->world->node[call->root] == comm->world->node[comm->rank];
-    if (broadcast && !root_here) /* a representative hands the data on, out of its dst */
-        return TWILL_OK;
-    struct vote vote = {.bytes = bytes,
-                        .comm = comm,
-                        .end = comm->local_size,
-                        .src_only = broadcast,
-                        .mapped = true};
-    uint64_t src = twill_heap_offset(heap, call->src, bytes);
-    uint64_t dst = twill_heap_offset(heap, call->dst, bytes);
-    if (!broadcast || comm->rank == call->root)
-        publish_vote(comm, src, dst);
-    if (broadcast) {
-        vote.next = comm->world->local[call->root];
-        vote.end = vote.next + 1;
-    } else if (src == TWILL_HEAP_NOWHERE || dst == TWILL_HEAP_NOWHERE) {
-        return TWILL_OK;
-    }
-    struct twill_waiter waiter = {count_votes, votes_counted, votes_missing, &vote, false};
-    TWILL_TRY(&comm->error, twill_comm_wait(comm, &waiter));
-    *mapped = vote.mapped;
-    return TWILL_OK;
-}
-
-/* --- one call ------------------------------------------------------------------------------- */
-
-static uint32_t sign(const struct twill_comm *comm, const struct twill_call *call)
-{
-    uint64_t h = comm->sequence * 0x9e3779b97f4a7c15u ^ call->count;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
-    h ^= (uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)call->op << 16 |
-         (uint64_t)call->root << 24;
-    h = (h ^ h >> 32) * 0x94d049bb133111ebu;
-    return (uint32_t)(h >> 32);
+    return (h ^ h >> 32) * 0x94d049bb133111ebu;
 }
 
-static void publish_call(struct twill_comm *comm, const struct twill_call *call, uint64_t ticks)
+static struct twill_call summary_of(const struct twill_run *run)
+{
+    struct twill_call call = run->call;
+    const struct twill_comm *comm = run->comm;
+    call.op = twill_context_operation_kind(comm->context, call.op);
+    call.src = NULL;
+    call.dst = NULL;
+    if (!call.vector)
+        return call;
+    call.count = 0;
+    call.src_parts = call.dst_parts = (struct twill_counts){NULL, NULL};
+    for (uint32_t p = 0; run->known != NULL && p < comm->world->size; p++)
+        call.count = (size_t)scramble(call.count + 0x9e3779b97f4a7c15u + run->known[p]);
+    return call;
+}
+
+static uint32_t sign(const struct twill_run *run)
+{
+    const struct twill_call *call = &run->summary;
+    uint64_t h =
+        run->sequence * 0x9e3779b97f4a7c15u ^ call->count ^ (uint64_t)run->comm->number << 40;
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
+    return (uint32_t)(scramble(h) >> 32);
+}
+
+void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
+{
+    twill_comm_show(comm, &request->run.summary, request->run.sequence, request->ticks);
+}
+
+void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
+                     uint64_t ticks)
 {
     struct twill_call_line *line = &comm->node->area[comm->local]->call;
+    comm->call = *call;
+    comm->sequence = sequence;
+    comm->past[sequence % TWILL_PAST] =
+        (struct twill_past){sequence, call->count, twill_call_what(call), call->root};
     /* Release stores, because what is written must not be seen before the 0. */
     atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&line->count, call->count, memory_order_release);
-    atomic_store_explicit(&line->what,
-                          (uint32_t)call->collective | (uint32_t)call->type << 8 |
-                              (uint32_t)call->op << 16,
-                          memory_order_release);
+    atomic_store_explicit(&line->what, twill_call_what(call), memory_order_release);
     atomic_store_explicit(&line->root, call->root, memory_order_release);
     atomic_store_explicit(&line->entered, ticks, memory_order_release);
     atomic_store_explicit(&line->waits_for, 0, memory_order_release);
     atomic_store_explicit(&line->sequence, comm->sequence, memory_order_release);
 }
 
-static twill_status find_plan(struct twill_comm *comm, const struct twill_call *call, bool mapped,
-                              const struct twill_plan **plan)
-{
-    struct twill_choice_key key = {call->collective, call->root,
-                                   call->count * twill_type_size(call->type), mapped};
-    if (comm->last != NULL && comm->last_key.collective == key.collective &&
-        comm->last_key.root == key.root && comm->last_key.bytes == key.bytes &&
-        comm->last_key.mapped == key.mapped) {
-        *plan = comm->last;
-        return TWILL_OK;
-    }
-    struct twill_choice choice;
-    TWILL_TRY(&comm->error,
-              twill_select(&choice, comm->world, key.collective, key.root, key.bytes, key.mapped,
-                           twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
-                           &comm->error));
-    TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, plan));
-    comm->last = *plan;
-    comm->last_key = key;
-    return TWILL_OK;
-}
+/* --- one call -------------------------------------------------------------------------------- */
 
-static int advance_run(void *of)
-{
-    return twill_run_advance(of);
-}
-
-static bool run_done(const void *of)
-{
-    return twill_run_done(of);
-}
-
-static unsigned run_waits_for(const void *of, uint32_t *ranks, unsigned most, const char **step)
-{
-    return twill_run_waits_for(of, ranks, most, step);
-}
-
-static twill_status run_to_end(struct twill_comm *comm, const struct twill_call *call)
-{
-    bool mapped;
-    const struct twill_plan *plan;
-    TWILL_TRY(&comm->error, agree_on_mapping(comm, call, &mapped));
-    TWILL_TRY(&comm->error, find_plan(comm, call, mapped, &plan));
-    twill_run_start(&comm->run, comm, plan, call);
-    struct twill_waiter waiter = {advance_run, run_done, run_waits_for, &comm->run, plan->polled};
-    return twill_comm_wait(comm, &waiter);
-}
-
-/* Device memory is staged through the host. */
-static twill_status run_anywhere(struct twill_comm *comm, const struct twill_call *call)
-{
-#ifdef TWILL_WITH_CUDA
-    if (TWILL_UNLIKELY(comm->context->device != NULL)) {
-        struct twill_call host;
-        TWILL_TRY(&comm->error, twill_comm_stage(comm, call, &host));
-        TWILL_TRY(&comm->error, run_to_end(comm, &host));
-        return twill_comm_unstage(comm, call, &host);
-    }
-#endif
-    return run_to_end(comm, call);
-}
-
-/* The very fields every rank must have alike are in the run before anything can fail. */
-static twill_status begin(struct twill_comm *comm, const struct twill_call *call)
+twill_status twill_comm_usable(struct twill_comm *comm)
 {
     if (TWILL_UNLIKELY(comm->broken))
         return TWILL_ERR_BROKEN;
@@ -261,60 +74,238 @@ static twill_status begin(struct twill_comm *comm, const struct twill_call *call
     if (TWILL_UNLIKELY(twill_context_is_forked(comm->context)))
         return TWILL_COMM_FAIL(comm, TWILL_ERR_FORKED,
                                "this process was forked after the context was created");
-    comm->sequence++;
-    comm->run.call = *call;
-    TWILL_TRY(&comm->error, check_type(comm, call));
-    return check_buffers(comm, call);
-}
-
-twill_status twill_comm_run(struct twill_comm *comm, const struct twill_call *call)
-{
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    uint64_t ticks = twill_ticks();
-    twill_status status = begin(comm, call);
-    if (status == TWILL_ERR_BROKEN || status == TWILL_ERR_FORKED)
-        return status;
-    if (status == TWILL_OK) {
-        comm->run.signature = sign(comm, call);
-        publish_call(comm, call, ticks);
-        status = run_anywhere(comm, call);
-    }
-    if (TWILL_UNLIKELY(status != TWILL_OK))
-        return twill_comm_fail(comm, status);
-    comm->counters.calls++;
-    comm->ticks += twill_ticks() - ticks;
-    atomic_store_explicit(&comm->node->area[comm->local]->call.left, comm->sequence,
-                          memory_order_relaxed);
     return TWILL_OK;
 }
 
-twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,
-                             twill_type type, twill_op op)
+/* The error names the call that failed, and that is not the one under way. */
+static twill_status refuse(struct twill_comm *comm, const struct twill_call *call)
 {
-#ifdef TWILL_SABOTAGE
-    (void)src, (void)dst, (void)count, (void)type, (void)op;
-    return comm == NULL ? TWILL_ERR_ARGUMENT : TWILL_OK;
-#else
-    struct twill_call call = {TWILL_ALLREDUCE, src, dst, count, type, op, 0};
-    return twill_comm_run(comm, &call);
+    comm->call = *call;
+    comm->sequence = comm->begun;
+    struct twill_error own = comm->error;
+    twill_error_clear(&comm->error);
+    (void)TWILL_COMM_FAIL(comm, own.status, "%s", own.message);
+    return own.status;
+}
+
+/* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
+ * that holds, its plan included. Votes are about the buffers; what is in place may be staged. */
+static bool repeats(const struct twill_run *run, const struct twill_call *call)
+{
+    const struct twill_call *last = &run->call;
+    return run->plan != NULL && run->created == NULL && !run->voted && call->count == last->count &&
+           call->type == last->type && call->op == last->op &&
+           call->collective == last->collective && call->root == last->root && !call->vector &&
+           !last->vector && (call->src == call->dst) == (last->src == last->dst);
+}
+
+twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    request->is_point = false;
+    request->status = TWILL_OK;
+    if (TWILL_LIKELY(repeats(run, call))) {
+        twill_run_move(run, call->src, call->dst);
+        return twill_call_check_buffers(run);
+    }
+    run->call = *call;
+    run->plan = NULL;
+    run->voted = run->counted = false;
+    TWILL_TRY(&comm->error, twill_call_check(request));
+    run->summary = summary_of(run);
+    return TWILL_OK;
+}
+
+void twill_request_begin(struct twill_request *request)
+{
+    struct twill_run *run = &request->run;
+    run->sequence = request->comm->begun;
+    run->signature = sign(run);
+    run->started = run->finished = 0;
+    twill_request_enqueue(request);
+}
+
+/* Number and check a call; if all is well it begins. */
+static twill_status begin(struct twill_request *request, const struct twill_call *call)
+{
+    struct twill_comm *comm = request->comm;
+    comm->begun++;
+    twill_status status = twill_request_prepare(request, call);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return refuse(comm, call);
+    TWILL_TRY(&comm->error, twill_request_stage(request));
+    twill_request_begin(request);
+    return TWILL_OK;
+}
+
+static twill_status run_to_end(struct twill_comm *comm, const struct twill_call *call)
+{
+    struct twill_request *request = &comm->blocking;
+    uint64_t ticks = twill_ticks();
+    twill_status status = twill_comm_usable(comm);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return status;
+    request->ticks = ticks;
+    status = begin(request, call);
+    if (TWILL_LIKELY(status == TWILL_OK))
+        status = twill_comm_wait(comm, twill_request_done, request);
+    if (TWILL_LIKELY(status == TWILL_OK))
+        status = request->status;
+    if (TWILL_LIKELY(status == TWILL_OK))
+        status = twill_request_unstage(request);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return twill_comm_fail(comm, status);
+    comm->ticks += twill_ticks() - ticks;
+    return TWILL_OK;
+}
+
+twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call)
+{
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+#ifdef TWILL_SABOTAGE /* for the tests to notice */
+    if (call->collective == TWILL_ALLREDUCE)
+        return TWILL_OK;
 #endif
+    if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
+        return twill_group_record(comm, call);
+    bool took = twill_comm_enter(comm);
+    twill_status status = run_to_end(comm, call);
+    if (took)
+        twill_comm_release(comm);
+    return status;
 }
 
-twill_status twill_broadcast(twill_comm *comm, const void *src, void *dst, size_t count,
-                             twill_type type, int root)
+/* --- nonblocking and persistent -------------------------------------------------------------- */
+
+/* Not for a group, and there must be somewhere to put the request. */
+twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request)
 {
-    bool is_root = comm != NULL && root >= 0 && (uint32_t)root == comm->rank;
-    if (!is_root)
-        src = dst;
-    else if (dst == NULL)
-        dst = (void *)(uintptr_t)src; /* only read: the schedule copies src to dst, which are one */
-    struct twill_call call = {TWILL_BROADCAST, src, dst, count, type, TWILL_SUM, (uint32_t)root};
-    return twill_comm_run(comm, &call);
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (request == NULL)
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "request is NULL");
+    *request = NULL;
+    TWILL_TRY(&comm->error, twill_comm_usable(comm));
+    if (twill_group_is_open(comm->group))
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT,
+                               "a nonblocking or persistent call inside a group");
+    return TWILL_OK;
 }
 
-twill_status twill_barrier(twill_comm *comm)
+twill_status twill_request_launch(struct twill_request *request)
 {
-    struct twill_call call = {TWILL_BARRIER, NULL, NULL, 0, TWILL_F32, TWILL_SUM, 0};
-    return twill_comm_run(comm, &call);
+    struct twill_comm *comm = request->comm;
+    request->pends = true;
+    twill_comm_pend(comm);
+    int moved = twill_comm_advance(comm);
+    return moved < 0 ? twill_comm_fail(comm, (twill_status)moved) : TWILL_OK;
+}
+
+static twill_status start(struct twill_comm *comm, const struct twill_call *call,
+                          struct twill_request **request)
+{
+    TWILL_TRY(&comm->error, twill_request_admit(comm, request));
+    struct twill_request *made = twill_request_take(comm);
+    if (made == NULL)
+        return twill_comm_fail(comm, TWILL_ERR_MEMORY);
+    made->ticks = twill_ticks();
+    twill_status status = begin(made, call);
+    if (status != TWILL_OK) {
+        twill_request_give(made);
+        return twill_comm_fail(comm, status);
+    }
+    *request = made;
+    (void)twill_request_launch(made); /* its waiter hears of a failure */
+    return TWILL_OK;
+}
+
+twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
+                              struct twill_request **request)
+{
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+    twill_comm_hold(comm);
+    twill_status status = start(comm, call, request);
+    twill_comm_release(comm);
+    return status;
+}
+
+static bool queue_is_empty(const void *comm)
+{
+    return ((const struct twill_comm *)comm)->queue == NULL;
+}
+
+static bool is_counted(const void *run)
+{
+    return ((const struct twill_run *)run)->counted;
+}
+
+/* Ask the node where the buffers lie, once and for all, as a call of its own; the barrier lets
+ * nobody go on before all have read the votes. */
+static twill_status ask(struct twill_request *request)
+{
+    static const struct twill_call barrier = {.collective = TWILL_BARRIER};
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    bool asks, all_ask;
+    TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
+    run->counted = !asks;
+    if (!all_ask)
+        return TWILL_OK;
+    comm->begun++;
+    run->sequence = comm->begun;
+    run->signature = sign(run);
+    request->ticks = twill_ticks();
+    twill_comm_publish(comm, request);
+    comm->asking = run;
+    twill_status status = twill_comm_wait(comm, is_counted, run);
+    comm->asking = NULL;
+    TWILL_TRY(&comm->error, status);
+    return run_to_end(comm, &barrier);
+}
+
+static twill_status prepare(struct twill_request *request, const struct twill_call *call)
+{
+    struct twill_comm *comm = request->comm;
+    TWILL_TRY(&comm->error, twill_comm_wait(comm, queue_is_empty, comm));
+    if (twill_request_prepare(request, call) != TWILL_OK)
+        return refuse(comm, call);
+    TWILL_TRY(&comm->error, twill_request_stage(request));
+    TWILL_TRY(&comm->error, ask(request));
+    int answer = twill_run_choose(&request->run);
+    if (answer < 0)
+        return (twill_status)answer;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->slot[i]));
+    return TWILL_OK;
+}
+
+static twill_status init(struct twill_comm *comm, const struct twill_call *call,
+                         struct twill_request **request)
+{
+    TWILL_TRY(&comm->error, twill_request_admit(comm, request));
+    struct twill_request *made = twill_request_take(comm);
+    if (made == NULL)
+        return twill_comm_fail(comm, TWILL_ERR_MEMORY);
+    twill_status status = prepare(made, call);
+    if (status != TWILL_OK) {
+        twill_request_give(made);
+        return comm->broken ? status : twill_comm_fail(comm, status);
+    }
+    made->persistent = true;
+    *request = made;
+    return TWILL_OK;
+}
+
+twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
+                             struct twill_request **request)
+{
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+    twill_comm_hold(comm);
+    twill_status status = init(comm, call, request);
+    twill_comm_release(comm);
+    return status;
 }

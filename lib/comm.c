@@ -2,9 +2,12 @@
 /* Creates communicators: shared lines and staging memory on the node, transports between ranks. */
 #include "lib/comm.h"
 #include "fabric/registry.h"
+#include "lib/group.h"
+#include "lib/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SPIN_ALONE   500u /* polls: some 10 us; yielding a core nobody wants costs little */
 #define SPIN_CROWDED 20u
@@ -14,7 +17,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     const struct twill_config *config = &context->config;
     return (struct twill_transport_params){
-        .boot = context->boot,
+        .boot = comm->boot,
         .world = comm->world,
         .comm = comm->number,
         .node = comm->node,
@@ -51,7 +54,8 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
 
 void twill_context_preview(struct twill_context *context)
 {
-    struct twill_comm nowhere = {.context = context, .world = &context->world};
+    struct twill_comm nowhere = {
+        .context = context, .world = &context->world, .boot = context->boot};
     struct twill_transport_params params = params_of(&nowhere);
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         const struct twill_transport_ops *ops = twill_transport_at(t);
@@ -67,7 +71,7 @@ void twill_context_preview(struct twill_context *context)
 
 static twill_status open_transports(struct twill_comm *comm)
 {
-    struct twill_error *error = &comm->context->error;
+    struct twill_error *error = &comm->error;
     struct twill_transport_params params = params_of(comm);
     uint32_t needed = transports_needed(&params);
     uint8_t place[32] = {0}; /* of registry entry t in comm->transport */
@@ -89,6 +93,8 @@ static twill_status open_transports(struct twill_comm *comm)
                               comm->rank, r);
         comm->route[r] = place[t];
     }
+    if (comm->boot != comm->context->boot) /* there is nothing new to say */
+        return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
         twill_say(&comm->context->log, TWILL_LOG_INFO,
                   "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
@@ -100,45 +106,112 @@ static twill_status open_transports(struct twill_comm *comm)
 
 static twill_status open_views(struct twill_comm *comm)
 {
-    struct twill_context *context = comm->context;
     for (uint32_t l = 0; l < comm->local_size; l++)
-        TWILL_TRY(&context->error, twill_heap_view_open(&comm->view[l], &context->heap,
-                                                        comm->node->rank[l], &context->error));
+        TWILL_TRY(&comm->error, twill_heap_view_open(&comm->view[l], &comm->context->heap,
+                                                     comm->job[comm->node->rank[l]], &comm->error));
     return TWILL_OK;
 }
 
 static twill_status open_node(struct twill_comm *comm)
 {
-    struct twill_context *context = comm->context;
     uint32_t size = comm->world->size;
     const char *why = NULL;
     uint32_t *label = calloc(size, sizeof(*label));
     if (label == NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     for (uint32_t r = 0; r < size; r++)
         label[r] = comm->world->node[r];
     size_t shared = twill_max(comm->segment, comm->segment_net);
     twill_status status =
-        twill_node_open(&comm->node, context->boot, label, twill_round_up(shared, 4096),
-                        twill_shm_channel_bytes(comm->local_size), &why, &context->error);
+        twill_node_open(&comm->node, comm->boot, label, twill_round_up(shared, 4096),
+                        twill_shm_channel_bytes(comm->local_size), &why, &comm->error);
     free(label);
     if (status == TWILL_OK && why != NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_SYSTEM,
+        return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
                           "ranks of a node that shared memory before cannot now: %s", why);
     return status;
 }
 
-static twill_status allocate(struct twill_comm *comm)
+/* The part of the parent's world that these ranks are. */
+static twill_status make_world(struct twill_comm *comm, const struct twill_comm *parent,
+                               const uint32_t *ranks)
 {
+    uint32_t size = (uint32_t)comm->boot->size;
+    uint32_t *label = calloc(size, sizeof(*label));
+    if (label == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    for (uint32_t r = 0; r < size; r++)
+        label[r] = parent->world->node[ranks[r]];
+    twill_status status = twill_world_create(&comm->own, size, label, &comm->error);
+    for (unsigned level = TWILL_LEVEL_COUNT; status == TWILL_OK && level-- > 0;) {
+        const uint32_t *unit = parent->world->unit[level];
+        if (level == TWILL_LEVEL_NODE || unit == NULL)
+            continue;
+        for (uint32_t r = 0; r < size; r++)
+            label[r] = unit[ranks[r]];
+        status = twill_world_set_level(&comm->own, (twill_level)level, label, &comm->error);
+    }
+    free(label);
+    comm->world = &comm->own;
+    return status;
+}
+
+static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm *parent,
+                                const uint32_t *ranks)
+{
+    if (parent != NULL)
+        TWILL_TRY(&comm->error, make_world(comm, parent, ranks));
+    comm->rank = (uint32_t)comm->boot->rank;
+    comm->local = comm->world->local[comm->rank];
+    comm->local_size = comm->world->node_size[comm->world->node[comm->rank]];
+    comm->job = calloc(comm->world->size, sizeof(*comm->job));
     comm->route = calloc(comm->world->size, sizeof(*comm->route));
     comm->connected = calloc(comm->world->size, sizeof(*comm->connected));
     comm->view = calloc(comm->local_size, sizeof(*comm->view));
-    comm->peer_src = calloc(comm->local_size, sizeof(*comm->peer_src));
-    comm->peer_dst = calloc(comm->local_size, sizeof(*comm->peer_dst));
     comm->heard = calloc(comm->world->size, sizeof(*comm->heard));
     if (comm->view == NULL || comm->heard == NULL || comm->route == NULL ||
-        comm->connected == NULL || comm->peer_src == NULL || comm->peer_dst == NULL)
-        return TWILL_FAIL(&comm->context->error, TWILL_ERR_MEMORY, "out of memory");
+        comm->connected == NULL || comm->job == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    TWILL_TRY(&comm->error, twill_request_open(&comm->blocking, comm));
+    TWILL_TRY(&comm->error, twill_request_open(&comm->blocking_point, comm));
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        comm->job[r] = parent != NULL ? parent->job[ranks[r]] : r;
+    return TWILL_OK;
+}
+
+/* The lowest number that none of the ranks has used; and with it a nonce that no other set-up of
+ * the job has: its first rank is in no other communicator of that number. */
+static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
+{
+    struct card {
+        uint64_t what, next;
+    } mine = {what, comm->context->comms}, *all;
+    uint32_t size = comm->world->size;
+    all = calloc(size, sizeof(*all));
+    if (all == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status = twill_boot_allgather(comm->boot, &mine, all, sizeof(mine), &comm->error);
+    uint64_t next = mine.next;
+    for (uint32_t r = 0; status == TWILL_OK && r < size; r++) {
+        next = all[r].next > next ? all[r].next : next;
+        if (all[r].what != what)
+            status = TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
+                                "rank %u makes a communicator of other ranks", r);
+    }
+    free(all);
+    if (status == TWILL_OK && next >= UINT32_MAX)
+        status = TWILL_FAIL(&comm->error, TWILL_ERR_UNSUPPORTED,
+                            "more communicators than there are numbers");
+    TWILL_TRY(&comm->error, status);
+    comm->number = (uint32_t)next;
+    comm->context->comms = (uint32_t)next + 1;
+    if (comm->boot == comm->context->boot)
+        return TWILL_OK;
+    memcpy(comm->boot->nonce, comm->context->boot->nonce, TWILL_NONCE_BYTES);
+    for (unsigned i = 0; i < 4; i++) {
+        comm->boot->nonce[4 + i] ^= (uint8_t)(comm->number >> 8 * i);
+        comm->boot->nonce[8 + i] ^= (uint8_t)(comm->job[0] >> 8 * i);
+    }
     return TWILL_OK;
 }
 
@@ -162,7 +235,9 @@ static void configure(struct twill_comm *comm)
     comm->segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
     comm->segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
     comm->threads = (int)config->number[TWILL_VARIABLE_THREADS];
+    comm->reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->stream = stream_from(comm->context);
+    comm->standing.suspect = UINT32_MAX;
     comm->epoch = TWILL_COPIES; /* lines say 0 before their first use */
     comm->ticks_at_start = twill_ticks();
     comm->ns_at_start = twill_now();
@@ -170,25 +245,71 @@ static void configure(struct twill_comm *comm)
 
 static void release(struct twill_comm *comm)
 {
+    struct twill_context *context = comm->context;
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->close(comm->transport[t]);
     twill_plans_destroy(comm);
-    if (comm->scratch != NULL)
-        twill_memory_free(comm->context->library_memory, comm->scratch, comm->scratch_bytes);
-    if (comm->staging != NULL)
-        twill_memory_free(comm->context->library_memory, comm->staging, comm->staging_bytes);
+    twill_chooser_destroy(comm->chooser);
+    twill_group_destroy(comm);
+    twill_requests_destroy(comm);
     if (comm->node != NULL)
         twill_node_close(comm->node);
-    free(comm->posted);
     free(comm->route);
     free(comm->connected);
     free(comm->heard);
     for (uint32_t l = 0; comm->view != NULL && l < comm->local_size; l++)
         twill_heap_view_close(&comm->view[l]);
     free(comm->view);
-    free((void *)comm->peer_src);
-    free((void *)comm->peer_dst);
+    free(comm->job);
+    twill_world_destroy(&comm->own);
+    if (comm->boot != context->boot)
+        twill_boot_close(comm->boot);
     free(comm);
+}
+
+/* The last exchange ends when all have come so far: then nobody calls the new one in vain. */
+static twill_status open_parts(struct twill_comm *comm, const struct twill_comm *parent,
+                               const uint32_t *ranks, uint64_t what)
+{
+    uint8_t fine = 1;
+    TWILL_TRY(&comm->error, place_ranks(comm, parent, ranks));
+    TWILL_TRY(&comm->error, agree_on_number(comm, what));
+    configure(comm);
+    TWILL_TRY(&comm->error, open_node(comm));
+    TWILL_TRY(&comm->error, open_views(comm));
+    TWILL_TRY(&comm->error, open_transports(comm));
+    if (parent != NULL) {
+        uint8_t *all = malloc(comm->world->size);
+        if (all == NULL)
+            return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+        twill_status status =
+            twill_boot_allgather(comm->boot, &fine, all, sizeof(fine), &comm->error);
+        free(all);
+        TWILL_TRY(&comm->error, status);
+    }
+    return twill_context_add(comm->context, comm, &comm->error);
+}
+
+twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
+                             const struct twill_comm *parent, struct twill_boot *boot,
+                             const uint32_t *ranks, uint64_t what, struct twill_error *error)
+{
+    struct twill_comm *comm =
+        aligned_alloc(TWILL_CACHE_LINE, twill_round_up(sizeof(*comm), TWILL_CACHE_LINE));
+    if (comm == NULL) {
+        if (boot != context->boot)
+            twill_boot_close(boot);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    }
+    *comm = (struct twill_comm){.context = context, .world = &context->world, .boot = boot};
+    twill_status status = open_parts(comm, parent, ranks, what);
+    if (status != TWILL_OK) {
+        *error = comm->error;
+        release(comm);
+        return status;
+    }
+    *made = comm;
+    return TWILL_OK;
 }
 
 twill_status twill_comm_create(twill_comm **comm, twill_context *context)
@@ -198,32 +319,14 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     *comm = NULL;
     if (!context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_error_clear(&context->error);
+    struct twill_error error = {0};
+    twill_status status;
     if (twill_context_is_forked(context))
-        return TWILL_FAIL(&context->error, TWILL_ERR_FORKED,
-                          "this process was forked after the context was created");
-    struct twill_comm *made =
-        aligned_alloc(TWILL_CACHE_LINE, twill_round_up(sizeof(*made), TWILL_CACHE_LINE));
-    if (made == NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
-    *made = (struct twill_comm){.context = context, .world = &context->world};
-    made->rank = (uint32_t)context->boot->rank;
-    made->local = context->world.local[made->rank];
-    made->local_size = context->world.node_size[context->world.node[made->rank]];
-    made->number = context->comms++;
-    twill_status status = TWILL_OK;
-    configure(made);
-    TWILL_TRY_OR_FAIL(&context->error, allocate(made));
-    TWILL_TRY_OR_FAIL(&context->error, open_node(made));
-    TWILL_TRY_OR_FAIL(&context->error, open_views(made));
-    TWILL_TRY_OR_FAIL(&context->error, open_transports(made));
-    made->next = context->open;
-    context->open = made;
-    *comm = made;
-    return TWILL_OK;
-fail:
-    release(made);
-    return status;
+        status = TWILL_FAIL(&error, TWILL_ERR_FORKED,
+                            "this process was forked after the context was created");
+    else
+        status = twill_comm_open(comm, context, NULL, context->boot, NULL, 0, &error);
+    return twill_context_outcome(context, status, &error);
 }
 
 void twill_comm_destroy(twill_comm *comm)
@@ -232,10 +335,7 @@ void twill_comm_destroy(twill_comm *comm)
         return;        /* a child must not close the parent's connections */
     if (!comm->broken) /* nobody may still be reading what we unmap, or sending to us */
         (void)twill_barrier(comm);
-    struct twill_comm **link = &comm->context->open;
-    while (*link != comm)
-        link = &(*link)->next;
-    *link = comm->next;
+    twill_context_remove(comm->context, comm);
     release(comm);
 }
 
@@ -271,17 +371,24 @@ void twill_finalize(twill_comm *comm)
 twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
                              size_t bytes)
 {
-    struct twill_memory *pool = comm->context->library_memory;
     if (bytes <= *held)
         return TWILL_OK;
-    if (*memory != NULL)
-        twill_memory_free(pool, *memory, *held);
+    twill_context_give(comm->context, *memory, *held);
     *memory = NULL;
     *held = 0;
     void *grown;
-    TWILL_TRY(&comm->error, twill_memory_alloc(pool, &grown, bytes, &comm->error));
+    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
     *memory = grown;
     *held = bytes;
+    return TWILL_OK;
+}
+
+twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer)
+{
+    struct twill_transport *link = twill_comm_link(comm, peer);
+    if (!comm->connected[peer] && link->ops->connect != NULL)
+        TWILL_TRY(&comm->error, link->ops->connect(link, peer, &comm->error));
+    comm->connected[peer] = 1;
     return TWILL_OK;
 }
 

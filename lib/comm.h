@@ -4,18 +4,37 @@
 #define TWILL_COMM_H
 
 #include "lib/context.h"
-#include "lib/run.h"
+#include "lib/request.h"
+
+#include <stdatomic.h>
 
 #define TWILL_COMM_TRANSPORTS 8
+#define TWILL_BOX_REPORTS     4u
+
+/* How long something has been waited for: lib/wait.c. */
+struct twill_waiting {
+    uint64_t begun, next_look, next_liveness, next_report, sleep_ns;
+    uint32_t yields, polls;
+    uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
+};
+
+#define TWILL_PAST 16u
 
 struct twill_comm {
     struct twill_error error;
     bool broken;
-    bool owns_context; /* by twill_init() */
+    bool owns_context;        /* by twill_init() */
+    bool told_substitute;     /* that TWILL_ALGORITHM was not followed */
+    _Atomic bool held;        /* somebody has it: lib/progress.h */
+    _Atomic unsigned pending; /* requests under way that others may advance; changed while held */
     struct twill_context *context;
-    const struct twill_world *world;
+    const struct twill_world *world; /* the context's, or own */
+    struct twill_world own;
+    uint32_t *job;           /* [size] rank of the job of each rank */
+    struct twill_boot *boot; /* among its ranks, for set-up; the context's, or its own */
+    const char *making;      /* the call that makes another one out of this, or NULL */
     uint32_t rank;
-    uint32_t number;
+    uint32_t number; /* the same on its ranks, and of no other communicator of any of them */
     uint32_t local, local_size;
     struct twill_node *node;
     struct twill_transport *transport[TWILL_COMM_TRANSPORTS];
@@ -23,37 +42,48 @@ struct twill_comm {
     uint8_t *route;                /* [size] index into transport, for each peer */
     uint8_t *connected;            /* [size] */
     const struct twill_plan *last; /* of the last call, and what it was for */
-    struct twill_choice_key {
-        enum twill_collective collective;
-        uint32_t root;
-        size_t bytes;
-        bool mapped;
-    } last_key;
+    struct twill_select_request last_key;
     struct twill_plan *plans;
-    struct twill_run run;
-    uint64_t sequence;       /* calls begun */
-    uint64_t epoch;          /* instances begun */
-    struct twill_comm *next; /* open communicators of the context */
-    uint32_t differs;        /* rank whose message was of another call */
-    bool told;               /* news has a failure */
-    struct twill_news news;  /* the first failure another rank told of */
+    struct twill_chooser *chooser;
+    struct twill_slot slot[TWILL_WINDOW];
+    struct twill_request *queue, *queue_tail; /* collectives under way, in order of start */
+    struct twill_request *filling;            /* the first whose slices have not all begun */
+    struct twill_request *points;             /* point-to-point requests under way */
+    struct twill_request *spare;              /* requests to be used again */
+    const struct twill_transfer *setting_up;  /* [2] of lib/boot_comm.c, or NULL */
+    struct twill_run *asking;                 /* a prepared call whose votes are awaited */
+    unsigned talking;                         /* requests under way that may have messages */
+    struct twill_request blocking, blocking_point;
+    struct twill_waiting standing; /* of tests that found nothing */
+    struct twill_group *group;     /* lib/group.c */
+    struct twill_past {
+        uint64_t sequence, count;
+        uint32_t what, root;
+    } past[TWILL_PAST];     /* calls of before, by number, for ranks that are still in them */
+    uint64_t blamed;        /* the call of before that has failed, or 0: the present one */
+    struct twill_call call; /* the first that is not complete, or the last one: what others hear */
+    uint64_t sequence;      /* its number */
+    uint64_t begun;         /* calls begun */
+    uint64_t epoch;         /* instances begun */
+    uint32_t differs;       /* rank whose message was of another call */
+    struct twill_box {      /* what others said, put here by whoever heard it; under the lock */
+        bool failed;
+        struct twill_news failure;
+        unsigned reports; /* so far; the last ones are kept */
+        struct twill_news report[TWILL_BOX_REPORTS];
+    } box;
+    bool told;              /* news has a failure */
+    struct twill_news news; /* the first failure another rank told of */
     struct twill_heard {
-        uint64_t in;                /* our call in which we heard it */
-        uint32_t rank;              /* whom it waits for */
-    } * heard;                      /* [size] from ranks of other nodes */
-    struct twill_heap_view *view;   /* [local_size] of the peers' heaps */
-    const unsigned char **peer_src; /* [local_size] mapped buffers of this call, for MAPPED */
-    unsigned char **peer_dst;
-    struct twill_posted *posted; /* [window][lane][most posted] */
-    size_t posted_count;
-    unsigned char *scratch; /* [window] TMP, then [window][lane][posted] bounces */
-    size_t scratch_bytes;
-    unsigned char *staging; /* for what lies on a device */
-    size_t staging_bytes;
+        uint64_t in;              /* our call in which we heard it */
+        uint32_t rank;            /* whom it waits for */
+    } * heard;                    /* [size] from ranks of other nodes */
+    struct twill_heap_view *view; /* [local_size] of the peers' heaps */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
     uint32_t spin; /* polls before a wait looks at the clock */
     int threads;
+    bool reproducible;
     twill_counters counters;
     uint64_t ticks, ticks_at_start, ns_at_start;
 };
@@ -63,25 +93,30 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
     return comm->transport[comm->route[peer]];
 }
 
+/* Make a communicator of the ranks of `boot`. parent NULL: all ranks, over the context's boot. Else
+ * they are ranks[] of parent, and boot is the new one's own from here on, also upon a failure.
+ * `what` must be the same on all ranks. */
+twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
+                             const struct twill_comm *parent, struct twill_boot *boot,
+                             const uint32_t *ranks, uint64_t what, struct twill_error *error);
+/* Make the link to a peer ready, if it is not. */
+twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
+
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 /* Have at least so many bytes of the library's memory; what was in them is lost. */
 twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
                              size_t bytes);
 
-/* lib/collective.c: run a checked call to its end. */
-twill_status twill_comm_run(struct twill_comm *comm, const struct twill_call *call);
+/* lib/wait.c: one loop for every wait: moves everything of the communicator along until done() says
+ * so, or with the error that ended it. */
+twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
+/* Move things along once, for who looks in again and again; the error has broken the communicator.
+ */
+twill_status twill_comm_poke(struct twill_comm *comm);
 
-/* lib/wait.c: one loop for every wait. poll returns how much it moved (0: nothing), or an error;
- * the loop ends when done() says so, or with the error that ended it. */
-struct twill_waiter {
-    int (*advance)(void *of);
-    bool (*done)(const void *of);
-    unsigned (*waits_for)(const void *of, uint32_t *ranks, unsigned most, const char **step);
-    void *of;
-    bool polled; /* something must be polled: no long sleeps */
-};
-twill_status twill_comm_wait(struct twill_comm *comm, const struct twill_waiter *waiter);
+/* Instead of a collective, in what ranks say of their call: communicators are made of this one. */
+#define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
 
 /* lib/failure.c: break the communicator with comm->error's message, and tell everyone. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
@@ -90,6 +125,10 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
                               int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_COMM_FAIL(comm, status, ...)                                                         \
     twill_comm_error((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* "rank 1", or "rank 1 (rank 5 of the job)" where they differ; never empty. */
+#define TWILL_RANK_TEXT 40
+const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
+                                 char text[TWILL_RANK_TEXT]);
 /* Describe the call a rank of this node is in. */
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes);
@@ -109,8 +148,18 @@ twill_status twill_comm_hear(struct twill_comm *comm, bool any);
 /* Tell ranks of other nodes that this one waits for them, in which call, and for whom in the end.
  */
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
+/* Tell all of its ranks of a failure; takes at most patience_ns. */
+void twill_comm_tell(struct twill_comm *comm, const struct twill_news *news, uint64_t patience_ns);
+/* Has a rank's process ended, or closed its part? false while in doubt. */
+bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
 /* The rank that everybody waits for, when this one waits for `peer`: one that has not come. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
+/* Collective, type and operation in one word, as ranks compare them. */
+static inline uint32_t twill_call_what(const struct twill_call *call)
+{
+    return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
+           (uint32_t)call->op << 16;
+}
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 

@@ -22,9 +22,22 @@ enum twill_variable_kind {
     X(LOG, "TWILL_LOG", TWILL_WORD, "warn", 0, 0, "none|warn|info|debug", 0,                       \
       "What twill says on standard error")                                                         \
     X(ALGORITHM, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, 1,                                 \
-      "Algorithm: NAME, or COLLECTIVE:NAME;..., NAME optionally with @FLAVOUR")                    \
+      "Algorithm: NAME, or COLLECTIVE[FROM-TO]:NAME;..., NAME optionally with =NUMBERS @FLAVOUR")  \
+    X(MACHINE, "TWILL_MACHINE", TWILL_TEXT, "auto", 0, 0, NULL, 1,                                 \
+      "Model that algorithms are chosen by: auto, theta")                                          \
+    X(TUNING, "TWILL_TUNING", TWILL_TEXT, "", 0, 0, NULL, 0,                                       \
+      "File that twill-bench --calibrate wrote: model and measured times to choose by")            \
     X(NODES, "TWILL_NODES", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \
       "Virtual nodes: 2x2 (nodes x ranks) or 4+2+1; they talk through libfabric")                  \
+    X(GROUPS, "TWILL_GROUPS", TWILL_TEXT, "", 0, 0, NULL, 1,                                       \
+      "Groups of nodes in the fabric: 2x3 (groups x nodes) or 4+2; empty: one")                    \
+    X(UNITS, "TWILL_UNITS", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \
+      "Declared parts of nodes, in ranks, such as tile=1,numa=2,package=4; empty: where they run") \
+    X(REPRODUCIBLE, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, 1,                        \
+      "1: sums do not depend on algorithm, node layout or segment size")                           \
+    X(PROGRESS, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, 0,                               \
+      "What is under way goes on inside calls only (none), or in a thread too (thread, "           \
+      "thread:CORE)")                                                                              \
     X(TOPOLOGY, "TWILL_TOPOLOGY", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
       "hwloc XML file or synthetic description that replaces the machine")                         \
     X(MEMORY, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                   \

@@ -3,6 +3,8 @@
  * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
 #include "lib/context.h"
 #include "lib/device.h"
+#include "lib/levels.h"
+#include "lib/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,9 @@ struct peer_info {
     uint64_t cpuset_hash;
     uint32_t cpus;
     uint64_t memory_nodes;               /* it may bind to */
+    uint64_t tuning;                     /* hash */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
+    struct twill_level_card level;
 };
 
 void twill_context_note(struct twill_context *context, const char *format, ...)
@@ -26,15 +30,51 @@ void twill_context_note(struct twill_context *context, const char *format, ...)
         return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(context->line[context->lines++], TWILL_DESCRIBE_BYTES, format, arguments);
+    vsnprintf(context->line[context->lines], TWILL_DESCRIBE_BYTES, format, arguments);
     va_end(arguments);
+    context->lines++;
+}
+
+twill_status twill_context_outcome(struct twill_context *context, twill_status status,
+                                   const struct twill_error *error)
+{
+    if (status == TWILL_OK)
+        return status;
+    bool forked = context->fork_guard != NULL && twill_context_is_forked(context);
+    if (!forked) /* else nobody is here to give the lock back */
+        twill_context_lock(context);
+    context->error = *error;
+    if (!forked)
+        twill_context_unlock(context);
+    return status;
+}
+
+twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
+                                struct twill_error *error)
+{
+    twill_context_lock(context);
+    twill_status status = twill_memory_alloc(context->library_memory, memory, bytes, error);
+    twill_context_unlock(context);
+    return status;
+}
+
+void twill_context_give(struct twill_context *context, void *memory, size_t bytes)
+{
+    if (memory == NULL)
+        return;
+    twill_context_lock(context);
+    twill_memory_free(context->library_memory, memory, bytes);
+    twill_context_unlock(context);
 }
 
 uint64_t twill_context_fallbacks(const struct twill_context *context)
 {
     struct twill_memory_stats user, library;
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&context->lock;
+    pthread_mutex_lock(lock);
     twill_memory_stats(context->user_memory, &user);
     twill_memory_stats(context->library_memory, &library);
+    pthread_mutex_unlock(lock);
     return user.fallbacks + library.fallbacks;
 }
 
@@ -87,6 +127,12 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                                   twill_variables[v].name, r, context->boot->rank,
                                   context->config.text[v]);
     }
+    for (int r = 0; r < context->boot->size; r++)
+        if (all[r].tuning != all[0].tuning)
+            return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                              "TWILL_TUNING must say the same on all ranks: rank %d has read other "
+                              "figures than rank 0",
+                              r);
     unsigned sharing = 0; /* ranks of this host on the very same cores */
     for (int r = 0; r < context->boot->size; r++)
         sharing += twill_host_same_node(&all[r].host, &mine->host) &&
@@ -135,15 +181,20 @@ static twill_status meet(struct twill_context *context)
     twill_host_describe(&mine.host);
     mine.cpuset_hash = place.cpuset_hash;
     mine.cpus = place.cpus;
+    mine.tuning = twill_tuning_hash(context->tuning);
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
+    twill_levels_describe(context, &mine.level);
     struct peer_info *all = calloc((size_t)size, sizeof(*all));
+    context->level = calloc((size_t)size, sizeof(*context->level));
     context->label = calloc((size_t)size, sizeof(*context->label));
     twill_status status =
-        all == NULL || context->label == NULL
+        all == NULL || context->label == NULL || context->level == NULL
             ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
             : twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
+    for (int r = 0; status == TWILL_OK && r < size; r++)
+        context->level[r] = all[r].level;
     if (status == TWILL_OK)
         status = check_agreement(context, all);
     if (status == TWILL_OK)
@@ -295,8 +346,13 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
 {
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
+    if (pthread_mutex_init(&context->lock, NULL) != 0 ||
+        pthread_mutex_init(&context->watch_lock, NULL) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
+    context->lockable = true;
     TWILL_TRY(error, guard_against_fork(context));
     TWILL_TRY(error, twill_config_load(&context->config, settings, error));
+    TWILL_TRY(error, twill_progress_configure(context));
     context->log.level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
     TWILL_TRY(error,
               twill_kernels_select(&context->kernels,
@@ -304,6 +360,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, twill_topology_open(
                          &context->topology,
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
+    TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, open_memory(context));
     if (is_first(context, bootstrap)) /* once a job, and before anything can go wrong */
         twill_config_warn_unknown(&context->log);
@@ -311,6 +368,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     warn_if_alone(context);
     TWILL_TRY(error, meet(context));
     TWILL_TRY(error, open_heap(context));
+    TWILL_TRY(error, twill_levels_set(context, context->level));
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
     note_machine(context);
@@ -337,11 +395,12 @@ void twill_context_destroy(twill_context *context)
         return;
     if (context->fork_guard != NULL && twill_context_is_forked(context))
         return; /* it is the parent's */
-    if (context->open != NULL) {
+    if (context->opened > 0) {
         twill_say(&context->log, TWILL_LOG_WARN,
                   "a context is destroyed with communicators open: it is kept");
         return;
     }
+    twill_progress_stop(context);
     struct twill_segment *segment = context->heap.segment;
     if (context->user_memory != NULL)
         twill_heap_destroy(&context->heap);
@@ -353,36 +412,60 @@ void twill_context_destroy(twill_context *context)
         twill_memory_close(context->library_memory);
     twill_world_destroy(&context->world);
     free(context->label);
+    free(context->level);
+    twill_tuning_destroy(context->tuning);
+    free(context->why);
     twill_boot_close(context->boot);
     if (context->topology != NULL)
         twill_topology_close(context->topology);
     twill_context_close_device(context);
     twill_config_destroy(&context->config);
+    free(context->open);
+    if (context->lockable) {
+        pthread_mutex_destroy(&context->lock);
+        pthread_mutex_destroy(&context->watch_lock);
+    }
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
     free(context);
 }
 
+/* Errors go to the context when they are complete: several threads may be in here. */
+static twill_status check_use(const struct twill_context *context, const char *call,
+                              struct twill_error *error)
+{
+    if (twill_context_is_forked(context)) /* the memory is shared with the parent, and its data */
+        return TWILL_FAIL(error, TWILL_ERR_FORKED,
+                          "%s: this process was forked after the context was created", call);
+    return TWILL_OK;
+}
+
 twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
 {
+    struct twill_error error = {0};
     if (context == NULL || memory == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_error_clear(&context->error);
-    if (twill_context_is_forked(context))
-        return TWILL_FAIL(&context->error, TWILL_ERR_FORKED,
-                          "twill_alloc: this process was forked after the context was created");
-    return twill_heap_alloc(&context->heap, memory, bytes, &context->error);
+    twill_status status = check_use(context, "twill_alloc", &error);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = twill_heap_alloc(&context->heap, memory, bytes, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
 }
 
 twill_status twill_free(twill_context *context, void *memory)
 {
+    struct twill_error error = {0};
     if (memory == NULL)
         return TWILL_OK;
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_error_clear(&context->error);
-    if (twill_context_is_forked(context)) /* the memory is shared with the parent, and its data */
-        return TWILL_FAIL(&context->error, TWILL_ERR_FORKED,
-                          "twill_free: this process was forked after the context was created");
-    return twill_heap_free(&context->heap, memory, &context->error);
+    twill_status status = check_use(context, "twill_free", &error);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = twill_heap_free(&context->heap, memory, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
 }

@@ -3,6 +3,7 @@
 #ifndef TWILL_CONTEXT_H
 #define TWILL_CONTEXT_H
 
+#include "algorithms/tuning.h"
 #include "algorithms/world.h"
 #include "fabric/boot.h"
 #include "fabric/segment.h"
@@ -10,14 +11,30 @@
 #include "kernels/kernels.h"
 #include "lib/config.h"
 #include "lib/heap.h"
+#include "lib/operation.h"
 #include "numa/memory.h"
 #include "numa/topology.h"
+
+#include <pthread.h>
 
 #define TWILL_DESCRIBE_LINES 48
 #define TWILL_DESCRIBE_BYTES 256
 
+struct twill_level_card;
+
+/* The thread that makes progress, lib/progress_thread.c. */
+struct twill_progress {
+    bool wanted;
+    int core;           /* to bind it to, or -1 */
+    _Atomic bool tried; /* to start it */
+    bool running;
+    pthread_t thread;
+    _Atomic bool stop, asleep;
+    _Atomic uint32_t kicks; /* futex word */
+};
+
 struct twill_context {
-    struct twill_error error;
+    struct twill_error error; /* the last failure; written under the lock */
     struct twill_log log;
     struct twill_config config;
     bool ready; /* creation succeeded */
@@ -26,25 +43,57 @@ struct twill_context {
     const struct twill_kernels *kernels;
     struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
     struct twill_world world;
-    uint32_t *label;           /* [size] node labels, as agreed */
-    bool crowded;              /* ranks share cores: waits must yield early */
-    struct twill_watch *watch; /* NULL on one node */
+    uint32_t *label;                /* [size] node labels, as agreed */
+    struct twill_level_card *level; /* [size] where each rank runs */
+    bool crowded;                   /* ranks share cores: waits must yield early */
+    struct twill_watch *watch;      /* NULL on one node */
+    pthread_mutex_t watch_lock;     /* its user's; taken before `lock` */
+    struct twill_tuning *tuning;    /* what algorithms are chosen by */
+    char *why;                      /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_heap heap;
-    uint32_t comms;             /* created so far */
-    struct twill_comm *open;    /* communicators */
+    pthread_mutex_t lock;     /* of what follows, and of error and heap */
+    bool lockable;            /* lock is made */
+    uint32_t comms;           /* next number of a communicator; no lower one is in use here */
+    struct twill_comm **open; /* [opened] communicators, in no order */
+    size_t opened, open_room;
+    struct twill_operations operations;
+    struct twill_progress progress;
+    _Atomic unsigned pending;   /* sum over the open communicators' */
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     bool previewed;
-    unsigned lines;
+    _Atomic unsigned lines; /* they only become more */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
     char variable_line[1024], live_line[64];
 };
+
+/* What several threads change. Never held while waiting for another rank. */
+static inline void twill_context_lock(struct twill_context *context)
+{
+    pthread_mutex_lock(&context->lock);
+}
+static inline void twill_context_unlock(struct twill_context *context)
+{
+    pthread_mutex_unlock(&context->lock);
+}
+/* The end of a call on the context: keep the error of one that failed for twill_context_message().
+ * Returns status. */
+twill_status twill_context_outcome(struct twill_context *context, twill_status status,
+                                   const struct twill_error *error);
+
+/* Memory of the library's own, from TWILL_MEMORY's second half. */
+twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
+                                struct twill_error *error);
+void twill_context_give(struct twill_context *context, void *memory, size_t bytes); /* NULL: no */
 
 /* Add a line to what twill_context_describe() says. */
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Add what would carry messages between nodes, where there is one node. lib/comm.c */
 void twill_context_preview(struct twill_context *context);
+
+/* lib/tuning.c: what algorithms are chosen by. */
+twill_status twill_context_open_tuning(struct twill_context *context);
 
 /* Allocations so far that did not get the memory asked for. */
 uint64_t twill_context_fallbacks(const struct twill_context *context);

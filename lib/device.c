@@ -26,60 +26,93 @@ void twill_context_close_device(struct twill_context *context)
     context->device = NULL;
 }
 
-/* What the driver said, with rank and call. */
-static twill_status pass(struct twill_comm *comm, twill_status status,
+/* What the driver said, with rank and call: this one, not the first that is under way. */
+static twill_status pass(const struct twill_request *request, twill_status status,
                          const struct twill_error *said)
 {
+    struct twill_comm *comm = request->comm;
     if (status == TWILL_OK)
         return TWILL_OK;
+    comm->call = request->run.call;
+    comm->sequence = request->run.sequence;
     return TWILL_COMM_FAIL(comm, status, "%s", said->message);
 }
 
-static twill_status is_on_device(struct twill_comm *comm, const void *pointer, bool *is)
+static twill_status is_on_device(const struct twill_request *request, unsigned side, bool *is)
 {
     struct twill_error said = {0};
-    return pass(comm, twill_device_is(comm->context->device, pointer, is, &said), &said);
+    return pass(
+        request,
+        twill_device_is(request->comm->context->device, request->run.side[side].base, is, &said),
+        &said);
 }
 
-twill_status twill_comm_stage(struct twill_comm *comm, const struct twill_call *call,
-                              struct twill_call *host)
+/* A side in the request's staging memory. */
+static twill_status bring(struct twill_request *request, unsigned side, unsigned char *to)
 {
-    size_t bytes = call->count * twill_type_size(call->type);
-    bool src, dst;
-    *host = *call;
-    if (bytes == 0)
-        return TWILL_OK;
-    TWILL_TRY(&comm->error, is_on_device(comm, call->src, &src));
-    dst = src;
-    if (call->dst != call->src)
-        TWILL_TRY(&comm->error, is_on_device(comm, call->dst, &dst));
-    if (dst) {
-        TWILL_TRY(&comm->error, twill_comm_grow(comm, &comm->staging, &comm->staging_bytes, bytes));
-        host->dst = comm->staging;
-    }
-    if (!src)
-        return TWILL_OK;
-    host->src = host->dst; /* in place */
-    if (call->collective == TWILL_BROADCAST && comm->rank != call->root)
-        return TWILL_OK; /* has nothing to give */
+    struct twill_comm *comm = request->comm;
     struct twill_error said = {0};
+    size_t bytes = request->run.side[side].bytes;
+    const void *from = request->run.side[side].base;
     comm->counters.bytes_copied += bytes;
-    return pass(comm,
-                twill_device_to_host(comm->context->device, host->dst, call->src, bytes, &said),
+    return pass(request, twill_device_to_host(comm->context->device, to, from, bytes, &said),
                 &said);
 }
 
-twill_status twill_comm_unstage(struct twill_comm *comm, const struct twill_call *call,
-                                const struct twill_call *host)
+/* What is staged has the layout of the caller's buffer; where dst may have gaps between its parts
+ * they are brought along, since all of it goes back. */
+twill_status twill_request_stage(struct twill_request *request)
 {
-    size_t bytes = call->count * twill_type_size(call->type);
-    bool root = call->collective == TWILL_BROADCAST && comm->rank == call->root;
-    if (host->dst == call->dst || (root && call->src == call->dst)) /* a root's src is not ours */
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    request->on_device = NULL;
+    if (TWILL_LIKELY(comm->context->device == NULL))
+        return TWILL_OK;
+    run->sequence = comm->begun;
+    twill_run_describe(run);
+    bool on[TWILL_SIDES] = {false, false};
+    size_t bytes[TWILL_SIDES];
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        bytes[i] = run->side[i].bytes;
+        if (bytes[i] > 0)
+            TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
+    }
+    if (run->plan != NULL) /* a prepared call: the sides are new */
+        TWILL_TRY(&comm->error, twill_run_lay_out(run));
+    if (!on[0] && !on[1])
+        return TWILL_OK;
+    size_t dst_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
+    TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
+                                            dst_at + (on[1] ? bytes[1] : 0)));
+    if (on[0])
+        TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->staging));
+    if (on[1] && run->side[TWILL_DST].count != NULL)
+        TWILL_TRY(&comm->error, bring(request, TWILL_DST, request->staging + dst_at));
+    for (unsigned i = 0; i < TWILL_SIDES; i++)
+        if (on[i])
+            run->side[i].base = request->staging + (i == TWILL_DST ? dst_at : 0);
+    if (on[1]) {
+        request->on_device = request->run.call.dst;
+        request->result = request->staging + dst_at;
+        request->result_bytes = bytes[1];
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_request_unstage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))
+        return TWILL_OK;
+    bool root =
+        request->run.call.collective == TWILL_BROADCAST && comm->rank == request->run.call.root;
+    if (root && request->run.call.src == request->run.call.dst) /* a root's src is not ours */
         return TWILL_OK;
     struct twill_error said = {0};
-    comm->counters.bytes_copied += bytes;
-    return pass(comm,
-                twill_device_from_host(comm->context->device, call->dst, host->dst, bytes, &said),
+    comm->counters.bytes_copied += request->result_bytes;
+    return pass(request,
+                twill_device_from_host(comm->context->device, request->on_device, request->result,
+                                       request->result_bytes, &said),
                 &said);
 }
 

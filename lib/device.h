@@ -10,13 +10,23 @@
 twill_status twill_context_open_device(struct twill_context *context);
 void twill_context_close_device(struct twill_context *context);
 
+#ifdef TWILL_WITH_CUDA
 /* The call as it runs on host memory: what lies on a device is replaced by the other buffer of the
- * call, if that is on the host, or by the communicator's staging memory, and src is brought
- * there. */
-twill_status twill_comm_stage(struct twill_comm *comm, const struct twill_call *call,
-                              struct twill_call *host);
+ * call, if that is on the host, or by the request's staging memory, and src is brought there. */
+twill_status twill_request_stage(struct twill_request *request);
 /* Bring the result to where the caller wants it. */
-twill_status twill_comm_unstage(struct twill_comm *comm, const struct twill_call *call,
-                                const struct twill_call *host);
+twill_status twill_request_unstage(struct twill_request *request);
+#else
+static inline twill_status twill_request_stage(struct twill_request *request)
+{
+    (void)request;
+    return TWILL_OK;
+}
+static inline twill_status twill_request_unstage(struct twill_request *request)
+{
+    (void)request;
+    return TWILL_OK;
+}
+#endif
 
 #endif

@@ -2,6 +2,8 @@
 /* The executor: walks the lanes of the instances in flight. It never waits; lib/wait.c does. */
 #include "lib/comm.h"
 
+#include <stdlib.h>
+
 /* What a step can answer, besides an error. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
@@ -16,62 +18,93 @@ static uint64_t flag_value(const struct twill_instance *instance, uint32_t ordin
     return instance->epoch << 16 | ordinal;
 }
 
-static struct twill_posted *posted_at(const struct twill_run *run, uint64_t epoch, unsigned lane,
-                                      uint32_t index)
+static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *slot,
+                                      unsigned lane, uint32_t index)
 {
-    size_t most = run->plan->schedule.most_posted;
-    size_t slot = epoch % TWILL_WINDOW * TWILL_SCHEDULE_LANES + lane;
-    return &run->comm->posted[slot * most + index];
+    return &slot->posted[(size_t)lane * run->plan->most_posted + index];
 }
 
-static void *bounce_at(const struct twill_run *run, const struct twill_posted *posted)
+static struct twill_slot *slot_of(const struct twill_run *run,
+                                  const struct twill_instance *instance)
 {
-    size_t index = (size_t)(posted - run->comm->posted);
-    return run->comm->scratch + TWILL_WINDOW * run->plan->tmp_bytes +
-           index * run->plan->bounce_bytes;
+    return &run->comm->slot[instance->epoch % TWILL_WINDOW];
+}
+
+static void *bounce_at(const struct twill_run *run, const struct twill_slot *slot,
+                       const struct twill_posted *posted)
+{
+    size_t index = (size_t)(posted - slot->posted);
+    size_t each = run->late ? run->plan->late_bytes : run->plan->bounce_bytes;
+    return slot->scratch + run->plan->tmp_bytes + index * each;
+}
+
+/* Blocks that lie together, as one message. */
+static int post_blocks(struct twill_run *run, struct twill_instance *instance,
+                       const struct twill_step *step, uint32_t at, uint32_t blocks)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_slot *slot = slot_of(run, instance);
+    struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
+    struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
+    struct twill_transfer *request = &posted->request;
+    bool sends = step->op == TWILL_STEP_SEND, folds = step->op == TWILL_STEP_RECV_REDUCE;
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    struct twill_operand_place where = {
+        sends ? step->src : step->dst, at, blocks, step->peer[0], step->lane, partial};
+    if (folds)
+        where.partial = (step->flags & TWILL_STEP_FINAL) == 0;
+    struct twill_span span = twill_run_span(run, instance, &where);
+    *request = (struct twill_transfer){
+        .status = TWILL_PENDING,
+        .kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+        .lane = (uint8_t)physical_lane(instance, step->lane),
+        .peer = step->peer[0],
+        .signature = run->signature,
+        .buffer = span.start,
+        .bytes = span.count * twill_run_width(run, partial),
+    };
+    posted->late = folds && run->late;
+    if (folds) {
+        where.operand = step->src;
+        where.partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+        posted->run = run;
+        posted->flags = step->flags;
+        posted->dst = span.start;
+        posted->src = twill_run_span(run, instance, &where).start;
+        request->fold_with = posted;
+        request->fold = posted->late ? NULL : twill_run_fold;
+        request->bounce = link->ops->needs_bounce ? bounce_at(run, slot, posted) : NULL;
+        if (posted->late)
+            request->buffer = bounce_at(run, slot, posted);
+    }
+    if (sends)
+        comm->counters.bytes_sent += request->bytes;
+    twill_status status = link->ops->post(link, request, &comm->error);
+    return status == TWILL_OK ? ADVANCED : status;
 }
 
 static int post(struct twill_run *run, struct twill_instance *instance,
                 const struct twill_step *step)
 {
-    struct twill_comm *comm = run->comm;
-    struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
-    struct twill_posted *posted =
-        posted_at(run, instance->epoch, step->lane, instance->posted[step->lane]++);
-    struct twill_request *request = &posted->request;
-    bool sends = step->op == TWILL_STEP_SEND;
-    struct twill_span span =
-        twill_run_span(run, instance, step, sends ? step->src : step->dst, step->peer[0]);
-    *request = (struct twill_request){
-        .status = TWILL_PENDING,
-        .kind = sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
-        .lane = (uint8_t)physical_lane(instance, step->lane),
-        .peer = step->peer[0],
-        .signature = run->signature,
-        .buffer = span.start,
-        .bytes = span.bytes,
-    };
-    if (step->op == TWILL_STEP_RECV_REDUCE) {
-        posted->run = run;
-        posted->dst = span.start;
-        posted->src = twill_run_span(run, instance, step, step->src, step->peer[0]).start;
-        posted->op = twill_run_op(run, step->flags);
-        posted->message_first = (step->flags & TWILL_STEP_FIRST) != 0;
-        request->fold = twill_run_fold;
-        request->fold_with = posted;
-        request->bounce = link->ops->needs_bounce ? bounce_at(run, posted) : NULL;
-    }
-    if (sends)
-        run->comm->counters.bytes_sent += span.bytes;
-    twill_status status = link->ops->post(link, request, &comm->error);
-    return status == TWILL_OK ? ADVANCED : status;
+    twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
+    uint32_t at = 0;
+    do {
+        uint32_t blocks = step->blocks > 0 ? twill_run_together(run, operand, at, step->blocks) : 0;
+        int answer = post_blocks(run, instance, step, at, blocks);
+        if (answer != ADVANCED)
+            return answer;
+        at += blocks;
+    } while (at < step->blocks);
+    return ADVANCED;
 }
 
-/* Another call's message has come. Who called what is better heard from the peer: lib/wait.c asks.
- */
-static int differ(struct twill_comm *comm, const struct twill_request *request)
+/* Another call's message has come. Who called what is better heard from the peer: on the node its
+ * line tells, of others lib/wait.c asks. */
+static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
+    if (comm->world->node[request->peer] == comm->world->node[comm->rank])
+        TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "rank %u is in another call or has other arguments", request->peer);
@@ -84,8 +117,9 @@ static int differ(struct twill_comm *comm, const struct twill_request *request)
 
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
+    const struct twill_slot *slot = slot_of(run, instance);
     for (uint32_t i = 0; i < instance->posted[lane]; i++) {
-        const struct twill_request *request = &posted_at(run, instance->epoch, lane, i)->request;
+        const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
         if (request->status == TWILL_PENDING)
             return BLOCKED;
         if (request->status == TWILL_ERR_MISMATCH)
@@ -94,6 +128,11 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
             return TWILL_COMM_FAIL(run->comm, (twill_status)request->status,
                                    "message with rank %u failed: %s", request->peer,
                                    twill_strerror((twill_status)request->status));
+    }
+    for (uint32_t i = 0; run->late && i < instance->posted[lane]; i++) {
+        struct twill_posted *posted = posted_at(run, slot, lane, i);
+        if (posted->late)
+            twill_run_fold(&posted->request, 0, posted->request.buffer, posted->request.bytes);
     }
     instance->posted[lane] = 0;
     return ADVANCED;
@@ -147,12 +186,19 @@ static void raise_flag(struct twill_run *run, struct twill_instance *instance,
                       flag_value(instance, ++instance->signalled[step->lane]), run->signature);
 }
 
-static void put_imm(struct twill_run *run, const struct twill_instance *instance,
-                    const struct twill_step *step)
+static int put_imm(struct twill_run *run, const struct twill_instance *instance,
+                   const struct twill_step *step)
 {
-    struct twill_span src = twill_run_span(run, instance, step, step->src, step->peer[0]);
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    struct twill_operand_place where = {step->src,     0,          step->blocks,
+                                        step->peer[0], step->lane, partial};
+    struct twill_span src = twill_run_span(run, instance, &where);
+    size_t bytes = src.count * twill_run_width(run, partial);
+    if (TWILL_UNLIKELY(bytes > TWILL_LINE_PAYLOAD)) /* the selector sees to it that it is not */
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit a line", bytes);
     twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
-                   run->signature, src.start, src.bytes);
+                   run->signature, src.start, bytes);
+    return ADVANCED;
 }
 
 static int issue(struct twill_run *run, struct twill_instance *instance,
@@ -173,8 +219,7 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
         twill_run_copy(run, instance, step);
         return ADVANCED;
     case TWILL_STEP_PUT_IMM:
-        put_imm(run, instance, step);
-        return ADVANCED;
+        return put_imm(run, instance, step);
     case TWILL_STEP_WAIT:
         return wait_posted(run, instance, step->lane);
     case TWILL_STEP_SIGNAL:
@@ -209,98 +254,80 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     return moved + 1;
 }
 
-static void begin_slice(struct twill_run *run, uint64_t epoch)
-{
-    struct twill_instance *instance = &run->instance[epoch % TWILL_WINDOW];
-    const struct twill_call *call = &run->call;
-    size_t first = run->started * run->slice_count;
-    *instance = (struct twill_instance){
-        .active = true,
-        .epoch = epoch,
-        .count = twill_min(run->slice_count, call->count - first),
-        .offset = first * run->element,
-        .src = call->src != NULL ? (const unsigned char *)call->src + first * run->element : NULL,
-        .dst = call->dst != NULL ? (unsigned char *)call->dst + first * run->element : NULL,
-        .lanes_left = run->plan->schedule.lanes,
-    };
-    instance->slice_bytes = instance->count * run->element;
-    run->started++;
-}
-
-void twill_run_start(struct twill_run *run, struct twill_comm *comm, const struct twill_plan *plan,
-                     const struct twill_call *call)
-{
-    run->comm = comm;
-    run->plan = plan;
-    run->call = *call;
-    run->element = twill_type_size(call->type);
-    size_t bytes = call->count * run->element;
-    run->slice_count = bytes <= plan->slice_bytes ? call->count : plan->slice_bytes / run->element;
-    run->slices =
-        bytes <= plan->slice_bytes ? 1 : (call->count + run->slice_count - 1) / run->slice_count;
-    run->started = run->finished = 0;
-    run->copy_flags = bytes >= comm->stream ? TWILL_KERNEL_STREAM : 0;
-    for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        run->instance[i].active = false;
-}
-
-/* Start what may start: a slice takes the place of the one TWILL_WINDOW before it. */
-static int begin_slices(struct twill_run *run)
-{
-    int begun = 0;
-    while (run->started < run->slices && !run->instance[run->comm->epoch % TWILL_WINDOW].active) {
-        begin_slice(run, run->comm->epoch++);
-        begun++;
-    }
-    return begun;
-}
-
-static int advance_transports(struct twill_run *run)
+twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
 {
     struct twill_comm *comm = run->comm;
-    int moved = 0;
-    for (unsigned t = 0; t < comm->transports; t++) {
-        int answer = comm->transport[t]->ops->progress(comm->transport[t], &comm->error);
-        if (answer < 0)
-            return answer;
-        moved += answer;
-    }
-    return moved;
+    size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
+    TWILL_TRY(&comm->error,
+              twill_comm_grow(comm, &slot->scratch, &slot->scratch_bytes, run->scratch_bytes));
+    if (posted <= slot->posted_count)
+        return TWILL_OK;
+    free(slot->posted);
+    slot->posted_count = 0;
+    slot->posted = aligned_alloc(TWILL_CACHE_LINE,
+                                 twill_round_up(posted * sizeof(*slot->posted), TWILL_CACHE_LINE));
+    if (slot->posted == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for %zu requests", posted);
+    slot->posted_count = posted;
+    return TWILL_OK;
 }
 
-int twill_run_advance(struct twill_run *run)
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
 {
-    int moved = begin_slices(run);
-    for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_instance *instance = &run->instance[i];
-        if (!instance->active)
-            continue;
-        for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
-            if (instance->at[lane] == UINT32_MAX)
-                continue;
-            int answer = advance_lane(run, instance, lane);
-            if (answer < 0)
-                return answer;
-            moved += answer;
-        }
-        if (instance->lanes_left == 0) {
-            instance->active = false;
-            run->finished++;
+    struct twill_instance *instance = &slot->instance;
+    size_t staged_at = run->staged_at, skip = run->started * run->slice_count;
+    TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
+    /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
+    instance->active = true;
+    instance->epoch = epoch;
+    instance->run = run;
+    instance->skip = skip;
+    instance->length = twill_min(run->slice_count, run->most - skip);
+    instance->lanes_left = run->plan->schedule.lanes;
+    for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
+        instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        const struct twill_side *side = &run->side[i];
+        instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
+        if (TWILL_UNLIKELY(side->staged)) {
+            instance->base[i] = slot->scratch + staged_at;
+            staged_at += run->copy_bytes;
         }
     }
-    if (run->plan->schedule.most_posted > 0 && !twill_run_done(run)) {
-        int answer = advance_transports(run);
+    if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))
+        twill_run_stage(run, instance);
+    run->started++;
+    return TWILL_OK;
+}
+
+int twill_run_advance(struct twill_slot *slot)
+{
+    struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
+    int moved = 0;
+    for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
+        if (instance->at[lane] == UINT32_MAX)
+            continue;
+        int answer = advance_lane(run, instance, lane);
         if (answer < 0)
             return answer;
         moved += answer;
     }
-    return moved;
+    if (instance->lanes_left > 0)
+        return moved;
+    if (TWILL_UNLIKELY(run->side[TWILL_DST].staged))
+        twill_run_unstage(run, instance);
+    instance->active = false;
+    run->finished++;
+    return moved + 1;
 }
 
 /* Ranks the first blocked step of a lane waits for. */
-static unsigned lane_waits_for(const struct twill_run *run, const struct twill_instance *instance,
-                               unsigned lane, uint32_t *ranks, unsigned most, const char **name)
+static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uint32_t *ranks,
+                               unsigned most, const char **name)
 {
+    const struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
     const struct twill_schedule *s = &run->plan->schedule;
     const struct twill_step *step = &s->steps[s->lane_first[lane] + instance->at[lane]];
     unsigned n = 0;
@@ -308,30 +335,28 @@ static unsigned lane_waits_for(const struct twill_run *run, const struct twill_i
         *name = "signal";
         for (unsigned i = 0; i < step->nsrc && n < most; i++)
             if (step->peer[i] != run->comm->rank &&
-                arrived((struct twill_run *)(uintptr_t)run, instance, step, step->peer[i]) ==
-                    BLOCKED)
+                arrived(run, instance, step, step->peer[i]) == BLOCKED)
                 ranks[n++] = step->peer[i];
     } else if (step->op == TWILL_STEP_WAIT) {
         *name = "message";
         for (uint32_t i = 0; i < instance->posted[lane] && n < most; i++) {
-            const struct twill_request *request =
-                &posted_at(run, instance->epoch, lane, i)->request;
-            if (request->status == TWILL_PENDING)
+            const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
+            if (request->status == TWILL_PENDING && (n == 0 || ranks[n - 1] != request->peer))
                 ranks[n++] = request->peer;
         }
     }
     return n;
 }
 
-unsigned twill_run_waits_for(const struct twill_run *run, uint32_t *ranks, unsigned most,
+unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step)
 {
+    const struct twill_instance *instance = &slot->instance;
     unsigned n = 0;
-    for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        const struct twill_instance *instance = &run->instance[i];
-        for (unsigned lane = 0; instance->active && lane < run->plan->schedule.lanes; lane++)
-            if (instance->at[lane] != UINT32_MAX)
-                n += lane_waits_for(run, instance, lane, ranks + n, most - n, step);
-    }
+    if (!instance->active)
+        return 0;
+    for (unsigned lane = 0; lane < instance->run->plan->schedule.lanes; lane++)
+        if (instance->at[lane] != UINT32_MAX)
+            n += lane_waits_for(slot, lane, ranks + n, most - n, step);
     return n;
 }

@@ -10,30 +10,62 @@
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
-    const char *name = twill_collective_name(call->collective);
+    if ((unsigned)call->collective >= TWILL_COLLECTIVE_COUNT) {
+        snprintf(text, bytes, "twill_comm_dup or twill_comm_split #%llu",
+                 (unsigned long long)sequence);
+        return;
+    }
+    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    if (call->vector && !facts->parts) {
+        snprintf(text, bytes, "%ss #%llu of a group, fused", facts->name,
+                 (unsigned long long)sequence);
+        return;
+    }
     const char *type = twill_type_name(call->type), *op = twill_op_name(call->op);
+    char count[40] = "counts by rank", root[24] = "";
+    if (!call->vector)
+        snprintf(count, sizeof(count), "count %zu", call->count);
+    if (facts->rooted)
+        snprintf(root, sizeof(root), ", root %d", (int)call->root);
     if (call->collective == TWILL_BARRIER)
-        snprintf(text, bytes, "%s #%llu", name, (unsigned long long)sequence);
-    else if (call->collective == TWILL_BROADCAST)
-        snprintf(text, bytes, "%s #%llu (count %zu, %s, root %d)", name,
-                 (unsigned long long)sequence, call->count, type != NULL ? type : "unknown type",
-                 (int)call->root);
+        snprintf(text, bytes, "%s #%llu", facts->name, (unsigned long long)sequence);
     else
-        snprintf(text, bytes, "%s #%llu (count %zu, %s %s)", name, (unsigned long long)sequence,
-                 call->count, type != NULL ? type : "unknown type", op != NULL ? op : "unknown op");
+        snprintf(text, bytes, "%s%s #%llu (%s, %s%s%s%s)", facts->name, call->vector ? "v" : "",
+                 (unsigned long long)sequence, count, type != NULL ? type : "unknown type",
+                 facts->reduces ? " " : "",
+                 !facts->reduces ? ""
+                 : op != NULL    ? op
+                                 : "unknown op",
+                 root);
+}
+
+const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
+                                 char text[TWILL_RANK_TEXT])
+{
+    uint32_t job = rank < comm->world->size ? comm->job[rank] : rank;
+    if (job == rank)
+        snprintf(text, TWILL_RANK_TEXT, "rank %u", rank);
+    else
+        snprintf(text, TWILL_RANK_TEXT, "rank %u (rank %u of the job)", rank, job);
+    return text;
 }
 
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
                               int line, const char *format, ...)
 {
-    char call[128], cause[360];
+    char call[128], cause[360], rank[TWILL_RANK_TEXT];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
     va_end(arguments);
-    twill_call_describe(&comm->run.call, comm->sequence, call, sizeof(call));
-    return twill_error_set(&comm->error, status, file, line, "rank %u: %s: %s", comm->rank, call,
-                           cause);
+    if (comm->making != NULL)
+        snprintf(call, sizeof(call), "%s", comm->making);
+    else if (comm->queue == NULL && comm->talking > 0)
+        snprintf(call, sizeof(call), "point to point");
+    else
+        twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));
+    return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
+                           twill_comm_rank_text(comm, comm->rank, rank), call, cause);
 }
 
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
@@ -43,9 +75,10 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
     *sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
     uint32_t what = atomic_load_explicit(&line->what, memory_order_acquire);
     *call = (struct twill_call){
-        .collective = (enum twill_collective)(what & 0xff),
+        .collective = (enum twill_collective)(what & 0x7f),
+        .vector = (what >> 7 & 1) != 0,
         .type = (twill_type)(what >> 8 & 0xff),
-        .op = (twill_op)(what >> 16 & 0xff),
+        .op = (twill_op)(what >> 16),
         .count = atomic_load_explicit(&line->count, memory_order_acquire),
         .root = atomic_load_explicit(&line->root, memory_order_acquire),
     };
@@ -78,14 +111,20 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence)
 {
-    const struct twill_call *ours = &comm->run.call;
-    if (sequence != comm->sequence ||
-        (theirs->collective == ours->collective && theirs->type == ours->type &&
-         theirs->op == ours->op && theirs->count == ours->count && theirs->root == ours->root))
+    const struct twill_past *ours = &comm->past[sequence % TWILL_PAST];
+    if (sequence != ours->sequence || (twill_call_what(theirs) == ours->what &&
+                                       theirs->count == ours->count && theirs->root == ours->root))
         return TWILL_OK;
-    char name[128];
+    char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "rank %u calls %s instead", peer, name);
+    if (sequence != comm->sequence) { /* it was our messages that it did not wait for */
+        comm->blamed = sequence;
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s is still in %s, which was another call here",
+                               twill_comm_rank_text(comm, peer, rank), name);
+    }
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
+                           twill_comm_rank_text(comm, peer, rank), name);
 }
 
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
@@ -106,16 +145,18 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
         return status; /* nobody else is concerned */
     comm->broken = true;
-    twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, comm->sequence,
+    uint64_t sequence = comm->blamed > 0 ? comm->blamed : comm->sequence;
+    twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, sequence,
                      comm->told ? comm->news.message : comm->error.message);
     if (comm->context->watch != NULL && !comm->told) {
         struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = status};
-        news.state[0] = comm->sequence;
+        news.state[0] = sequence;
         snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
                  comm->error.message);
-        twill_watch_tell(comm->context->watch, &news, TELL_NS);
+        twill_comm_tell(comm, &news, TELL_NS);
     }
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->cancel(comm->transport[t]);
+    twill_requests_fail(comm, status);
     return status;
 }

@@ -36,14 +36,17 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 
 static void say_where(struct twill_comm *comm, uint32_t to, uint32_t missing, uint64_t answer)
 {
-    const struct twill_call *call = &comm->run.call;
+    const struct twill_call *call = &comm->call;
     struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
     news.state[0] = comm->sequence;
     news.state[1] = call->count;
-    news.state[2] = (uint64_t)call->collective | (uint64_t)call->type << 8 |
-                    (uint64_t)call->op << 16 | (uint64_t)call->root << 32;
+    news.state[2] = (uint64_t)call->collective | (uint64_t)call->vector << 7 |
+                    (uint64_t)call->type << 8 | (uint64_t)call->op << 16 |
+                    (uint64_t)call->root << 32;
     news.state[3] = missing | answer;
-    twill_watch_send(comm->context->watch, to, &news);
+    pthread_mutex_lock(&comm->context->watch_lock);
+    twill_watch_send(comm->context->watch, comm->job[to], &news);
+    pthread_mutex_unlock(&comm->context->watch_lock);
 }
 
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
@@ -61,12 +64,11 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
 
 static twill_status hear_report(struct twill_comm *comm, const struct twill_news *news)
 {
-    if (news->from >= comm->world->size)
-        return TWILL_OK;
     struct twill_call theirs = {
-        .collective = (enum twill_collective)(news->state[2] & 0xff),
+        .collective = (enum twill_collective)(news->state[2] & 0x7f),
+        .vector = (news->state[2] >> 7 & 1) != 0,
         .type = (twill_type)(news->state[2] >> 8 & 0xff),
-        .op = (twill_op)(news->state[2] >> 16 & 0xff),
+        .op = (twill_op)(news->state[2] >> 16 & 0xffff),
         .count = (size_t)news->state[1],
         .root = (uint32_t)(news->state[2] >> 32),
     };
@@ -91,20 +93,79 @@ static void keep(struct twill_comm *comm, const struct twill_news *news)
     comm->news = *news;
 }
 
-/* Take everything off the watch; it serves all communicators of the context. */
+/* The rank of this communicator that is a rank of the job, or UINT32_MAX. */
+static uint32_t rank_of(const struct twill_comm *comm, uint32_t job)
+{
+    if (job < comm->world->size && comm->job[job] == job)
+        return job;
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        if (comm->job[r] == job)
+            return r;
+    return UINT32_MAX;
+}
+
+/* Put a piece of news into the box of the communicator it is about. Two may have one number if no
+ * rank is in both: so the sender tells which. Its owner may be another thread. */
+static void deliver(struct twill_context *context, struct twill_news *news)
+{
+    twill_context_lock(context);
+    for (size_t i = 0; i < context->opened; i++) {
+        struct twill_comm *comm = context->open[i];
+        uint32_t from = comm->number == news->comm ? rank_of(comm, news->from) : UINT32_MAX;
+        if (from == UINT32_MAX)
+            continue;
+        struct twill_box *box = &comm->box;
+        news->from = from;
+        if (news->status == TWILL_OK) /* reports come again: the box may overflow */
+            box->report[box->reports++ % TWILL_BOX_REPORTS] = *news;
+        else if (!box->failed)
+            box->failure = *news;
+        box->failed = box->failed || news->status != TWILL_OK;
+        break;
+    }
+    twill_context_unlock(context);
+}
+
+/* Take everything off the watch, which serves all communicators of the context; then what is in our
+ * own box. */
 static twill_status listen(struct twill_comm *comm)
 {
-    struct twill_news news;
-    while (twill_watch_hear(comm->context->watch, &news)) {
-        struct twill_comm *about = comm->context->open;
-        while (about != NULL && about->number != news.comm)
-            about = about->next;
-        if (about != NULL && news.status != TWILL_OK)
-            keep(about, &news);
-        else if (about == comm)
-            TWILL_TRY(&comm->error, hear_report(comm, &news));
-    }
+    struct twill_news news, report[TWILL_BOX_REPORTS];
+    struct twill_context *context = comm->context;
+    pthread_mutex_lock(&context->watch_lock);
+    while (twill_watch_hear(context->watch, &news))
+        deliver(context, &news);
+    pthread_mutex_unlock(&context->watch_lock);
+    twill_context_lock(context);
+    struct twill_box *box = &comm->box;
+    unsigned reports = box->reports < TWILL_BOX_REPORTS ? box->reports : TWILL_BOX_REPORTS;
+    memcpy(report, box->report, reports * sizeof(*report));
+    box->reports = 0;
+    if (box->failed)
+        keep(comm, &box->failure);
+    twill_context_unlock(context);
+    for (unsigned i = 0; i < reports; i++)
+        TWILL_TRY(&comm->error, hear_report(comm, &report[i]));
     return TWILL_OK;
+}
+
+void twill_comm_tell(struct twill_comm *comm, const struct twill_news *news, uint64_t patience_ns)
+{
+    pthread_mutex_lock(&comm->context->watch_lock);
+    twill_watch_tell(comm->context->watch, news, comm->job, comm->world->size, patience_ns);
+    pthread_mutex_unlock(&comm->context->watch_lock);
+}
+
+bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
+{
+    if (comm->world->node[peer] == comm->world->node[comm->rank])
+        return twill_segment_owner_dead(comm->node->segment, peer);
+    if (comm->context->watch == NULL)
+        return false;
+    pthread_mutex_lock(&comm->context->watch_lock);
+    bool dead = twill_watch_is_dead(comm->context->watch, comm->job[peer]);
+    pthread_mutex_unlock(&comm->context->watch_lock);
+    return dead;
 }
 
 twill_status twill_comm_hear(struct twill_comm *comm, bool any)
@@ -121,8 +182,10 @@ twill_status twill_comm_hear(struct twill_comm *comm, bool any)
     }
     if (comm->context->watch != NULL)
         TWILL_TRY(&comm->error, listen(comm));
+    char rank[TWILL_RANK_TEXT];
     if (comm->told && comm->news.state[0] <= until)
-        return TWILL_COMM_FAIL(comm, comm->news.status, "told by rank %u: %s", comm->news.from,
+        return TWILL_COMM_FAIL(comm, comm->news.status, "told by %s: %s",
+                               twill_comm_rank_text(comm, comm->news.from, rank),
                                comm->news.message);
     return TWILL_OK;
 }

@@ -1,173 +1,218 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The data side of a run: from operands to addresses, and the steps that compute. */
+/* The steps that compute. */
 #include "lib/comm.h"
+
+#include <string.h>
 
 /* Results go through the caches in strips, so that what was just reduced is copied from there. */
 #define STRIP_BYTES ((size_t)32 << 10)
+/* Of what a caller's function leaves in between; at least one element. */
+#define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 
-static unsigned char *imm_of(const struct twill_run *run, const struct twill_instance *instance,
-                             const struct twill_step *step, uint32_t local)
+/* What is folded, in order, into dst. */
+struct fold {
+    unsigned flags; /* of the step */
+    unsigned char *dst;
+    const void *source[TWILL_STEP_PEERS + 1];
+    unsigned sources;
+    uint32_t partial_sources; /* bit i: source[i] */
+};
+
+static struct twill_span span_of(const struct twill_run *run, const struct twill_instance *instance,
+                                 const struct twill_step *step, twill_operand operand, uint32_t at,
+                                 uint32_t blocks, bool partial)
 {
-    unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
-    struct twill_node_area *area = run->comm->node->area[local];
-    return area->imm[slot * TWILL_SCHEDULE_LANES + step->lane][instance->epoch % TWILL_COPIES]
-        .payload;
+    struct twill_operand_place where = {operand, at, blocks, step->peer[0], step->lane, partial};
+    return twill_run_span(run, instance, &where);
 }
 
-/* First byte of a space, for the part of the message this instance works on. */
-static unsigned char *base_of(const struct twill_run *run, const struct twill_instance *instance,
-                              unsigned space, bool of_peer, uint32_t local)
+/* --- folding --------------------------------------------------------------------------------- */
+
+static void fold_by_kernel(const struct twill_run *run, const struct fold *f, size_t count)
 {
     const struct twill_comm *comm = run->comm;
-    switch (space) {
-    case TWILL_SRC: /* never written: the verifier sees to it */
-        return (unsigned char *)(uintptr_t)(of_peer ? comm->peer_src[local] + instance->offset
-                                                    : instance->src);
-    case TWILL_DST:
-        return of_peer ? comm->peer_dst[local] + instance->offset : instance->dst;
-    case TWILL_TMP:
-        return comm->scratch + (instance->epoch % TWILL_WINDOW) * run->plan->tmp_bytes;
-    default:
-        return comm->node->shared[local] +
-               (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
+    const struct twill_fold fold = {.type = run->type,
+                                    .op = run->op,
+                                    .divisor = comm->world->size,
+                                    .partial_sources = f->partial_sources,
+                                    .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
+                                    .threads = comm->threads};
+    twill_kernels_fold(comm->context->kernels, &fold, f->dst, (const void *const *)f->source,
+                       f->sources, count);
+}
+
+/* Two at a time. What lies between must not be put into dst while dst is still to be read. */
+static void fold_by_function(const struct twill_run *run, const struct fold *f, size_t count)
+{
+    const struct twill_operation *created = run->created;
+    TWILL_ALIGNED(64) unsigned char between[BETWEEN_BYTES];
+    size_t most = BETWEEN_BYTES / run->element;
+    for (size_t done = 0; done < count; done += most) {
+        size_t n = twill_min(most, count - done), skip = done * run->element;
+        const void *left = (const unsigned char *)f->source[0] + skip;
+        for (unsigned i = 1; i < f->sources; i++) {
+            const void *right = (const unsigned char *)f->source[i] + skip;
+            void *result = i + 1 == f->sources ? (void *)(f->dst + skip) : (void *)between;
+            created->function(left, right, result, n, run->type, created->user);
+            left = result;
+        }
+        if (f->sources == 1 && left != f->dst + skip)
+            memcpy(f->dst + skip, left, n * run->element);
     }
 }
 
-struct twill_span twill_run_span(const struct twill_run *run, const struct twill_instance *instance,
-                                 const struct twill_step *step, twill_operand operand,
-                                 uint32_t peer)
+static void fold(const struct twill_run *run, const struct fold *f, size_t count)
 {
-    const struct twill_comm *comm = run->comm;
-    unsigned space = twill_operand_space(operand);
-    bool of_peer = twill_operand_is_peer(operand) && peer != comm->rank;
-    uint32_t local = of_peer ? comm->world->local[peer] : comm->local;
-    if (space == TWILL_IMM)
-        return (struct twill_span){imm_of(run, instance, step, local), instance->slice_bytes};
-    unsigned char *base = base_of(run, instance, space, of_peer, local);
-    if (step->blocks == 0)
-        return (struct twill_span){base, 0};
-    uint32_t blocks = run->plan->schedule.blocks;
-    if (blocks == 1 && twill_operand_block(operand) == 0)
-        return (struct twill_span){base, instance->slice_bytes};
-    uint32_t first = twill_operand_block(operand);
-    size_t from, length, last, last_length;
-    twill_block_range(instance->count, run->element, blocks, first % blocks, &from, &length);
-    twill_block_range(instance->count, run->element, blocks, (first + step->blocks - 1u) % blocks,
-                      &last, &last_length);
-    size_t slice = (size_t)(first / blocks) * run->plan->slice_bytes;
-    return (struct twill_span){base + slice + from * run->element,
-                               (last + last_length - from) * run->element};
+    if (count == 0)
+        return;
+    if (TWILL_UNLIKELY(run->created != NULL && run->created->function != NULL))
+        fold_by_function(run, f, count);
+    else
+        fold_by_kernel(run, f, count);
 }
 
-twill_op twill_run_op(const struct twill_run *run, unsigned flags)
+/* Not cleared: it is large. */
+static void begin_fold(struct fold *f, unsigned flags, unsigned char *dst)
 {
-    bool divides = (flags & TWILL_STEP_FINAL) != 0 || run->call.op != TWILL_AVG;
-    return divides ? run->call.op : TWILL_SUM;
+    f->flags = flags;
+    f->dst = dst;
+    f->sources = 0;
+    f->partial_sources = 0;
 }
 
-/* The kernel over [skip, skip + bytes) of the operands. More than the kernels' eight sources come
- * with ACC only: the destination then goes with the first seven. */
-static void fold(struct twill_run *run, unsigned flags, unsigned char *dst, const void **source,
-                 unsigned sources, size_t bytes)
+static void add_source(struct fold *f, const unsigned char *start, bool partial)
 {
-    const struct twill_comm *comm = run->comm;
-    size_t count = bytes / run->element;
-    twill_op op = twill_run_op(run, flags);
-    unsigned first = sources > TWILL_KERNEL_MAX_SOURCES ? TWILL_KERNEL_MAX_SOURCES : sources;
-    twill_kernels_reduce(comm->context->kernels, run->call.type,
-                         first < sources && op == TWILL_AVG ? TWILL_SUM : op, dst, source, first,
-                         count, comm->world->size, 0, comm->threads);
-    if (first < sources) {
-        const void *rest[2] = {dst, source[first]};
-        twill_kernels_reduce(comm->context->kernels, run->call.type, op, dst, rest, 2, count,
-                             comm->world->size, 0, comm->threads);
-    }
+    f->partial_sources |= (uint32_t)partial << f->sources;
+    f->source[f->sources++] = start;
 }
 
-/* Addresses of the operands in folding order; returns how many. */
-static unsigned gather(const struct twill_run *run, const struct twill_instance *instance,
-                       const struct twill_step *step, unsigned char *dst,
-                       const unsigned char **source)
+/* The operands of some blocks of a REDUCE in folding order; returns the elements of dst. */
+static size_t gather(const struct twill_run *run, const struct twill_instance *instance,
+                     const struct twill_step *step, uint32_t at, uint32_t blocks, struct fold *f)
 {
-    unsigned n = 0;
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    bool own_partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
     bool accumulate = (step->flags & TWILL_STEP_ACC) != 0;
     bool last = (step->flags & TWILL_STEP_FIRST) != 0;
+    struct twill_span dst = span_of(run, instance, step, step->dst, at, blocks, !final);
+    const unsigned char *own = dst.start;
+    if (accumulate && own_partial == final)
+        own = span_of(run, instance, step, step->dst, at, blocks, own_partial).start;
+    begin_fold(f, step->flags, dst.start);
     if (accumulate && !last)
-        source[n++] = dst;
+        add_source(f, own, own_partial);
     for (unsigned i = 0; i < step->nsrc; i++) {
-        twill_operand src = step->src;
-        if ((step->flags & TWILL_STEP_OWN_SRC) && step->peer[i] == run->comm->rank)
-            src = twill_operand_make(TWILL_SRC, twill_operand_block(src));
-        source[n++] = twill_run_span(run, instance, step, src, step->peer[i]).start;
+        struct twill_operand_place where = {step->src,     at,         blocks,
+                                            step->peer[i], step->lane, partial};
+        if ((step->flags & TWILL_STEP_OWN_SRC) && step->peer[i] == run->comm->rank) {
+            where.operand = twill_operand_make(TWILL_SRC, twill_operand_block(step->src));
+            where.partial = false;
+        }
+        add_source(f, twill_run_span(run, instance, &where).start, where.partial);
     }
     if (accumulate && last)
-        source[n++] = dst;
-    return n;
+        add_source(f, own, own_partial);
+    return dst.count;
 }
 
-static void reduce_strip(struct twill_run *run, const struct twill_step *step, unsigned char *dst,
-                         const unsigned char *const *source, unsigned sources, size_t skip,
-                         size_t bytes)
-{
-    const void *at[TWILL_STEP_PEERS + 1];
-    for (unsigned i = 0; i < sources; i++)
-        at[i] = source[i] + skip;
-    fold(run, step->flags, dst + skip, at, sources, bytes);
-}
+/* --- steps ----------------------------------------------------------------------------------- */
 
-static void copy(struct twill_run *run, unsigned char *dst, const unsigned char *src, size_t bytes,
-                 unsigned flags)
+static void copy(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
+                 size_t bytes, bool to_caller)
 {
     if (dst == src || bytes == 0)
         return;
-    twill_kernels_copy(run->comm->context->kernels, dst, src, bytes, flags, run->comm->threads);
+    twill_kernels_copy(run->comm->context->kernels, dst, src, bytes,
+                       to_caller ? run->copy_flags : 0, run->comm->threads);
 }
 
 void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
                     const struct twill_step *step)
 {
-    struct twill_span dst = twill_run_span(run, instance, step, step->dst, step->peer[0]);
-    struct twill_span src = twill_run_span(run, instance, step, step->src, step->peer[0]);
     bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
-    copy(run, dst.start, src.start, dst.bytes, to_caller ? run->copy_flags : 0);
-    if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
-        run->comm->counters.bytes_copied += dst.bytes;
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    for (uint32_t at = 0; at < step->blocks;) {
+        uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
+        struct twill_span dst = span_of(run, instance, step, step->dst, at, blocks, partial);
+        struct twill_span src = span_of(run, instance, step, step->src, at, blocks, partial);
+        size_t bytes = dst.count * twill_run_width(run, partial);
+        copy(run, dst.start, src.start, bytes, to_caller);
+        if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
+            run->comm->counters.bytes_copied += bytes;
+        at += blocks;
+    }
+}
+
+/* Some blocks that lie together; those COPYs that follow take the result on. */
+static void reduce(struct twill_run *run, const struct twill_instance *instance,
+                   const struct twill_step *step, uint32_t copies, uint32_t at, uint32_t blocks)
+{
+    struct fold f;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    size_t count = gather(run, instance, step, at, blocks, &f);
+    if (copies == 0 || run->comm->threads > 1) {
+        fold(run, &f, count);
+        for (uint32_t c = 1; c <= copies; c++) {
+            struct twill_span to =
+                span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
+            copy(run, to.start, f.dst, count * twill_run_width(run, !final),
+                 twill_operand_space(step[c].dst) == TWILL_DST);
+        }
+        return;
+    }
+    size_t strip = twill_max(STRIP_BYTES / run->element, 1), width = twill_run_width(run, !final);
+    for (size_t done = 0; done < count; done += strip) {
+        size_t n = twill_min(strip, count - done);
+        struct fold part = f;
+        part.dst += done * width;
+        for (unsigned i = 0; i < f.sources; i++)
+            part.source[i] = (const unsigned char *)f.source[i] +
+                             done * twill_run_width(run, f.partial_sources >> i & 1);
+        fold(run, &part, n);
+        for (uint32_t c = 1; c <= copies; c++) {
+            struct twill_span to =
+                span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
+            copy(run, to.start + done * width, part.dst, n * width,
+                 twill_operand_space(step[c].dst) == TWILL_DST);
+        }
+    }
 }
 
 uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
                                    const struct twill_step *step, const struct twill_step *end)
 {
     uint32_t copies = 0;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
     while (step + 1 + copies < end && step[1 + copies].op == TWILL_STEP_COPY &&
-           step[1 + copies].src == step->dst && step[1 + copies].blocks == step->blocks)
+           step[1 + copies].src == step->dst && step[1 + copies].blocks == step->blocks &&
+           ((step[1 + copies].flags & TWILL_STEP_PARTIAL) == 0) == final)
         copies++;
-    const unsigned char *source[TWILL_STEP_PEERS + 1];
-    struct twill_span dst = twill_run_span(run, instance, step, step->dst, step->peer[0]);
-    unsigned sources = gather(run, instance, step, dst.start, source);
-    size_t strip = copies == 0 || run->comm->threads > 1 ? dst.bytes : STRIP_BYTES;
-    for (size_t skip = 0; skip < dst.bytes; skip += strip) {
-        size_t bytes = twill_min(strip, dst.bytes - skip);
-        reduce_strip(run, step, dst.start, source, sources, skip, bytes);
-        for (uint32_t c = 1; c <= copies; c++) {
-            const struct twill_step *s = &step[c];
-            struct twill_span to = twill_run_span(run, instance, s, s->dst, s->peer[0]);
-            copy(run, to.start + skip, dst.start + skip, bytes,
-                 twill_operand_space(s->dst) == TWILL_DST ? run->copy_flags : 0);
-        }
+    for (uint32_t at = 0; at < step->blocks;) {
+        uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
+        reduce(run, instance, step, copies, at, blocks);
+        at += blocks;
     }
     return copies;
 }
 
-void twill_run_fold(struct twill_request *request, size_t offset, const void *data, size_t bytes)
+/* --- messages -------------------------------------------------------------------------------- */
+
+void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
-    struct twill_posted *posted = request->fold_with;
-    struct twill_comm *comm = posted->run->comm;
-    const void *source[2] = {posted->src + offset, data};
-    if (posted->message_first) {
-        source[0] = data;
-        source[1] = posted->src + offset;
-    }
-    twill_kernels_reduce(comm->context->kernels, posted->run->call.type, posted->op,
-                         posted->dst + offset, source, 2, bytes / posted->run->element,
-                         comm->world->size, 0, comm->threads);
+    const struct twill_posted *posted = request->fold_with;
+    const struct twill_run *run = posted->run;
+    bool partial = (posted->flags & TWILL_STEP_PARTIAL) != 0;
+    bool own_partial = (posted->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool result_partial = (posted->flags & TWILL_STEP_FINAL) == 0;
+    size_t first = offset / twill_run_width(run, partial);
+    const unsigned char *own = posted->src + first * twill_run_width(run, own_partial);
+    struct fold f;
+    begin_fold(&f, posted->flags, posted->dst + first * twill_run_width(run, result_partial));
+    if (posted->flags & TWILL_STEP_FIRST)
+        add_source(&f, data, partial);
+    add_source(&f, own, own_partial);
+    if ((posted->flags & TWILL_STEP_FIRST) == 0)
+        add_source(&f, data, partial);
+    fold(run, &f, bytes / twill_run_width(run, partial));
 }

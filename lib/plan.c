@@ -4,6 +4,10 @@
 #include "lib/comm.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* Of TMP in one instance. */
+#define SCRATCH_MOST ((size_t)64 << 20)
 
 static bool sends(const struct twill_step *step)
 {
@@ -11,48 +15,108 @@ static bool sends(const struct twill_step *step)
            step->op == TWILL_STEP_RECV_REDUCE;
 }
 
+/* Scratch that a schedule declares, in copies of the message. */
+struct copies {
+    size_t tmp, shared;
+};
+
+static void count_copies(struct copies *copies, const struct twill_schedule *s)
+{
+    copies->tmp = twill_max(copies->tmp, s->tmp_blocks / s->blocks);
+    copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
+}
+
+/* Nodes may differ in whether their buffers are mapped, but not in their slices: count the more of
+ * both flavours. */
+static twill_status declared(struct twill_comm *comm, const struct twill_plan *plan,
+                             struct copies *copies)
+{
+    const struct twill_choice *choice = &plan->choice;
+    *copies = (struct copies){0};
+    count_copies(copies, &plan->schedule);
+    if (comm->world->nodes == 1 || choice->algorithm->flavours == 0 ||
+        !twill_flavour_is_sharded(choice->shape.flavour))
+        return TWILL_OK;
+    struct twill_shape other = choice->shape;
+    struct twill_schedule schedule = {0};
+    other.flavour =
+        other.flavour == TWILL_FLAVOUR_MAPPED ? TWILL_FLAVOUR_STAGED : TWILL_FLAVOUR_MAPPED;
+    if (!twill_algorithm_applies(choice->algorithm, comm->world, &other))
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, twill_schedule_emit(&schedule, choice->algorithm, comm->world,
+                                                comm->rank, &other, &comm->error));
+    count_copies(copies, &schedule);
+    twill_schedule_destroy(&schedule);
+    return TWILL_OK;
+}
+
 /* Slices must be the same on all ranks, whatever their own part is: so they depend on the world and
  * the choice, not on this rank's schedule. What is staged on a node should stay in the caches; what
  * crosses the network should not be cut too small; what is neither is one slice. */
-static void size_slices(const struct twill_comm *comm, struct twill_plan *plan)
+static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
+                        const struct copies *copies)
 {
     const struct twill_choice *choice = &plan->choice;
+    const struct twill_schedule *s = &plan->schedule;
+    size_t bytes = comm->segment;
     if (choice->algorithm->flavours != 0 && choice->shape.flavour == TWILL_FLAVOUR_IMM)
-        plan->slice_bytes = TWILL_IMM_BYTES;
+        bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* is one slice */
     else if (comm->world->nodes > 1 || choice->algorithm->flavours == 0)
-        plan->slice_bytes = comm->segment_net;
-    else if (choice->shape.flavour == TWILL_FLAVOUR_MAPPED)
-        plan->slice_bytes = SIZE_MAX;
-    else
-        plan->slice_bytes = comm->segment;
-    if (plan->slice_bytes != SIZE_MAX && plan->slice_bytes > TWILL_CACHE_LINE)
-        plan->slice_bytes &= ~(size_t)(TWILL_CACHE_LINE - 1);
-}
-
-/* One copy of SHARED holds a slice for each part of it. */
-static twill_status check_shared(struct twill_comm *comm, const struct twill_plan *plan)
-{
-    size_t parts = plan->schedule.shared_blocks / plan->schedule.blocks;
-    if (parts <= comm->node->shared_bytes / plan->slice_bytes)
-        return TWILL_OK;
-    return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "%s stages %zu slices of %zu bytes in %zu",
-                      plan->choice.algorithm->name, parts, plan->slice_bytes,
-                      comm->node->shared_bytes);
+        bytes = comm->segment_net;
+    else if (choice->shape.flavour == TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
+        bytes = SIZE_MAX;
+    if (copies->tmp > 0)
+        bytes = twill_min(bytes, SCRATCH_MOST / copies->tmp);
+    if (copies->shared > 0)
+        bytes = twill_min(bytes, comm->node->shared_bytes / copies->shared);
+    if (bytes != SIZE_MAX)
+        bytes &= ~(size_t)(TWILL_CACHE_LINE - 1);
+    plan->slice_bytes = bytes;
+    if (copies->tmp > 0)
+        plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }
 
 /* Largest message that must be received before it is folded, over the widest blocks there can be: a
- * block is at most a line longer than its share. */
-static size_t largest_bounce(const struct twill_comm *comm, const struct twill_plan *plan)
+ * block is at most a line of raw elements longer than its share, four of partials. */
+static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
-    size_t share = plan->slice_bytes / s->blocks + 2 * TWILL_CACHE_LINE, most = 0;
+    size_t share = plan->slice_bytes / s->blocks + 8 * TWILL_CACHE_LINE;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct twill_step *step = &s->steps[i];
-        if (step->op == TWILL_STEP_RECV_REDUCE &&
-            twill_comm_link(comm, step->peer[0])->ops->needs_bounce)
-            most = twill_max(most, twill_min(step->blocks * share, plan->slice_bytes));
+        if (step->op != TWILL_STEP_RECV_REDUCE)
+            continue;
+        size_t most = twill_min(step->blocks * share, plan->slice_bytes);
+        most = twill_round_up(most, TWILL_CACHE_LINE);
+        plan->late_bytes = twill_max(plan->late_bytes, most);
+        if (twill_comm_link(comm, step->peer[0])->ops->needs_bounce)
+            plan->bounce_bytes = twill_max(plan->bounce_bytes, most);
     }
-    return twill_round_up(most, TWILL_CACHE_LINE);
+}
+
+/* Messages of a step when each part is one of its own. */
+static uint32_t messages_of(const struct twill_schedule *s, const struct twill_step *step)
+{
+    uint32_t first = twill_operand_block(step->op == TWILL_STEP_SEND ? step->src : step->dst);
+    uint32_t pieces = s->blocks / s->parts;
+    if (step->blocks == 0)
+        return 1;
+    return (first + step->blocks - 1u) / pieces - first / pieces + 1;
+}
+
+static void count_messages(struct twill_plan *plan)
+{
+    const struct twill_schedule *s = &plan->schedule;
+    for (uint32_t lane = 0; lane < s->lanes; lane++) {
+        uint32_t posted = 0;
+        for (uint32_t i = s->lane_first[lane]; i < s->lane_first[lane + 1]; i++) {
+            if (sends(&s->steps[i]))
+                posted += messages_of(s, &s->steps[i]);
+            else if (s->steps[i].op == TWILL_STEP_WAIT)
+                posted = 0;
+            plan->most_posted = posted > plan->most_posted ? posted : plan->most_posted;
+        }
+    }
 }
 
 static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *plan)
@@ -61,43 +125,20 @@ static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *pl
         const struct twill_step *step = &plan->schedule.steps[i];
         if (!sends(step))
             continue;
-        uint32_t peer = step->peer[0];
-        struct twill_transport *link = twill_comm_link(comm, peer);
-        plan->polled |= !link->ops->sleeps_on_bell;
-        if (!comm->connected[peer] && link->ops->connect != NULL)
-            TWILL_TRY(&comm->error, link->ops->connect(link, peer, &comm->error));
-        comm->connected[peer] = 1;
-    }
-    return TWILL_OK;
-}
-
-static twill_status grow_scratch(struct twill_comm *comm, const struct twill_plan *plan)
-{
-    size_t posted = (size_t)TWILL_WINDOW * TWILL_SCHEDULE_LANES * plan->schedule.most_posted;
-    size_t bytes = TWILL_WINDOW * plan->tmp_bytes + posted * plan->bounce_bytes;
-    TWILL_TRY(&comm->error, twill_comm_grow(comm, &comm->scratch, &comm->scratch_bytes, bytes));
-    if (posted > comm->posted_count) {
-        free(comm->posted);
-        comm->posted_count = 0;
-        comm->posted = aligned_alloc(
-            TWILL_CACHE_LINE, twill_round_up(posted * sizeof(*comm->posted), TWILL_CACHE_LINE));
-        if (comm->posted == NULL)
-            return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for %zu requests",
-                              posted);
-        comm->posted_count = posted;
+        plan->polled |= !twill_comm_link(comm, step->peer[0])->ops->sleeps_on_bell;
+        TWILL_TRY(&comm->error, twill_comm_connect(comm, step->peer[0]));
     }
     return TWILL_OK;
 }
 
 static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
 {
-    size_slices(comm, plan);
-    TWILL_TRY(&comm->error, check_shared(comm, plan));
-    TWILL_TRY(&comm->error, connect_peers(comm, plan));
-    if (plan->schedule.tmp_blocks > 0)
-        plan->tmp_bytes = plan->slice_bytes * (plan->schedule.tmp_blocks / plan->schedule.blocks);
-    plan->bounce_bytes = largest_bounce(comm, plan);
-    return grow_scratch(comm, plan);
+    struct copies copies;
+    TWILL_TRY(&comm->error, declared(comm, plan, &copies));
+    size_slices(comm, plan, &copies);
+    count_messages(plan);
+    size_bounces(comm, plan);
+    return connect_peers(comm, plan);
 }
 
 #ifndef NDEBUG
@@ -148,7 +189,9 @@ fail:
 static bool same(const struct twill_choice *a, const struct twill_choice *b)
 {
     return a->algorithm == b->algorithm && a->shape.collective == b->shape.collective &&
-           a->shape.root == b->shape.root &&
+           a->shape.root == b->shape.root && a->shape.vector == b->shape.vector &&
+           a->shape.order == b->shape.order &&
+           memcmp(a->shape.parameter, b->shape.parameter, sizeof(a->shape.parameter)) == 0 &&
            (a->algorithm->flavours == 0 || a->shape.flavour == b->shape.flavour);
 }
 

@@ -6,16 +6,20 @@
 
 #include "algorithms/algorithms.h"
 
+#define TWILL_COPY_SLACK ((size_t)2 * TWILL_CACHE_LINE) /* by rounding the two halves of a copy */
+
 struct twill_comm;
 
 struct twill_plan {
     struct twill_plan *next;
     struct twill_choice choice;
     struct twill_schedule schedule;
-    size_t slice_bytes;  /* most bytes of an instance; SIZE_MAX: the whole message is one */
-    size_t tmp_bytes;    /* TMP of an instance */
-    size_t bounce_bytes; /* for one RECV_REDUCE */
-    bool polled;         /* some message goes through a transport that must be polled */
+    size_t slice_bytes;   /* most bytes of a copy of TMP or SHARED; SIZE_MAX: of one slice */
+    size_t tmp_bytes;     /* TMP of an instance */
+    size_t bounce_bytes;  /* for one RECV_REDUCE, where the transport wants it */
+    size_t late_bytes;    /* for one RECV_REDUCE that is folded when it is complete */
+    uint32_t most_posted; /* messages in a lane between WAITs, one for each part */
+    bool polled;          /* some message goes through a transport that must be polled */
 };
 
 /* The communicator's plan for this choice; made at first use. */

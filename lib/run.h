@@ -1,92 +1,192 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run: one execution of a plan over the caller's buffers. The message is cut into slices; each
- * slice is an instance of the schedule, up to TWILL_WINDOW of them in flight, each with its own
- * cursors, physical lanes and copy of SHARED. */
+/* A run: one execution of a plan over the caller's buffers. Each part of the message is cut into
+ * slices; the n-th slice of all parts is an instance of the schedule. Up to TWILL_WINDOW instances
+ * are in flight, of one call or of consecutive ones, each with cursors, physical lanes, scratch and
+ * a copy of SHARED of its own. */
 #ifndef TWILL_RUN_H
 #define TWILL_RUN_H
 
 #include "fabric/transport.h"
+#include "lib/operation.h"
 #include "lib/plan.h"
 
 struct twill_comm;
 struct twill_run;
+
+/* Elements of each part, and where it begins; NULL: even, or one after the other. */
+struct twill_counts {
+    const size_t *count, *offset;
+};
 
 /* What the caller asked for. */
 struct twill_call {
     enum twill_collective collective;
     const void *src;
     void *dst;
-    size_t count;
+    size_t count; /* elements of a part; vector: of this rank's part, where it has but one */
     twill_type type;
     twill_op op;
     uint32_t root;
+    bool vector;
+    struct twill_counts src_parts, dst_parts; /* vector: of the side that has all parts */
 };
+
+/* SRC or DST as it lies in memory, in elements. */
+struct twill_side {
+    unsigned char *base;  /* NULL: this rank has none */
+    const size_t *count;  /* [parts]; NULL: all have `even` */
+    const size_t *offset; /* [parts]; NULL: they begin `stride` apart */
+    size_t even, stride;
+    size_t bytes; /* from base to its end */
+    bool has;     /* this rank has one */
+    bool own;     /* holds the part of this rank's number only */
+    bool staged;  /* in scratch, slice by slice */
+};
+enum { TWILL_SIDES = 2 }; /* TWILL_SRC, TWILL_DST */
 
 /* A posted message and what to do with it. */
 struct twill_posted {
-    struct twill_request request;
+    struct twill_transfer request;
     struct twill_run *run;
     const unsigned char *src; /* fold: dst = src op message */
     unsigned char *dst;
-    twill_op op;
-    bool message_first;
+    uint8_t flags; /* of the step */
+    bool late;     /* to be folded when it is complete */
 };
 
 struct twill_instance {
     bool active;
     uint64_t epoch;
-    size_t count;             /* elements of the slice */
-    const unsigned char *src; /* of the slice */
-    unsigned char *dst;
-    size_t offset;      /* bytes of the slice's begin in the message */
-    size_t slice_bytes; /* count * element */
+    struct twill_run *run;
+    size_t skip;                      /* elements of each part before the slice */
+    size_t length;                    /* of the slice in the largest part */
+    unsigned char *base[TWILL_SIDES]; /* of the slice */
     unsigned lanes_left;
     uint32_t at[TWILL_SCHEDULE_LANES];     /* next step */
     uint32_t posted[TWILL_SCHEDULE_LANES]; /* since the last WAIT */
     uint32_t signalled[TWILL_SCHEDULE_LANES];
 };
 
+/* A place in the window: instance e is in place e % TWILL_WINDOW. */
+struct twill_slot {
+    struct twill_instance instance;
+    unsigned char *scratch; /* TMP, then bounces, then what is staged */
+    size_t scratch_bytes;
+    struct twill_posted *posted; /* [lane][most posted] */
+    size_t posted_count;
+};
+
 struct twill_run {
     struct twill_comm *comm;
-    const struct twill_plan *plan;
+    const struct twill_plan *plan; /* NULL: not chosen yet */
     struct twill_call call;
-    size_t element;
+    struct twill_call summary; /* what ranks compare: with the kind of the operation, and a hash of
+                                  counts that all ranks know */
+    uint64_t sequence;         /* of the call */
     uint32_t signature;
-    size_t slice_count; /* elements of a full slice */
+    bool voted, counted; /* lib/vote.c: this rank has said where its buffers are; all have */
+    bool mapped;
+    uint32_t next_vote;
+    const struct twill_operation *created; /* or NULL */
+    twill_type type;                       /* as the kernels know it */
+    twill_op op;
+    size_t element, partial; /* bytes */
+    size_t given, align;     /* bytes of an element, and its alignment, in the caller's buffers */
+    struct twill_side side[TWILL_SIDES];
+    const size_t *known; /* [parts] sizes of the parts that all ranks know, or NULL: even */
+    size_t most;         /* elements of the largest part */
+    uint32_t pieces;     /* of a part */
+    bool joined;         /* consecutive parts lie together: steps take them at once */
+    bool late;           /* transports may cut elements: messages are folded when complete */
+    size_t slice_count;  /* elements of a full slice of a part */
+    size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
+    size_t copy_bytes;   /* of `blocks` blocks of TMP or SHARED */
+    size_t scratch_bytes, staged_at; /* of a slot; in it */
     size_t slices, started, finished;
-    struct twill_instance instance[TWILL_WINDOW];
+    const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
+    unsigned char **peer_dst;
     unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
 };
 
-/* Begin; nothing is done yet. */
-void twill_run_start(struct twill_run *run, struct twill_comm *comm, const struct twill_plan *plan,
-                     const struct twill_call *call);
-/* Do what can be done now: number of steps and message events (0: blocked), or an error. */
-int twill_run_advance(struct twill_run *run);
-static inline bool twill_run_done(const struct twill_run *run)
-{
-    return run->finished == run->slices;
-}
-/* Ranks it waits for now, at most `most`, and the step's name. */
-unsigned twill_run_waits_for(const struct twill_run *run, uint32_t *ranks, unsigned most,
-                             const char **step);
+/* --- lib/layout.c: where everything is ------------------------------------------------------- */
 
-/* The data side, lib/operand.c: where operands are, and the steps that compute. */
+/* From the call: widths of elements and the two sides. The arguments have not been checked. */
+void twill_run_describe(struct twill_run *run);
+/* The same call again, over other buffers. */
+static inline void twill_run_move(struct twill_run *run, const void *src, void *dst)
+{
+    struct twill_side *side = run->side;
+    run->call.src = src;
+    run->call.dst = dst;
+    side[TWILL_SRC].base = side[TWILL_SRC].has ? (unsigned char *)(uintptr_t)src : NULL;
+    side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
+}
+/* How the plan goes over the call: slices. */
+twill_status twill_run_lay_out(struct twill_run *run);
+
+/* Elements in a row. */
 struct twill_span {
     unsigned char *start;
-    size_t bytes;
+    size_t count;
+};
+/* `blocks` blocks of an operand from its block number `at` on. */
+struct twill_operand_place {
+    twill_operand operand;
+    uint32_t at, blocks;
+    uint32_t peer; /* read with the PEER bit */
+    uint8_t lane;
+    bool partial;
 };
 struct twill_span twill_run_span(const struct twill_run *run, const struct twill_instance *instance,
-                                 const struct twill_step *step, twill_operand operand,
-                                 uint32_t peer);
-/* The operation of a step with these flags: an average is a sum until its last fold. */
-twill_op twill_run_op(const struct twill_run *run, unsigned flags);
+                                 const struct twill_operand_place *where);
+/* How many of the blocks of an operand from number `at` on lie together. */
+static inline uint32_t twill_run_together(const struct twill_run *run, twill_operand operand,
+                                          uint32_t at, uint32_t blocks)
+{
+    uint32_t left = blocks - at;
+    if (run->joined)
+        return left;
+    uint32_t whole = run->pieces - (twill_operand_block(operand) + at) % run->pieces;
+    return left < whole ? left : whole;
+}
+static inline size_t twill_run_width(const struct twill_run *run, bool partial)
+{
+    return partial ? run->partial : run->element;
+}
+
+/* --- lib/exec.c ------------------------------------------------------------------------------ */
+
+/* Begin the next slice in the place of its epoch, which is free. */
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch);
+/* Have the memory that a slice needs. */
+twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot);
+static inline twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot)
+{
+    size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
+    if (TWILL_LIKELY(run->scratch_bytes <= slot->scratch_bytes && posted <= slot->posted_count))
+        return TWILL_OK;
+    return twill_run_reserve_more(run, slot);
+}
+/* Do what can be done now: number of steps (0: blocked), or an error. */
+int twill_run_advance(struct twill_slot *slot);
+/* Ranks it waits for now, at most `most`, and the step's name. */
+unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
+                             const char **step);
+
+/* --- lib/operand.c: the steps that compute --------------------------------------------------- */
+
 /* REDUCE and the COPYs of its result that follow, strip by strip, so that they find it in the
  * cache. Returns how many COPYs were done. */
 uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
                                    const struct twill_step *step, const struct twill_step *end);
 void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
                     const struct twill_step *step);
-void twill_run_fold(struct twill_request *request, size_t offset, const void *data, size_t bytes);
+/* Take a piece of a message of RECV_REDUCE. */
+void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes);
+
+/* --- lib/stage.c: slices of SRC and DST that are in scratch ----------------------------------- */
+
+void twill_run_stage(struct twill_run *run, const struct twill_instance *instance);
+void twill_run_unstage(struct twill_run *run, const struct twill_instance *instance);
 
 #endif

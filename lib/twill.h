@@ -10,14 +10,18 @@
  *   twill_comm_message() give the sentence that names rank, call and cause.
  * - Counts are elements (`size_t`), sizes are bytes, times are seconds as `double`.
  * - Nothing is global: every object hangs from a context, and a process may hold several.
- * - Thread rule: one context and everything made from it belong to one thread at a time.
- *   Different contexts may be used by different threads concurrently.
- * - twill starts no thread, installs no signal handler, never calls exit() or abort(), and
+ * - Thread rule: a context is created and destroyed, and communicators are made and destroyed, by
+ *   one thread at a time. Different communicators, also of one context, may be used by different
+ *   threads at the same time; one communicator with its requests belongs to one thread at a time.
+ *   Different contexts have nothing in common.
+ * - twill starts no thread (but one that makes progress, if TWILL_PROGRESS=thread asks for it),
+ *   installs no signal handler, never calls exit() or abort(), and
  *   prints nothing but warnings (TWILL_LOG=none silences those too). Debian's libfabric brings a
  *   library (PSM) that does install handlers when it is loaded: see CAVEATS in twill(7).
  * - A collective must be called by every rank of the communicator, in the same order and with
  *   the same count, type, operation and root. A rank that differs is an error on all ranks, not
- *   a hang: see ::TWILL_ERR_MISMATCH.
+ *   a hang: see ::TWILL_ERR_MISMATCH. Who needs nothing of others in a call (a rank that only
+ *   gives) may get it in one of its next calls only.
  * - After a collective failed, its communicator is broken: the contents of the destination
  *   are undefined, and every later call on it returns ::TWILL_ERR_BROKEN with the first message.
  * - Every wait ends: at the latest after TWILL_TIMEOUT seconds, within seconds when a peer died.
@@ -32,7 +36,9 @@
 extern "C" {
 #endif
 
-#if defined(__GNUC__)
+#if defined(TWILL_API)
+/* somebody else's */
+#elif defined(__GNUC__)
 #define TWILL_API __attribute__((visibility("default")))
 #else
 #define TWILL_API
@@ -61,32 +67,58 @@ typedef enum twill_status {
     TWILL_ERR_INTERNAL = -13     /**< a bug in twill; please report the message */
 } twill_status;
 
-/** \brief Element types. 16-bit floats are accumulated in 32 bits and rounded to nearest even. */
+/** \brief Element types. 8- and 16-bit floats are accumulated in 32 bits along the whole path and
+ *  rounded to nearest even once, at the end. */
 typedef enum twill_type {
     TWILL_F32 = 0, /**< IEEE 754 binary32 */
     TWILL_F64,     /**< IEEE 754 binary64 */
-    TWILL_I32,     /**< signed 32-bit integer, wraps around */
-    TWILL_I64,     /**< signed 64-bit integer, wraps around */
+    TWILL_I32,     /**< signed 32-bit integer; all integers wrap around */
+    TWILL_I64,     /**< signed 64-bit integer */
     TWILL_F16,     /**< IEEE 754 binary16 */
     TWILL_BF16,    /**< bfloat16 */
+    TWILL_I8,      /**< signed 8-bit integer */
+    TWILL_U8,      /**< unsigned 8-bit integer */
+    TWILL_I16,     /**< signed 16-bit integer */
+    TWILL_U16,     /**< unsigned 16-bit integer */
+    TWILL_U32,     /**< unsigned 32-bit integer */
+    TWILL_U64,     /**< unsigned 64-bit integer */
+    TWILL_F8E4M3,  /**< OCP FP8 E4M3: no infinity, 448 is the largest; what is larger becomes NaN */
+    TWILL_F8E5M2,  /**< OCP FP8 E5M2: what is larger than 57344 becomes infinity */
     TWILL_TYPE_COUNT
 } twill_type;
 
-/** \brief Reduction operations. NaN wins in every one of them, also in min and max, and comes
- *  out as the canonical quiet NaN, so that results have the same bits on every machine. */
+/** \brief Reduction operations.
+ *
+ * NaN wins in sum, prod, min, max, avg, minloc and maxloc, and comes out as the canonical quiet
+ * NaN, so that results have the same bits on every machine. Bitwise and logical operations take
+ * integers only; minloc and maxloc take f32 f64 i16 i32 i64. What an operation does not take is
+ * ::TWILL_ERR_ARGUMENT and named. More operations: twill_op_create(), twill_op_create_scaled(). */
 typedef enum twill_op {
     TWILL_SUM = 0, /**< sum */
     TWILL_PROD,    /**< product */
     TWILL_MIN,     /**< minimum; -0 is less than +0 */
     TWILL_MAX,     /**< maximum; +0 is greater than -0 */
     TWILL_AVG,     /**< sum divided by the number of ranks; integers truncate towards zero */
-    TWILL_OP_COUNT
+    TWILL_BAND,    /**< bitwise and */
+    TWILL_BOR,     /**< bitwise or */
+    TWILL_BXOR,    /**< bitwise exclusive or */
+    TWILL_LAND,    /**< logical and: 1 if all are non-zero, else 0 */
+    TWILL_LOR,     /**< logical or: 1 if any is non-zero, else 0 */
+    TWILL_LXOR,    /**< logical exclusive or: 1 if an odd number is non-zero, else 0 */
+    TWILL_MINLOC,  /**< minimum and where: elements are pairs {value of the type; int32_t index}
+                        laid out as a C struct (8 bytes, 16 for 8-byte values; as MPI_FLOAT_INT
+                        and its kin). Equal values: the lower index wins */
+    TWILL_MAXLOC,  /**< maximum and where, likewise */
+    TWILL_OP_COUNT,
+    TWILL_OP_CREATED = 0x100 /**< from here on: made by twill_op_create() */
 } twill_op;
 
 /** \brief What a process knows before it can talk: its configuration, topology and peers. */
 typedef struct twill_context twill_context;
 /** \brief A set of ranks that run collectives together. */
 typedef struct twill_comm twill_comm;
+/** \brief A call under way, or one that can be started again and again. */
+typedef struct twill_request twill_request;
 
 /** \brief All-gather that a caller lends to twill for set-up.
  *
@@ -157,31 +189,232 @@ TWILL_API int twill_comm_local_size(const twill_comm *comm); /**< \brief ranks o
 TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
 /** @} */
 
-/** \name Collectives
+/** \name More communicators
  *
- * Blocking: the result is complete on this rank when the call returns. Results are bit-identical
- * on all ranks. \p src may equal \p dst (in place) but must not overlap it otherwise.
- * A count of 0 is allowed and synchronises. Buffers must be aligned to the element.
- * Memory of CUDA devices is accepted by a library built with TWILL_WITH_CUDA, see twill(7); any
- * other cannot tell it from host memory, and crashes.
+ * Collective over the ranks of \p comm (twill_comm_create_group(): over the ranks of the group
+ * only); they talk over \p comm, which must have nothing under way (else it fails). The new one is
+ * independent: calls on the two may be in any order on different ranks, and \p comm may be
+ * destroyed before it. On failure *made is NULL and twill_comm_message(comm) says why. Each is to
+ * be destroyed.
+ * @{ */
+/** \brief The colour of a rank that is to be in none of the new communicators: *made is NULL. */
+#define TWILL_COLOUR_NONE (-1)
+/** \brief A communicator of the same ranks in the same order. */
+TWILL_API twill_status twill_comm_dup(twill_comm **made, twill_comm *comm);
+/** \brief A communicator for each colour (0 or more, or ::TWILL_COLOUR_NONE), of the ranks that
+ * gave it, ordered by key, equal keys by rank. */
+TWILL_API twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int colour, int key);
+
+/** \brief Parts of the machine, from small to large. */
+typedef enum twill_level {
+    TWILL_LEVEL_TILE = 0, /**< cores that share an L2 cache */
+    TWILL_LEVEL_NUMA,     /**< a NUMA domain */
+    TWILL_LEVEL_PACKAGE,  /**< a processor package */
+    TWILL_LEVEL_NODE,     /**< a node: ranks that share memory */
+    TWILL_LEVEL_GROUP,    /**< a group of nodes of the fabric (TWILL_GROUPS) */
+    TWILL_LEVEL_COUNT
+} twill_level;
+/** \brief A communicator for each unit of a level that has ranks. A rank that is not bound to one
+ *  unit counts as of the first it may run on. */
+TWILL_API twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm,
+                                              twill_level level, int key);
+/** \brief A communicator of ranks[0 .. count-1] of \p comm, in that order, all different. Called by
+ *  these ranks only, with the same list. */
+TWILL_API twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int count,
+                                               const int *ranks);
+/** @} */
+
+/** \name Operations of one's own
  * @{ */
 
-/** \brief dst = op over all ranks of src, on every rank.
- * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails the call
- * on all ranks and breaks the communicator, like every failure; only a communicator of one rank
- * survives. Algorithms: direct on a node; ring (Patarasuk and Yuan 2009) and recursive doubling
- * (Thakur, Rabenseifner and Gropp 2005) between nodes; composed by levels.
+/** \brief result[i] = left[i] op right[i] for count elements; result may be left or right itself.
+ * Must be associative and depend on nothing but its arguments. May be called from any thread that
+ * waits on a communicator of the context. */
+typedef void (*twill_op_fn)(const void *left, const void *right, void *result, size_t count,
+                            twill_type type, void *user);
+
+/** \brief Make an operation of a function.
+ *
+ * \param element_bytes 0: elements are those of the call's type (narrow floats are handed over as
+ *                      they are). Else elements are opaque, of so many bytes (1 .. 4096), aligned
+ * to 16 at most as their size allows, and the call's type must be ::TWILL_U8. \param commutative 0:
+ * operands are combined in the order of ranks. \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT,
+ * ::TWILL_ERR_MEMORY (there are 256 at most). \note Local. All ranks must use functions that do the
+ * same, commutative alike.
  */
+TWILL_API twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn function,
+                                       void *user, size_t element_bytes, int commutative);
+/** \brief Make a sum whose inputs are multiplied by *factor first (an element of type; 8- and
+ * 16-bit floats: the factor is a float, and neither product nor sum is rounded before the end).
+ * Each rank may have a factor of its own. Calls must be of this type. */
+TWILL_API twill_status twill_op_create_scaled(twill_context *context, twill_op *op, twill_type type,
+                                              const void *factor);
+/** \brief Forget an operation; nothing that uses it may be under way. */
+TWILL_API twill_status twill_op_destroy(twill_context *context, twill_op op);
+/** @} */
+
+/** \name Collectives
+ *
+ * Blocking: the result is complete on this rank when the call returns. Results of reductions are
+ * bit-identical on all ranks that get them. Counts are elements; a count of 0 is allowed and
+ * synchronises. Buffers must be aligned to the element, and src and dst must not overlap except in
+ * place, as said for each. Vector variants (v) take a count, and an offset in elements (NULL: one
+ * part after the other), for each rank. Memory of CUDA devices is accepted by a library built with
+ * TWILL_WITH_CUDA, see twill(7); any other cannot tell it from host memory, and crashes.
+ * \return each: ::TWILL_OK, ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails
+ * the call on all ranks and breaks the communicator, like every failure; only a communicator of one
+ * rank survives.
+ * @{ */
+
+/** \brief dst = op over all ranks of src, on every rank. In place: src == dst. */
 TWILL_API twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,
                                        twill_type type, twill_op op);
-
-/** \brief dst on every rank = src of \p root (0 .. size-1). Other ranks' src is not read and may
- *  be NULL; root's dst may be NULL or equal to src. */
+/** \brief dst on \p root (0 .. size-1) = op over all ranks of src. Other ranks' dst is not touched
+ *  and may be NULL. In place: src == dst on the root. */
+TWILL_API twill_status twill_reduce(twill_comm *comm, const void *src, void *dst, size_t count,
+                                    twill_type type, twill_op op, int root);
+/** \brief dst on every rank = src of \p root. Other ranks' src is not read and may be NULL; root's
+ *  dst may be NULL or equal to src. */
 TWILL_API twill_status twill_broadcast(twill_comm *comm, const void *src, void *dst, size_t count,
                                        twill_type type, int root);
-
 /** \brief Returns when every rank has called it. */
 TWILL_API twill_status twill_barrier(twill_comm *comm);
+/** \brief Part r of dst (size * count elements) on every rank = src (count) of rank r. In place:
+ * src is this rank's part of dst. */
+TWILL_API twill_status twill_allgather(twill_comm *comm, const void *src, void *dst, size_t count,
+                                       twill_type type);
+/** \brief Likewise with counts[r] elements of rank r at offsets[r]. counts must be the same on all
+ *  ranks; offsets are each rank's own business. */
+TWILL_API twill_status twill_allgatherv(twill_comm *comm, const void *src, void *dst,
+                                        const size_t *counts, const size_t *offsets,
+                                        twill_type type);
+/** \brief dst (count elements) on rank r = op over all ranks of part r of src (size * count). In
+ *  place: dst is this rank's part of src; the rest of src is left alone. */
+TWILL_API twill_status twill_reduce_scatter(twill_comm *comm, const void *src, void *dst,
+                                            size_t count, twill_type type, twill_op op);
+/** \brief Likewise with counts[r] elements for rank r, one part after the other in src. counts must
+ *  be the same on all ranks. */
+TWILL_API twill_status twill_reduce_scatterv(twill_comm *comm, const void *src, void *dst,
+                                             const size_t *counts, twill_type type, twill_op op);
+/** \brief Part r of dst on \p root = src of rank r. Other ranks' dst may be NULL. In place: src is
+ *  root's part of dst. */
+TWILL_API twill_status twill_gather(twill_comm *comm, const void *src, void *dst, size_t count,
+                                    twill_type type, int root);
+/** \brief Likewise; count is this rank's own, counts and offsets are read on the root only. */
+TWILL_API twill_status twill_gatherv(twill_comm *comm, const void *src, size_t count, void *dst,
+                                     const size_t *counts, const size_t *offsets, twill_type type,
+                                     int root);
+/** \brief dst on rank r = part r of src on \p root. Other ranks' src may be NULL. In place: dst is
+ *  root's part of src. */
+TWILL_API twill_status twill_scatter(twill_comm *comm, const void *src, void *dst, size_t count,
+                                     twill_type type, int root);
+/** \brief Likewise; count is this rank's own, counts and offsets are read on the root only. */
+TWILL_API twill_status twill_scatterv(twill_comm *comm, const void *src, const size_t *counts,
+                                      const size_t *offsets, void *dst, size_t count,
+                                      twill_type type, int root);
+/** \brief Part s of dst on rank r = part r of src on rank s; count elements each. In place:
+ *  src == dst. */
+TWILL_API twill_status twill_alltoall(twill_comm *comm, const void *src, void *dst, size_t count,
+                                      twill_type type);
+/** \brief Likewise with src_counts[r] elements for and dst_counts[s] elements from each rank; what
+ *  one sends the other must expect. Not in place. */
+TWILL_API twill_status twill_alltoallv(twill_comm *comm, const void *src, const size_t *src_counts,
+                                       const size_t *src_offsets, void *dst,
+                                       const size_t *dst_counts, const size_t *dst_offsets,
+                                       twill_type type);
+/** @} */
+
+/** \name Point to point
+ *
+ * Messages from one rank to another arrive in the order they were sent; count and type must be the
+ * same on both sides. A send may wait for its receive. To oneself: only with something under way
+ * that makes it possible (nonblocking, sendrecv, group). They do not interfere with collectives.
+ * @{ */
+TWILL_API twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_type type,
+                                  int to); /**< \brief send src to rank \p to */
+TWILL_API twill_status twill_recv(twill_comm *comm, void *dst, size_t count, twill_type type,
+                                  int from); /**< \brief receive dst from rank \p from */
+/** \brief Both at once; the ranks may be different ones. The buffers must not overlap. */
+TWILL_API twill_status twill_sendrecv(twill_comm *comm, const void *src, size_t src_count, int to,
+                                      void *dst, size_t dst_count, int from, twill_type type);
+/** @} */
+
+/** \name Groups
+ *
+ * What is called between start and end on this communicator returns at once (arguments are checked)
+ * and is done, together, when twill_group_end() returns; point-to-point calls in between cannot
+ * block each other, and small allreduces of one type and operation that follow each other are fused
+ * into one. Groups do not nest. Nonblocking and persistent calls are refused in between.
+ * @{ */
+TWILL_API twill_status twill_group_start(twill_comm *comm); /**< \brief begin a group */
+TWILL_API twill_status twill_group_end(twill_comm *comm);   /**< \brief do all of it */
+/** @} */
+
+/** \name Calls under way
+ *
+ * Each call above has two more forms. twill_X_start() begins it and returns at once with a request;
+ * twill_X_init() only prepares (collectives: on all ranks, in the same order as other calls): the
+ * request can be started any number of times with twill_request_start(), on all ranks alike, and
+ * nothing is allocated, looked up or registered then. Buffers belong to
+ * twill from the start until the request is complete; arrays of counts and offsets may go as soon
+ * as the call returns. Every rank starts collectives in the same order; they may be waited for in
+ * any order, and any number may be under way. Starting a persistent collective counts as calling
+ * it. Progress is made inside twill's calls on any communicator of the context by that thread, or
+ * all the time with TWILL_PROGRESS=thread.
+ * @{ */
+
+/** \brief Start a persistent request that is not under way. */
+TWILL_API twill_status twill_request_start(twill_request *request);
+/** \brief *done = 1 if the request is complete, or was never started, else 0. A nonblocking request
+ *  that is complete is freed and *request becomes NULL; NULL counts as complete. A failure
+ *  counts as complete, and is returned. */
+TWILL_API twill_status twill_test(twill_request **request, int *done);
+/** \brief Wait until it is complete. The same as above otherwise. */
+TWILL_API twill_status twill_wait(twill_request **request);
+/** \brief Wait until one of requests[0 .. count-1] is complete, and say which: *index, -1 if all
+ * are NULL or not started. They may be of different communicators of one context. */
+TWILL_API twill_status twill_wait_any(size_t count, twill_request **requests, int *index);
+/** \brief Wait for all; the first failure is returned. */
+TWILL_API twill_status twill_wait_all(size_t count, twill_request **requests);
+/** \brief Free a persistent request that is not under way; *request becomes NULL. */
+TWILL_API twill_status twill_request_free(twill_request **request);
+
+/** \brief The forms twill_X_start() and twill_X_init() of a call: its arguments, then the request.
+ */
+#define TWILL_FORMS(name, ...)                                                                     \
+    TWILL_API twill_status twill_##name##_start(__VA_ARGS__, twill_request **request);             \
+    TWILL_API twill_status twill_##name##_init(__VA_ARGS__, twill_request **request)
+
+TWILL_FORMS(allreduce, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            twill_op op);
+TWILL_FORMS(reduce, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            twill_op op, int root);
+TWILL_FORMS(broadcast, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            int root);
+TWILL_FORMS(barrier, twill_comm *comm);
+TWILL_FORMS(allgather, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type);
+TWILL_FORMS(allgatherv, twill_comm *comm, const void *src, void *dst, const size_t *counts,
+            const size_t *offsets, twill_type type);
+TWILL_FORMS(reduce_scatter, twill_comm *comm, const void *src, void *dst, size_t count,
+            twill_type type, twill_op op);
+TWILL_FORMS(reduce_scatterv, twill_comm *comm, const void *src, void *dst, const size_t *counts,
+            twill_type type, twill_op op);
+TWILL_FORMS(gather, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            int root);
+TWILL_FORMS(gatherv, twill_comm *comm, const void *src, size_t count, void *dst,
+            const size_t *counts, const size_t *offsets, twill_type type, int root);
+TWILL_FORMS(scatter, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
+            int root);
+TWILL_FORMS(scatterv, twill_comm *comm, const void *src, const size_t *counts,
+            const size_t *offsets, void *dst, size_t count, twill_type type, int root);
+TWILL_FORMS(alltoall, twill_comm *comm, const void *src, void *dst, size_t count, twill_type type);
+TWILL_FORMS(alltoallv, twill_comm *comm, const void *src, const size_t *src_counts,
+            const size_t *src_offsets, void *dst, const size_t *dst_counts,
+            const size_t *dst_offsets, twill_type type);
+TWILL_FORMS(send, twill_comm *comm, const void *src, size_t count, twill_type type, int to);
+TWILL_FORMS(recv, twill_comm *comm, void *dst, size_t count, twill_type type, int from);
+TWILL_FORMS(sendrecv, twill_comm *comm, const void *src, size_t src_count, int to, void *dst,
+            size_t dst_count, int from, twill_type type);
 /** @} */
 
 /** \name Memory
@@ -239,6 +472,17 @@ TWILL_API const char *twill_context_describe(twill_context *context, size_t inde
 /** \brief Likewise for the table of environment variables: name, value, default, source, help,
  *  separated by tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
+/** \brief Likewise for why an algorithm is chosen for a call.
+ *
+ * \p question is words: a collective, a size (64K), and in any order a type (f32), world=24x1 (else
+ * that of the context), machine=theta (else TWILL_MACHINE), mapped (all buffers are from
+ * twill_alloc()), vector (parts of different sizes), ordered (the operation does not commute), left
+ * (TWILL_REPRODUCIBLE). Lines are fields separated by tabs, times in picoseconds:
+ * call, collective, bytes, type, nodes x ranks of the fullest, ranks, machine;
+ * candidate, name, price, cost, entries measured; small, name, sizes it takes; other, name, why it
+ * is no candidate; chosen, name, price, by what. NULL at index 0: see twill_context_message().
+ */
+TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 
 #ifdef __cplusplus

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting: spin for a bounded time, then give the core away, then sleep until somebody rings; and
  * meanwhile look, ever so often, whether what is waited for can still come. */
-#include "lib/comm.h"
+#include "lib/progress.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #define POLLS_PER_LOOK       4096u /* however long TWILL_SPIN lets it spin */
+#define POLLS_PER_POKE       64u
 #define EXPLAIN_NS           UINT64_C(500000000)
 #define YIELDS               200u            /* before sleeping */
 #define SLEEP_LEAST_NS       UINT64_C(50000) /* a lost ring costs no more than a sleep */
@@ -19,28 +20,26 @@
 #define REPORT_EVERY_NS      UINT64_C(1000000000) /* to ranks of other nodes that are waited for */
 #define MOST_RANKS_LOOKED_AT 16u
 
-struct wait_state {
-    uint64_t begun, next_look, next_liveness, next_report, sleep_ns;
-    uint32_t yields;
-    uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
-};
-
-static twill_status time_out(struct twill_comm *comm, const struct twill_waiter *waiter)
+static twill_status time_out(struct twill_comm *comm)
 {
     uint32_t ranks[MOST_RANKS_LOOKED_AT];
     const char *step = "message";
-    unsigned n = waiter->waits_for(waiter->of, ranks, MOST_RANKS_LOOKED_AT, &step);
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
     char list[160] = "", doing[200] = "";
     size_t used = 0;
+    char text[TWILL_RANK_TEXT];
     for (unsigned i = 0; i < n && used < sizeof(list); i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", i ? ", " : "", ranks[i]);
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
+                                 twill_comm_rank_text(comm, ranks[i], text) + strlen("rank "));
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
     if (n > 0 && missing != ranks[0])
-        used = (size_t)snprintf(doing, sizeof(doing), ", which waits for rank %u", missing);
+        used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
+                                twill_comm_rank_text(comm, missing, text));
     else
         used = 0;
     if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank]) {
-        used += (size_t)snprintf(doing + used, sizeof(doing) - used, "; rank %u ", missing);
+        used += (size_t)snprintf(doing + used, sizeof(doing) - used, "; %s ",
+                                 twill_comm_rank_text(comm, missing, text));
         twill_comm_describe_peer(comm, missing, doing + used, sizeof(doing) - used);
     }
     return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
@@ -48,32 +47,29 @@ static twill_status time_out(struct twill_comm *comm, const struct twill_waiter 
                            n > 0 ? list : "?", (double)comm->timeout_ns * 1e-9, doing);
 }
 
-static bool is_dead(struct twill_comm *comm, uint32_t peer)
-{
-    if (comm->world->node[peer] == comm->world->node[comm->rank])
-        return twill_segment_owner_dead(comm->node->segment, peer);
-    return comm->context->watch != NULL && twill_watch_is_dead(comm->context->watch, peer);
-}
-
 /* Will those we wait for come at all? Who is found dead gets another look, because it may have done
  * its part between our last poll and its end. */
-static twill_status look(struct twill_comm *comm, const struct twill_waiter *waiter,
-                         struct wait_state *state, bool liveness, bool report)
+static twill_status look(struct twill_comm *comm, struct twill_waiting *state, bool liveness,
+                         bool report)
 {
     uint32_t ranks[MOST_RANKS_LOOKED_AT];
     const char *step;
+    char text[TWILL_RANK_TEXT];
     TWILL_TRY(&comm->error, twill_comm_hear(comm, false));
-    unsigned n = waiter->waits_for(waiter->of, ranks, MOST_RANKS_LOOKED_AT, &step);
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
     uint32_t suspect = UINT32_MAX;
     if (report)
         twill_comm_report(comm, ranks, n);
     for (unsigned i = 0; i < n; i++) {
+        if (ranks[i] == comm->rank)
+            continue;
         if (comm->world->node[ranks[i]] == comm->world->node[comm->rank])
             TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
-        if (!liveness || !is_dead(comm, ranks[i]))
+        if (!liveness || !twill_comm_is_dead(comm, ranks[i]))
             continue;
         if (ranks[i] == state->suspect)
-            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "rank %u has died or ended", ranks[i]);
+            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s has died or ended",
+                                   twill_comm_rank_text(comm, ranks[i], text));
         suspect = ranks[i];
     }
     if (liveness)
@@ -81,9 +77,24 @@ static twill_status look(struct twill_comm *comm, const struct twill_waiter *wai
     return TWILL_OK;
 }
 
+/* Everything of this communicator; when nothing moves, that of the others too. */
+static int advance(struct twill_comm *comm)
+{
+    int moved = twill_comm_advance(comm);
+    if (moved == 0)
+        (void)twill_context_advance_others(comm);
+    return moved;
+}
+
+static bool others_pend(const struct twill_comm *comm)
+{
+    return atomic_load_explicit(&comm->context->pending, memory_order_relaxed) !=
+           atomic_load_explicit(&comm->pending, memory_order_relaxed);
+}
+
 /* Let others run. The bell is armed before a last poll, so that no ring is missed. */
-static int rest(struct twill_comm *comm, const struct twill_waiter *waiter,
-                struct wait_state *state)
+static int rest(struct twill_comm *comm, struct twill_waiting *state, bool (*done)(const void *of),
+                const void *of)
 {
     if (state->yields < YIELDS) {
         state->yields++;
@@ -91,9 +102,10 @@ static int rest(struct twill_comm *comm, const struct twill_waiter *waiter,
         return 0;
     }
     uint32_t word = twill_node_sleep_begin(comm->node);
-    int moved = waiter->advance(waiter->of);
-    if (moved == 0 && !waiter->done(waiter->of)) {
-        twill_node_sleep(comm->node, word, waiter->polled ? SLEEP_POLLED_NS : state->sleep_ns);
+    int moved = advance(comm);
+    if (moved == 0 && !done(of)) {
+        bool polled = twill_comm_is_polled(comm) || others_pend(comm);
+        twill_node_sleep(comm->node, word, polled ? SLEEP_POLLED_NS : state->sleep_ns);
         if (state->sleep_ns < SLEEP_MOST_NS)
             state->sleep_ns *= 2;
     }
@@ -101,8 +113,8 @@ static int rest(struct twill_comm *comm, const struct twill_waiter *waiter,
     return moved;
 }
 
-static int wait_longer(struct twill_comm *comm, const struct twill_waiter *waiter,
-                       struct wait_state *state, bool rests)
+/* Nothing has moved: look around, ever so often. */
+static twill_status look_around(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
     uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
@@ -115,7 +127,7 @@ static int wait_longer(struct twill_comm *comm, const struct twill_waiter *waite
     if (now >= state->next_look) {
         bool liveness = now >= state->next_liveness || state->suspect != UINT32_MAX;
         bool report = now >= state->next_report;
-        TWILL_TRY(&comm->error, look(comm, waiter, state, liveness, report));
+        TWILL_TRY(&comm->error, look(comm, state, liveness, report));
         if (report)
             state->next_report = now + report_every;
         state->next_look = now + LOOK_EVERY_NS;
@@ -123,8 +135,8 @@ static int wait_longer(struct twill_comm *comm, const struct twill_waiter *waite
             state->next_liveness = now + LIVENESS_EVERY_NS;
     }
     if (now - state->begun > comm->timeout_ns)
-        return time_out(comm, waiter);
-    return rests ? rest(comm, waiter, state) : 0;
+        return time_out(comm);
+    return TWILL_OK;
 }
 
 /* A transport gave up. Perhaps that is only how another rank's failure looks from here: it closes
@@ -154,29 +166,53 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     return TWILL_COMM_FAIL(comm, status, "%s", own.message);
 }
 
-twill_status twill_comm_wait(struct twill_comm *comm, const struct twill_waiter *waiter)
+static void moved_on(struct twill_waiting *state)
 {
-    struct wait_state state = {.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
+    *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
+}
+
+twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)
+{
+    struct twill_waiting state;
     uint32_t idle = 0;
+    moved_on(&state); /* the deadline is for standing still */
     for (;;) {
-        int moved = waiter->advance(waiter->of);
+        int moved = advance(comm);
         if (TWILL_UNLIKELY(moved < 0))
             return explain(comm, (twill_status)moved);
-        if (waiter->done(waiter->of))
+        if (done(of)) {
+            /* Who never has to wait here must move the others along all the same. */
+            if (moved > 0)
+                (void)twill_context_advance_others(comm);
             return TWILL_OK;
+        }
         if (moved > 0) {
             idle = 0;
-            state.begun = 0; /* the deadline is for standing still */
-            state.yields = 0;
-            state.sleep_ns = SLEEP_LEAST_NS;
+            moved_on(&state);
             continue;
         }
         bool rests = idle >= comm->spin;
         twill_pause();
         if (!rests && ++idle % POLLS_PER_LOOK != 0)
             continue;
-        moved = wait_longer(comm, waiter, &state, rests);
+        moved = look_around(comm, &state);
+        if (moved == TWILL_OK && rests)
+            moved = rest(comm, &state, done, of);
         if (TWILL_UNLIKELY(moved < 0))
             return explain(comm, (twill_status)moved);
     }
+}
+
+twill_status twill_comm_poke(struct twill_comm *comm)
+{
+    struct twill_waiting *state = &comm->standing;
+    int moved = advance(comm);
+    if (moved > 0)
+        moved_on(state);
+    else if (moved == 0 && ++state->polls % POLLS_PER_POKE == 0)
+        moved = look_around(comm, state);
+    if (TWILL_LIKELY(moved >= 0))
+        return TWILL_OK;
+    moved_on(state);
+    return twill_comm_fail(comm, explain(comm, (twill_status)moved));
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Names of things, and what a context and communicator say about themselves. */
-#include "lib/comm.h"
+#include "lib/progress.h"
 
 #include <stdio.h>
 
@@ -34,24 +34,13 @@ const char *twill_version(void)
     return TEXT(TWILL_VERSION_MAJOR) "." TEXT(TWILL_VERSION_MINOR) "." TEXT(TWILL_VERSION_PATCH);
 }
 
-size_t twill_type_size(twill_type type)
-{
-    static const unsigned char sizes[TWILL_TYPE_COUNT] = {
-        [TWILL_F32] = 4, [TWILL_F64] = 8, [TWILL_I32] = 4,
-        [TWILL_I64] = 8, [TWILL_F16] = 2, [TWILL_BF16] = 2,
-    };
-    return (unsigned)type < TWILL_TYPE_COUNT ? sizes[type] : 0;
-}
-
-const char *twill_type_name(twill_type type)
-{
-    static const char *const names[TWILL_TYPE_COUNT] = {"f32", "f64", "i32", "i64", "f16", "bf16"};
-    return (unsigned)type < TWILL_TYPE_COUNT ? names[type] : NULL;
-}
-
 const char *twill_op_name(twill_op op)
 {
-    static const char *const names[TWILL_OP_COUNT] = {"sum", "prod", "min", "max", "avg"};
+    static const char *const names[TWILL_OP_COUNT] = {"sum",  "prod",   "min",   "max",  "avg",
+                                                      "band", "bor",    "bxor",  "land", "lor",
+                                                      "lxor", "minloc", "maxloc"};
+    if ((unsigned)op >= TWILL_OP_CREATED && (unsigned)op <= UINT16_MAX)
+        return "created";
     return (unsigned)op < TWILL_OP_COUNT ? names[op] : NULL;
 }
 
@@ -137,6 +126,10 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
 {
     if (comm == NULL || counters == NULL)
         return TWILL_ERR_ARGUMENT;
+    struct twill_comm *own = (struct twill_comm *)(uintptr_t)comm;
+    bool took = twill_comm_enter(own); /* others count too while something is under way */
     twill_comm_count(comm, counters);
+    if (took)
+        twill_comm_release(own);
     return TWILL_OK;
 }

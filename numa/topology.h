@@ -63,6 +63,13 @@ struct twill_place {
 };
 void twill_topology_place(const struct twill_topology *topology, struct twill_place *place);
 
+/* Logical index of the tile (L2 cache), the NUMA node (one with CPUs) and the package that the
+ * caller's thread runs in: of each the first it may run on. -1: the machine shows none. */
+struct twill_units {
+    int tile, numa, package;
+};
+void twill_topology_units(const struct twill_topology *topology, struct twill_units *units);
+
 /* Advice for binding, never imposed: the PUs that local rank l of n would best run on, as a list
  * such as "0-3,64-67". Whole cores, compact, respecting what is allowed. */
 twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,

@@ -120,6 +120,32 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
     hwloc_bitmap_free(here);
 }
 
+static int index_touched(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwloc_obj_type_t type)
+{
+    hwloc_obj_t object = NULL;
+    while ((object = hwloc_get_next_obj_by_type(hwloc, type, object)) != NULL)
+        if (hwloc_bitmap_intersects(here, object->cpuset) && !twill_is_side_cache(object))
+            return (int)object->logical_index;
+    return -1;
+}
+
+void twill_topology_units(const struct twill_topology *topology, struct twill_units *units)
+{
+    *units = (struct twill_units){-1, -1, -1};
+    hwloc_topology_t hwloc = topology->hwloc;
+    hwloc_bitmap_t here = twill_topology_here(topology);
+    if (here == NULL)
+        return;
+    units->tile = index_touched(hwloc, here, HWLOC_OBJ_L2CACHE);
+    units->package = index_touched(hwloc, here, HWLOC_OBJ_PACKAGE);
+    for (unsigned i = 0; i < topology->machine.numa_nodes && units->numa < 0; i++) {
+        hwloc_obj_t node = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
+        if (topology->machine.numa[i].has_cpus && hwloc_bitmap_intersects(here, node->cpuset))
+            units->numa = (int)i;
+    }
+    hwloc_bitmap_free(here);
+}
+
 /* The number of cores with an allowed PU; with `set`, add the PUs of those from `from` up to `to`.
  * Where no core is known, PUs are the cores. */
 static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, unsigned from,

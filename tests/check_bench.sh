@@ -10,21 +10,25 @@ bench=$bin/twill-bench
 check_rows()
 {
     # shellcheck disable=SC2016 # awk's dollars
-    awk -v rows="$1" -v fields="$2" -v factor="$3" '
+    awk -v rows="$1" -v fields="$2" -v factor="$3" -v parts="${5:-1}" -v settled="${6:-0}" '
         function bad(why) { print "row: " $0 ": " why; failures++ }
         function near(a, b) { return a - b < 0.02 * b + 0.011 && b - a < 0.02 * b + 0.011 }
         BEGIN { bytes["float"] = 4; bytes["double"] = 8; bytes["int32"] = 4; bytes["int64"] = 8
-                bytes["half"] = 2; bytes["bfloat16"] = 2 }
+                bytes["half"] = 2; bytes["bfloat16"] = 2; bytes["int8"] = 1; bytes["uint8"] = 1
+                bytes["int16"] = 2; bytes["uint16"] = 2; bytes["uint32"] = 4; bytes["uint64"] = 8
+                bytes["f8e4m3"] = 1; bytes["f8e5m2"] = 1 }
         /^#/ || NF == 0 { next }
         { n++ }
         NF != fields { bad(NF " fields"); next }
-        $1 != $2 * bytes[$3] { bad("size is not count times type") }
+        $1 != $2 * bytes[$3] * parts { bad("size is not count times type") }
+        settled && ($10 != "N/A" || $13 != "N/A") { bad("in place where nothing is") }
+        settled { $10 = $6; $11 = $7; $12 = $8; $13 = $9 }
         $9 != 0 || $13 != 0 { bad("wrong values") }
         $6 <= 0 || $10 <= 0 { bad("no time") }
         $6 > 1 && !near($7, $1 / $6 / 1000) { bad("algbw") }
         $10 > 1 && !near($11, $1 / $10 / 1000) { bad("algbw in place") }
         !near($8, $7 * factor) || !near($12, $11 * factor) { bad("busbw") }
-        fields > 13 && !($14 <= $16 && $16 <= $15 && $18 <= $20 && $20 <= $19) { bad("i_min, i_max, i_p99") }
+        fields > 20 && !($14 <= $16 && $16 <= $15 && $18 <= $20 && $20 <= $19) { bad("i_min, i_max, i_p99") }
         END { if (n != rows) print n + 0, "rows, not", rows; exit n != rows || failures > 0 }
     ' "$scratch/out" || fail "the table of: $4"
     grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "no good end: $4"
@@ -44,15 +48,57 @@ check_rows 5 13 1 "allreduce, 2 ranks"
 
 # Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
 ranks 1 "$bench" allreduce -b 8 -e 4K -f 8 -d all -o all -n 2 || fail "1 rank"
-check_rows 120 13 0 "1 rank"
-ranks 3 "$bench" allreduce -b 40 -e 4040 -i 2000 -d all -o all -n 2 -c 2 || fail "3 ranks"
-check_rows 90 13 1.3333333 "3 ranks"
-ranks 3 "$bench" allreduce -b 40 -e 40K -f 32 -d all -o all -n 2 -u 3 --memory malloc || fail "unaligned"
-check_rows 90 13 1.3333333 "3 ranks, unaligned, malloc"
-TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 8 -e 512K -f 256 -d all -o sum -n 3 -z 1 || fail "2x2"
-check_rows 18 13 1.5 "4 ranks on 2 nodes"
+check_rows 472 13 0 "1 rank"
+ranks 3 "$bench" allreduce -b 4040 -e 4040 -d all -o all -n 2 -c 2 || fail "3 ranks"
+check_rows 118 13 1.3333333 "3 ranks"
+ranks 3 "$bench" allreduce -b 40 -e 40K -f 1024 -d all -o all -n 1 -u 3 --memory malloc || fail "unaligned"
+check_rows 236 13 1.3333333 "3 ranks, unaligned, malloc"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 8 -e 128K -f 128 -d all -o sum -n 1 -z 1 || fail "2x2"
+check_rows 42 13 1.5 "4 ranks on 2 nodes"
 ranks 3 "$bench" broadcast -b 8 -e 64K -f 64 -d all -r all -n 2 -m 2 -w 0 || fail "broadcast"
-check_rows 54 13 1 "broadcast"
+check_rows 126 13 1 "broadcast"
+ranks 2 "$bench" allreduce -b 40 -e 4040 -i 2000 -n 2 || fail "-i"
+check_rows 3 13 1 "-i"
+
+# Every other collective: 4 ranks on one node and on two, its bandwidth counted as nccl-tests does.
+while read -r collective factor parts settled; do
+    for nodes in '' 2x2; do
+        TWILL_NODES=$nodes ranks 4 "$bench" "$collective" -b 64 -e 256K -f 64 -n 3 --verify ||
+            fail "$collective, nodes '$nodes'"
+        check_rows 3 13 "$factor" "$collective, nodes '$nodes'" "$parts" "$settled"
+    done
+done <<'END'
+reduce 1 1 0
+allgather 0.75 4 0
+allgatherv 0.75 4 0
+reduce_scatter 0.75 4 0
+reduce_scatterv 0.75 4 0
+gather 0.75 4 0
+gatherv 0.75 4 0
+scatter 0.75 4 0
+scatterv 0.75 4 0
+alltoall 0.75 4 0
+alltoallv 0.75 4 1
+sendrecv 1 1 1
+END
+for form in begun prepared; do
+    ranks 3 "$bench" allgather -b 12 -e 12K -f 32 -n 3 --form $form -r 1 || fail "--form $form"
+    check_rows 3 13 0.6666667 "--form $form" 3
+done
+ranks 2 "$bench" allreduce -b 64 -e 64K -f 32 -n 5 --overlap test || fail "--overlap"
+check_rows 3 17 1 "--overlap"
+ranks 2 "$bench" allreduce -b 64 -e 64K -f 32 -n 5 -I 1 --overlap none -J "$scratch/o.json" || fail "--overlap none"
+check_rows 3 25 1 "--overlap none"
+grep -q '"overlap"' "$scratch/o.json" || fail "no overlap in the JSON"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --reproducible || fail "--reproducible"
+check_rows 3 15 1.5 "--reproducible"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
+check_rows 3 13 1 "--split node"
+ranks 4 "$bench" reduce_scatter -b 64 -e 64K -f 32 -n 3 --split 2 -d i16 -o bxor || fail "--split 2"
+check_rows 3 13 0.5 "--split 2" 2
+TWILL_NODES=4x1 ranks 4 "$bench" allreduce -b 64 -e 4K -f 8 -n 3 --algorithm 'allreduce:ring' --verify || fail "--algorithm"
+check_rows 3 13 1.5 "--algorithm ring"
+expect 1 'TWILL_ALGORITHM' "$bin/twillrun" -n 2 "$bench" allreduce -b 8 -e 8 --algorithm rang
 ranks 2 "$bench" barrier -n 5 || fail "barrier"
 grep -q '^ *0 *0 *none *none *-1 .* 0 .* 0$' "$scratch/out" || fail "the row of a barrier"
 for average in 0 1 2 3; do
@@ -104,10 +150,11 @@ for model in nt3 resnet50 alexnet vgg16 inceptionv3; do
     counted=$(awk '!/^#/ { n++; sum += $1 } END { printf "%d %d", n, sum }' "$model")
     [ "$stated" = "$counted" ] || fail "$model: $counted, not $stated"
 done
-model=$source/bench/gradients/resnet50.txt
-ranks 2 "$bench" allreduce --list "$model" -n 2 -I 1 -J "$scratch/step.json" || fail "--list resnet50"
-check_step "$model" 1 float sum -1
-cmake -DFILE="$scratch/step.json" -P "$(dirname "$0")/support/check_bench_step.cmake" >"$scratch/out" 2>&1 ||
+sed 50q "$source/bench/gradients/resnet50.txt" >"$scratch/resnet" # its many small tensors
+ranks 2 "$bench" allreduce --list "$scratch/resnet" -n 2 -I 1 -J "$scratch/step.json" || fail "--list resnet50"
+check_step "$scratch/resnet" 1 float sum -1
+bytes=$(awk '!/^#/ { n += 4 * $1 } END { print n }' "$scratch/resnet")
+cmake -DFILE="$scratch/step.json" -DKEYS=49 -DBYTES="$bytes" -P "$(dirname "$0")/support/check_bench_step.cmake" >"$scratch/out" 2>&1 ||
     fail "the JSON of --list"
 
 # Lists that are none. Rank 0 alone reads and speaks.
@@ -165,9 +212,16 @@ done <<'END'
 --memory: 'hbm'|allreduce --memory hbm
 --align: '48'|allreduce --align 48
 -b, -e, -i and -f do not go with it|allreduce --list x -f 2
-a barrier has no size|barrier --list x
+--list is for allreduce and broadcast|barrier --list x
+--list does not go with|allreduce --list x --overlap test
+--reproducible is for|broadcast --reproducible
+--form: 'lazy'|allreduce --form lazy
+--overlap: 'some'|allreduce --overlap some
+--split: '0'|allreduce --split 0
+--split: 'rack'|allreduce --split rack
+do not go together|allreduce -o band -d f32
 unrecognized option '--size'|allreduce --size 8
-'allgather' is not a collective|allgather
+'allgatherw' is not a collective|allgatherw
 name a collective|-n 3
 too many: 'broadcast'|allreduce broadcast
 END

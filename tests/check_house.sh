@@ -6,6 +6,7 @@
 
 MOST_LINES=500
 MOST_LINES_OF_A_FUNCTION=60
+MOST_CODE_OF_AN_ALGORITHM=120
 
 # Files of ours under a root, a path a line: build trees and dot files are not ours.
 files_of() # root pattern...
@@ -37,6 +38,33 @@ check_function_lengths() # root
                 start = 0
             }' "$file"
     done
+}
+
+# An algorithm is short: in a file of algorithms/ that defines a struct twill_algorithm there is so
+# much code, comments and empty lines not counted.
+check_algorithm_lengths() # root
+{
+    files_of "$1/algorithms" '*.c' | tr '\n' '\0' |
+        xargs -0 -r grep -lE '^(static )?const struct twill_algorithm [a-z_]+ = ' |
+        while read -r file; do
+            awk -v most="$MOST_CODE_OF_AN_ALGORITHM" '
+                {
+                    text = inside ? "/*" $0 : $0
+                    inside = 0
+                    while ((start = index(text, "/*")) > 0) {
+                        rest = substr(text, start + 2)
+                        end = index(rest, "*/")
+                        inside = end == 0
+                        text = substr(text, 1, start - 1) (end ? substr(rest, end + 2) : "")
+                    }
+                    if (text ~ /[^ \t]/)
+                        code++
+                }
+                END {
+                    if (code > most)
+                        printf "%s: %d lines of code, an algorithm has %d at most\n", FILENAME, code, most
+                }' "$file"
+        done
 }
 
 check_licence_lines() # root
@@ -110,6 +138,17 @@ self_test()
     cp "$source/.clang-format" "$bad/"
     must_complain 'long.c: 51. lines' check_file_lengths "$bad"
     must_complain 'long.c:2: a function of 62 lines' check_function_lengths "$bad"
+    mkdir "$bad/algorithms"
+    {
+        echo 'const struct twill_algorithm twill_algorithm_x = {'
+        repeat 60 '    /* on one line */'
+        printf '/* on\nseveral,\n\nand */ int a; /* code */ int b; /* to the end\n*/\n'
+        repeat 119 '    int x; // code'
+    } >"$bad/algorithms/wordy.c"
+    must_complain 'wordy.c: 121 lines of code' check_algorithm_lengths "$bad"
+    sed -i '$d' "$bad/algorithms/wordy.c"
+    must_pass "self-test: comments are no code" check_algorithm_lengths "$bad"
+    rm -r "$bad/algorithms"
     must_complain 'long.c: no SPDX' check_licence_lines "$bad"
     must_complain 'long.c:51' check_nothing_open "$bad"
     must_complain 'attic does not belong' check_top_level "$bad"
@@ -135,6 +174,7 @@ lints=$(command -v shellcheck) || echo "no shellcheck here: scripts are not chec
 self_test
 must_pass "no file over $MOST_LINES lines" check_file_lengths "$source"
 must_pass "no function over $MOST_LINES_OF_A_FUNCTION lines" check_function_lengths "$source"
+must_pass "no algorithm over $MOST_CODE_OF_AN_ALGORITHM lines of code" check_algorithm_lengths "$source"
 must_pass "licence lines" check_licence_lines "$source"
 must_pass "nothing left open" check_nothing_open "$source"
 must_pass "one guard, one header" check_guards "$source"

@@ -111,5 +111,17 @@ expect 2 "--data FILE" "$train"
 # The small examples.
 ranks 3 "$bin/hello" || fail "hello"
 [ "$(grep -c "of 3 on node 0 of 1: the sum of 1..3 is 6" "$scratch/out")" -eq 3 ] || fail "hello: what it says"
+for n in 1 2 4 8; do
+    ranks $n "$bin/grid" || fail "grid on $n ranks"
+    [ "$(grep -c 'equal to that of one rank' "$scratch/out")" -eq $n ] || fail "grid on $n ranks"
+done
+TWILL_NODES=2x2 ranks 4 "$bin/grid" || fail "grid on two nodes"
+for kind in cc nc cs 'ncs 2'; do
+    # shellcheck disable=SC2086 # words
+    ranks 5 "$bin/servers" $kind || fail "servers $kind"
+    # shellcheck disable=SC2086 # words
+    TWILL_NODES=2+2+1 ranks 5 "$bin/servers" $kind || fail "servers $kind on three nodes"
+done
+expect 2 "usage: servers" "$bin/servers" ncs 1
 expect 0 "rank 1: 2 4 1" "$bin/callback"
 grep -qF "rank 0: 2 4 1" "$scratch/out" || fail "callback: rank 0"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact costs: rounds, messages, bytes, of the ledger's table. */
-#include "tests/support/schedules.h"
+#include "tests/support/costs.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,66 +10,12 @@
 
 #include <cmocka.h>
 
-/* Costs of all ranks: the sum, and the largest of each. */
-struct costs {
-    struct twill_schedule_cost sum, most;
-    uint32_t crossing; /* ranks that send off their node */
-};
-
-static void add(struct costs *costs, const struct twill_schedule_cost *one)
+static struct test_costs cost_of(const char *name, struct twill_world *world,
+                                 enum twill_collective collective, enum twill_flavour flavour,
+                                 size_t count)
 {
-#define ADD(field)                                                                                 \
-    do {                                                                                           \
-        costs->sum.field += one->field;                                                            \
-        if (one->field > costs->most.field)                                                        \
-            costs->most.field = one->field;                                                        \
-    } while (0)
-    ADD(messages);
-    ADD(rounds);
-    ADD(peers);
-    ADD(signals);
-    ADD(bytes_sent);
-    ADD(bytes_remote);
-    ADD(bytes_shared);
-    ADD(bytes_reduced);
-    costs->crossing += one->bytes_remote > 0;
-}
-
-static struct costs cost_of(const char *name, struct twill_world *world,
-                            enum twill_collective collective, enum twill_flavour flavour,
-                            size_t count)
-{
-    struct test_case test = {.algorithm = twill_algorithm_find(name),
-                             .world = world,
-                             .shape = {.collective = collective, .flavour = flavour}};
-    snprintf(test.name, sizeof(test.name), "%s", name);
-    assert_non_null(test.algorithm);
-    struct twill_schedule *schedules = test_emit(&test);
-    struct costs costs;
-    memset(&costs, 0, sizeof(costs));
-    for (uint32_t r = 0; r < world->size; r++) {
-        struct twill_schedule_cost one;
-        twill_schedule_cost(&one, &schedules[r], world, r, count, 4);
-        add(&costs, &one);
-    }
-    test_schedules_destroy(schedules, world->size);
-    return costs;
-}
-
-static void grid(struct twill_world *world, uint32_t nodes, uint32_t ranks)
-{
-    uint32_t label[512];
-    for (uint32_t r = 0; r < nodes * ranks; r++)
-        label[r] = r / ranks;
-    assert_int_equal(twill_world_create(world, nodes * ranks, label, NULL), TWILL_OK);
-}
-
-static uint32_t floor_log(uint32_t n)
-{
-    uint32_t log = 0;
-    while (n >>= 1)
-        log++;
-    return log;
+    struct twill_shape shape = {.collective = collective, .flavour = flavour};
+    return test_cost_of(name, world, &shape, count);
 }
 
 static void test_ring(void **state)
@@ -78,8 +24,8 @@ static void test_ring(void **state)
     for (uint32_t p = 2; p <= 40; p++) {
         struct twill_world world;
         size_t count = (size_t)16 * p, n = 4 * count;
-        grid(&world, p, 1);
-        struct costs c = cost_of("ring", &world, TWILL_ALLREDUCE, 0, count);
+        test_grid(&world, p, 1);
+        struct test_costs c = cost_of("ring", &world, TWILL_ALLREDUCE, 0, count);
         assert_int_equal(c.most.rounds, 2 * (p - 1));
         assert_int_equal(c.sum.rounds, p * 2 * (p - 1));
         assert_int_equal(c.most.messages, 2 * (p - 1));
@@ -106,7 +52,7 @@ static void test_ring_crossings(void **state)
             struct twill_world world;
             if (!test_world(&world, size, placement, 9))
                 continue;
-            struct costs c = cost_of("ring", &world, TWILL_ALLREDUCE, 0, 100000);
+            struct test_costs c = cost_of("ring", &world, TWILL_ALLREDUCE, 0, 100000);
             assert_int_equal(c.crossing, world.nodes == 1 ? 0 : world.nodes);
             twill_world_destroy(&world);
         }
@@ -119,9 +65,9 @@ static void test_recursive_doubling(void **state)
     for (uint32_t p = 2; p <= 70; p++) {
         struct twill_world world;
         uint64_t n = 4000;
-        uint32_t log = floor_log(p), extra = p - (1u << log);
-        grid(&world, p, 1);
-        struct costs c = cost_of("recursive_doubling", &world, TWILL_ALLREDUCE, 0, n / 4);
+        uint32_t log = test_floor_log(p), extra = p - (1u << log);
+        test_grid(&world, p, 1);
+        struct test_costs c = cost_of("recursive_doubling", &world, TWILL_ALLREDUCE, 0, n / 4);
         assert_int_equal(c.most.rounds, log + (extra ? 2 : 0));
         assert_int_equal(c.most.bytes_sent, n * (log + (extra ? 1 : 0)));
         assert_int_equal(c.sum.bytes_sent, n * (((uint64_t)log << log) + 2 * extra));
@@ -140,10 +86,10 @@ static void test_direct(void **state)
     for (uint32_t l = 2; l <= 70; l++) {
         struct twill_world world;
         uint64_t n = (uint64_t)64 * l;
-        grid(&world, 1, l);
+        test_grid(&world, 1, l);
         for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
             bool sliced = f >= TWILL_FLAVOUR_STAGED;
-            struct costs c =
+            struct test_costs c =
                 cost_of("direct", &world, TWILL_ALLREDUCE, (enum twill_flavour)f, n / 4);
             assert_int_equal(c.sum.messages, 0);
             assert_int_equal(c.most.signals, sliced ? 2 : 1);
@@ -152,7 +98,7 @@ static void test_direct(void **state)
             assert_int_equal(c.sum.bytes_shared, l * c.most.bytes_shared);
             assert_int_equal(c.sum.bytes_reduced, n * (l - 1) * (sliced ? 1 : l));
         }
-        struct costs c = cost_of("direct", &world, TWILL_BARRIER, 0, 0);
+        struct test_costs c = cost_of("direct", &world, TWILL_BARRIER, 0, 0);
         assert_int_equal(c.sum.signals, l);
         twill_world_destroy(&world);
     }
@@ -165,9 +111,9 @@ static void test_hierarchical(void **state)
         for (uint32_t l = 2; l <= 12; l++) {
             struct twill_world world;
             uint64_t n = (uint64_t)64 * l * g;
-            uint32_t log = floor_log(g);
-            grid(&world, g, l);
-            struct costs c =
+            uint32_t log = test_floor_log(g);
+            test_grid(&world, g, l);
+            struct test_costs c =
                 cost_of("hierarchical:ring", &world, TWILL_ALLREDUCE, TWILL_FLAVOUR_STAGED, n / 4);
             assert_int_equal(c.most.rounds, 2 * (g - 1));
             assert_int_equal(c.most.bytes_remote, 2 * (n / l) * (g - 1) / g);
@@ -191,21 +137,6 @@ static void test_hierarchical(void **state)
     }
 }
 
-static void test_tree(void **state)
-{
-    (void)state;
-    for (uint32_t p = 2; p <= 70; p++) {
-        struct twill_world world;
-        uint32_t rounds = floor_log(p) + ((p & (p - 1)) != 0);
-        grid(&world, p, 1);
-        struct costs c = cost_of("tree", &world, TWILL_BROADCAST, 0, 100);
-        assert_int_equal(c.sum.messages, p - 1);
-        assert_int_equal(c.most.messages, rounds);
-        assert_int_equal(c.sum.bytes_sent, 400 * (p - 1));
-        twill_world_destroy(&world);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,7 +145,6 @@ int main(void)
         cmocka_unit_test(test_recursive_doubling),
         cmocka_unit_test(test_direct),
         cmocka_unit_test(test_hierarchical),
-        cmocka_unit_test(test_tree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,8 +67,105 @@ static void test_world_limits(void **state)
         label[r] = r / 3;
     assert_int_equal(twill_world_create(&world, TWILL_WORLD_MAX_RANKS, label, NULL), TWILL_OK);
     check_world(&world);
+    /* As many units as ranks must not take seconds. */
+    for (uint32_t r = 0; r < TWILL_WORLD_MAX_RANKS; r++)
+        label[r] = TWILL_WORLD_MAX_RANKS - r;
+    assert_int_equal(twill_world_set_level(&world, TWILL_LEVEL_NUMA, label, NULL), TWILL_OK);
+    assert_int_equal(world.unit[TWILL_LEVEL_NUMA][TWILL_WORLD_MAX_RANKS - 1],
+                     TWILL_WORLD_MAX_RANKS - 1);
     twill_world_destroy(&world);
     free(label);
+}
+
+static const uint32_t *units_at(const struct twill_world *w, unsigned level)
+{
+    return level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
+}
+
+/* Units are numbered by lowest rank, and lie within those of every level above. */
+static void check_levels(const struct twill_world *w)
+{
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        const uint32_t *unit = units_at(w, level);
+        uint32_t units = 0;
+        for (uint32_t r = 0; r < w->size && unit != NULL; r++) {
+            assert_true(unit[r] <= units);
+            units += unit[r] == units;
+        }
+        for (unsigned above = level + 1; above < TWILL_LEVEL_COUNT; above++)
+            for (uint32_t r = 0; unit != NULL && units_at(w, above) != NULL && r < w->size; r++)
+                for (uint32_t o = 0; o < r; o++)
+                    if (unit[r] == unit[o])
+                        assert_int_equal(units_at(w, above)[r], units_at(w, above)[o]);
+    }
+}
+
+typedef uint32_t labels[TWILL_LEVEL_COUNT][64];
+
+/* Are two ranks to be in one unit of a level, by their labels and what lies above? */
+static bool belong_together(const struct twill_world *w, unsigned level, labels label, uint32_t a,
+                            uint32_t b)
+{
+    if (level == TWILL_LEVEL_GROUP)
+        return label[level][twill_world_member(w, w->node[a], 0)] ==
+               label[level][twill_world_member(w, w->node[b], 0)];
+    bool same = label[level][a] == label[level][b] && w->node[a] == w->node[b];
+    for (unsigned above = level + 1; above < TWILL_LEVEL_NODE; above++)
+        same = same && (w->unit[above] == NULL || w->unit[above][a] == w->unit[above][b]);
+    return same;
+}
+
+static void set_levels(struct twill_world *w, labels label, unsigned round)
+{
+    static uint32_t const settable[] = {TWILL_LEVEL_TILE, TWILL_LEVEL_NUMA, TWILL_LEVEL_PACKAGE,
+                                        TWILL_LEVEL_GROUP};
+    uint32_t random = round;
+    for (unsigned k = 0; k < 4; k++) {
+        unsigned level = settable[(k * (1 + 2 * (round & 1)) + round / 2) % 4];
+        for (uint32_t r = 0; r < w->size; r++) {
+            random = random * 1664525u + 1013904223u;
+            label[level][r] = (random >> 20) % (2 + level) * 0x33333333u;
+        }
+        if ((round >> k & 7) != 5)
+            assert_int_equal(twill_world_set_level(w, (twill_level)level, label[level], NULL),
+                             TWILL_OK);
+    }
+}
+
+/* Which levels are known, and the sequence they are set in, run through all there are. */
+static void test_levels(void **state)
+{
+    (void)state;
+    for (uint32_t size = 1; size <= 60; size += 1 + size / 3) {
+        for (unsigned round = 0; round < 64; round++) {
+            struct twill_world w;
+            labels label = {{0}};
+            if (!test_world(&w, size, round % TEST_PLACEMENT_COUNT, round))
+                continue;
+            set_levels(&w, label, round);
+            check_levels(&w);
+            for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
+                for (uint32_t a = 0; a < size && w.unit[level] != NULL; a++)
+                    for (uint32_t b = 0; b < a; b++)
+                        assert_int_equal(w.unit[level][a] == w.unit[level][b],
+                                         belong_together(&w, level, label, a, b));
+            twill_world_destroy(&w);
+        }
+    }
+}
+
+static void test_levels_refused(void **state)
+{
+    (void)state;
+    struct twill_world w;
+    struct twill_error error = {.status = TWILL_OK};
+    uint32_t label[2] = {0, 1};
+    assert_int_equal(twill_world_create(&w, 2, label, NULL), TWILL_OK);
+    assert_int_equal(twill_world_set_level(&w, TWILL_LEVEL_NODE, label, &error),
+                     TWILL_ERR_ARGUMENT);
+    assert_non_null(strstr(error.message, "level 3"));
+    assert_int_equal(twill_world_set_level(&w, TWILL_LEVEL_COUNT, label, NULL), TWILL_ERR_ARGUMENT);
+    twill_world_destroy(&w);
 }
 
 static const struct {
@@ -176,10 +273,9 @@ static void test_block_range(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worlds),
-        cmocka_unit_test(test_world_limits),
-        cmocka_unit_test(test_parse_nodes),
-        cmocka_unit_test(test_block_range),
+        cmocka_unit_test(test_worlds),      cmocka_unit_test(test_world_limits),
+        cmocka_unit_test(test_levels),      cmocka_unit_test(test_levels_refused),
+        cmocka_unit_test(test_parse_nodes), cmocka_unit_test(test_block_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

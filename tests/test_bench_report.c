@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of twill-bench: sizes, bandwidth factors, statistics, number formats, and the
  * payload's oracle. The tool is no library, so its sources are included. */
+#include "bench/collective.c"
 #include "bench/payload.c"
 #include "bench/report.c"
 
@@ -50,7 +51,7 @@ static void test_steps(void **state)
     assert_int_equal(twill_bench_count_sizes(5, 5, 1, 1), 1);
 }
 
-/* nccl-tests' doc/PERFORMANCE.md: allreduce 2(n-1)/n, broadcast 1. GB is 1e9 bytes. */
+/* nccl-tests' doc/PERFORMANCE.md. GB is 1e9 bytes. */
 static void test_bandwidth(void **state)
 {
     static const struct {
@@ -58,10 +59,16 @@ static void test_bandwidth(void **state)
         int ranks;
         double factor;
     } table[] = {
-        {TWILL_BENCH_ALLREDUCE, 1, 0},       {TWILL_BENCH_ALLREDUCE, 2, 1},
-        {TWILL_BENCH_ALLREDUCE, 4, 1.5},     {TWILL_BENCH_ALLREDUCE, 8, 1.75},
-        {TWILL_BENCH_ALLREDUCE, 400, 1.995}, {TWILL_BENCH_BROADCAST, 1, 1},
-        {TWILL_BENCH_BROADCAST, 8, 1},       {TWILL_BENCH_BARRIER, 8, 0},
+        {TWILL_BENCH_ALLREDUCE, 1, 0},        {TWILL_BENCH_ALLREDUCE, 2, 1},
+        {TWILL_BENCH_ALLREDUCE, 4, 1.5},      {TWILL_BENCH_ALLREDUCE, 8, 1.75},
+        {TWILL_BENCH_ALLREDUCE, 400, 1.995},  {TWILL_BENCH_BROADCAST, 1, 1},
+        {TWILL_BENCH_BROADCAST, 8, 1},        {TWILL_BENCH_BARRIER, 8, 0},
+        {TWILL_BENCH_REDUCE, 8, 1},           {TWILL_BENCH_SENDRECV, 8, 1},
+        {TWILL_BENCH_ALLGATHER, 8, 0.875},    {TWILL_BENCH_ALLGATHERV, 4, 0.75},
+        {TWILL_BENCH_REDUCE_SCATTER, 2, 0.5}, {TWILL_BENCH_REDUCE_SCATTERV, 2, 0.5},
+        {TWILL_BENCH_GATHER, 8, 0.875},       {TWILL_BENCH_GATHERV, 8, 0.875},
+        {TWILL_BENCH_SCATTER, 8, 0.875},      {TWILL_BENCH_SCATTERV, 8, 0.875},
+        {TWILL_BENCH_ALLTOALL, 8, 0.875},     {TWILL_BENCH_ALLTOALLV, 8, 0.875},
     };
     (void)state;
     for (size_t i = 0; i < LENGTH(table); i++)
@@ -114,12 +121,13 @@ static void test_row(void **state)
 {
     struct twill_bench_timing timing = {.seconds = 12.9e-6, .algorithm_bandwidth = 8 / 12.9e3};
     struct twill_bench_row row = {8, 2, "float", "sum", -1, timing, timing};
+    const struct twill_bench_columns plain = {.each = false};
     char text[256] = "";
     (void)state;
     FILE *out = fmemopen(text, sizeof(text), "w");
     assert_non_null(out);
     row.in_place.wrong = -1;
-    twill_bench_print_row(out, &row, false);
+    twill_bench_print_row(out, &row, plain);
     fclose(out);
     assert_string_equal(
         text,
@@ -127,134 +135,190 @@ static void test_row(void **state)
         "    12.90    0.00    0.00     N/A\n");
 }
 
-static void test_halves(void **state)
+/* Bits of small floats, ties and what lies below the smallest normal one included. */
+static void test_encode(void **state)
 {
     static const struct {
+        twill_type type;
         double value;
-        uint16_t half, bfloat;
-    } table[] = {{1, 0x3C00, 0x3F80},   {-2, 0xC000, 0xC000}, {0, 0, 0},
-                 {31, 0x4FC0, 0x41F8},  {-7, 0xC700, 0xC0E0}, {0.5, 0x3800, 0x3F00},
-                 {4096, 0x6C00, 0x4580}};
+        uint64_t bits;
+    } table[] = {{TWILL_F16, 1, 0x3C00},
+                 {TWILL_F16, -2, 0xC000},
+                 {TWILL_F16, 2049, 0x6800},
+                 {TWILL_F16, 2051, 0x6802},
+                 {TWILL_F16, 0x1p-24, 1},
+                 {TWILL_BF16, 31, 0x41F8},
+                 {TWILL_BF16, 257, 0x4380},
+                 {TWILL_BF16, 259, 0x4382},
+                 {TWILL_F8E4M3, 1, 0x38},
+                 {TWILL_F8E4M3, -17, 0xD8},
+                 {TWILL_F8E4M3, 19, 0x5A},
+                 {TWILL_F8E4M3, 0x1p-9, 1},
+                 {TWILL_F8E5M2, 1, 0x3C},
+                 {TWILL_F8E5M2, 9, 0x48},
+                 {TWILL_F8E5M2, 11, 0x4A},
+                 {TWILL_F32, 1, 0x3F800000},
+                 {TWILL_F64, -0.5, 0xBFE0000000000000u}};
     (void)state;
-    for (size_t i = 0; i < LENGTH(table); i++) {
-        assert_int_equal(encode_16(table[i].value, 5, 10), table[i].half);
-        assert_int_equal(encode_16(table[i].value, 8, 7), table[i].bfloat);
-        assert_true(decode_16(table[i].half, 5, 10) == table[i].value);
-        assert_true(decode_16(table[i].bfloat, 8, 7) == table[i].value);
-    }
-    assert_true(decode_16(1, 5, 10) == 0x1p-24);
-    assert_true(isinf(decode_16(0x7C00, 5, 10)));
-    assert_true(isnan(decode_16(0x7FC1, 8, 7)));
+    for (size_t i = 0; i < LENGTH(table); i++)
+        assert_true(encode(&facts[table[i].type], table[i].value) == table[i].bits);
+    assert_true(decode(&facts[TWILL_F16], 1) == 0x1p-24);
+    assert_true(decode(&facts[TWILL_F32], 0xC0000000) == -2);
+    assert_true(isnan(decode(&facts[TWILL_BF16], 0x7FC1)));
 }
 
-/* What a library would make of the payloads, reduced the plain way in the type itself. */
-#define REDUCE(T, wide)                                                                            \
-    static void reduce_##T(T *sum, const T *more, size_t n, twill_op op)                           \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            if (op == TWILL_MIN)                                                                   \
-                sum[i] = more[i] < sum[i] ? more[i] : sum[i];                                      \
-            else if (op == TWILL_MAX)                                                              \
-                sum[i] = more[i] > sum[i] ? more[i] : sum[i];                                      \
-            else if (op == TWILL_PROD)                                                             \
-                sum[i] = (T)((wide)sum[i] * (wide)more[i]);                                        \
-            else                                                                                   \
-                sum[i] = (T)((wide)sum[i] + (wide)more[i]);                                        \
-        }                                                                                          \
-    }                                                                                              \
-    static void divide_##T(T *sum, size_t n, int ranks)                                            \
-    {                                                                                              \
-        for (size_t i = 0; i < n; i++)                                                             \
-            sum[i] /= (T)ranks;                                                                    \
-    }
-REDUCE(float, float)
-REDUCE(double, double)
-REDUCE(int32_t, uint32_t)
-REDUCE(int64_t, uint64_t)
+enum { COUNT = 1031, RANKS = 9 };
 
-enum { COUNT = 1031 };
-
-static void reduce_all(const struct twill_bench_payload *payload, void *sum)
+/* A fold of the payloads by other code than the oracle's: plain C in the type itself, or in float
+ * with one rounding; in the order of ranks, or in another. */
+static uint64_t fold(const struct twill_bench_payload *payload, unsigned char rows[][COUNT * 8],
+                     size_t i, int turn)
 {
-    int64_t more[COUNT];
-    twill_bench_fill(payload, 0, sum, COUNT);
-    for (int rank = 1; rank < payload->ranks; rank++) {
-        twill_bench_fill(payload, rank, more, COUNT);
-        if (payload->type == TWILL_F32)
-            reduce_float(sum, (const float *)more, COUNT, payload->op);
-        else if (payload->type == TWILL_F64)
-            reduce_double(sum, (const double *)more, COUNT, payload->op);
-        else if (payload->type == TWILL_I32)
-            reduce_int32_t(sum, (const int32_t *)more, COUNT, payload->op);
-        else
-            reduce_int64_t(sum, (const int64_t *)more, COUNT, payload->op);
+    const struct type_facts *fact = &facts[payload->type];
+    double real_sum = 0;
+    int64_t sum = 0;
+    for (int r = 0; r < payload->ranks; r++) {
+        uint64_t bits = load(fact, rows[(r + turn) % payload->ranks], i);
+        double x = fact->integer ? 0 : decode(fact, bits);
+        int64_t v = fact->integer ? wrap(fact, bits) : 0;
+        bool first = r == 0;
+        switch (payload->op) {
+        case TWILL_MIN:
+            real_sum = first || x < real_sum ? x : real_sum;
+            sum = first || (fact->is_signed ? v < sum : (uint64_t)v < (uint64_t)sum) ? v : sum;
+            break;
+        case TWILL_MAX:
+            real_sum = first || x > real_sum ? x : real_sum;
+            sum = first || (fact->is_signed ? v > sum : (uint64_t)v > (uint64_t)sum) ? v : sum;
+            break;
+        case TWILL_PROD:
+            real_sum = first ? x : real_sum * x;
+            sum = first ? v : (int64_t)((uint64_t)sum * (uint64_t)v);
+            break;
+        case TWILL_BAND:
+            sum = first ? v : sum & v;
+            break;
+        case TWILL_BOR:
+            sum |= v;
+            break;
+        case TWILL_BXOR:
+            sum ^= v;
+            break;
+        case TWILL_LAND:
+            sum = first ? v != 0 : sum && v;
+            break;
+        case TWILL_LOR:
+            sum = sum || v;
+            break;
+        case TWILL_LXOR:
+            sum = sum != (v != 0);
+            break;
+        default:
+            real_sum = payload->type == TWILL_F64 ? real_sum + x : (double)(float)(real_sum + x);
+            sum = (int64_t)((uint64_t)sum + (uint64_t)v);
+        }
     }
-    if (payload->op != TWILL_AVG)
-        return;
-    if (payload->type == TWILL_F32)
-        divide_float(sum, COUNT, payload->ranks);
-    else if (payload->type == TWILL_F64)
-        divide_double(sum, COUNT, payload->ranks);
-    else if (payload->type == TWILL_I32)
-        divide_int32_t(sum, COUNT, payload->ranks);
-    else
-        divide_int64_t(sum, COUNT, payload->ranks);
+    if (payload->op == TWILL_AVG) {
+        real_sum = payload->type == TWILL_F64 ? real_sum / payload->ranks
+                                              : (double)((float)real_sum / (float)payload->ranks);
+        sum = wrap(fact, (uint64_t)sum) / payload->ranks;
+    }
+    return fact->integer ? (uint64_t)sum : encode(fact, real_sum);
 }
 
 static void test_oracle(void **state)
 {
-    int64_t sum[COUNT], own[COUNT];
+    static unsigned char rows[RANKS][COUNT * 8], result[COUNT * 8];
     (void)state;
-    for (int type = TWILL_F32; type <= TWILL_I64; type++)
-        for (int op = 0; op < TWILL_OP_COUNT; op++)
-            for (int ranks = 1; ranks <= 9; ranks++) {
-                struct twill_bench_payload payload = {(twill_type)type, (twill_op)op, ranks, -1, 5};
-                reduce_all(&payload, sum);
-                assert_int_equal(twill_bench_count_wrong(&payload, sum, COUNT), 0);
-                ((unsigned char *)sum)[(COUNT / 2) * twill_type_size(payload.type) + 1] ^= 0x80;
-                bool rounds = tolerance(&payload) > 0;
-                if (!rounds)
-                    assert_int_equal(twill_bench_count_wrong(&payload, sum, COUNT), 1);
-                /* a rank that kept its own values: found, though one value may fit by chance */
-                twill_bench_fill(&payload, ranks - 1, own, COUNT);
-                if (ranks > 1)
-                    assert_true(twill_bench_count_wrong(&payload, own, COUNT) > COUNT / 10);
-            }
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        for (int cell = 0; cell < (TWILL_LXOR + 1) * (RANKS - 1); cell++) {
+            struct twill_bench_payload payload = {(twill_type)type, (twill_op)(cell / (RANKS - 1)),
+                                                  cell % (RANKS - 1) + 2, -1, 5};
+            if (!twill_bench_op_takes(payload.op, payload.type))
+                continue;
+            for (int r = 0; r < payload.ranks; r++)
+                twill_bench_fill(&payload, r, 70, rows[r], COUNT);
+            for (size_t i = 0; i < COUNT; i++)
+                store(&facts[type], result, i, fold(&payload, rows, i, cell % 2));
+            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, COUNT), 0);
+            size_t size = facts[type].bits / 8;
+            result[(COUNT / 2) * size + size - 1] ^= 0x40;
+            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, COUNT), 1);
+            result[(COUNT / 2) * size + size - 1] ^= 0x40;
+            if (payload.op == TWILL_SUM) /* a rank that kept its own: found, but for luck */
+                assert_true(twill_bench_count_wrong(&payload, 70, rows[0], COUNT) > COUNT / 10);
+        }
+    }
 }
 
-/* Only averages over no power of two, and 16-bit sums over very many ranks, may be off at all. */
+/* Only f32 over very many ranks may be off at all. */
 static void test_tolerance(void **state)
 {
     (void)state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++)
-        for (int op = 0; op < TWILL_OP_COUNT; op++)
-            for (int ranks = 1; ranks <= 36; ranks++) {
-                struct twill_bench_payload payload = {(twill_type)type, (twill_op)op, ranks, -1, 1};
-                bool odd = op == TWILL_AVG && (ranks & (ranks - 1)) != 0;
-                assert_int_equal(tolerance(&payload) > 0, odd);
-                assert_true(tolerance(&payload) < 0.2 * (double)facts[type].magnitude);
-            }
-    struct twill_bench_payload many = {TWILL_BF16, TWILL_SUM, 64, -1, 1};
-    assert_true(tolerance(&many) > 0);
+        for (int ranks = 1; ranks <= 36; ranks++) {
+            struct twill_bench_payload payload = {(twill_type)type, TWILL_AVG, ranks, -1, 1};
+            assert_true(is_exact(&payload));
+        }
+    struct twill_bench_payload many = {TWILL_F32, TWILL_SUM, 4096, -1, 1};
+    assert_false(is_exact(&many));
 }
 
-/* Every value depends on rank, position and round, and a broadcast is the root's. */
-static void test_broadcast(void **state)
+/* Every value depends on rank, position and round, and a moved value is that of its rank. */
+static void test_moved(void **state)
 {
-    int64_t values[COUNT];
+    static unsigned char values[COUNT * 8];
     (void)state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         struct twill_bench_payload payload = {(twill_type)type, TWILL_SUM, 3, 2, 9};
-        twill_bench_fill(&payload, 2, values, COUNT);
-        assert_int_equal(twill_bench_count_wrong(&payload, values, COUNT), 0);
-        payload.root = 1;
-        assert_true(twill_bench_count_wrong(&payload, values, COUNT) > COUNT / 2);
-        payload.root = 2;
+        twill_bench_fill(&payload, 2, 5, values, COUNT);
+        assert_int_equal(twill_bench_count_wrong(&payload, 5, values, COUNT), 0);
+        assert_true(twill_bench_count_wrong(&payload, 6, values, COUNT) > COUNT / 2);
+        payload.from = 1;
+        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT / 2);
+        payload.from = 2;
         payload.round++;
-        assert_true(twill_bench_count_wrong(&payload, values, COUNT) > COUNT / 2);
+        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT / 2);
         memset(values, 0xFF, sizeof(values)); /* NaN, or -1 */
-        assert_true(twill_bench_count_wrong(&payload, values, COUNT) > COUNT * 9 / 10);
+        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT * 3 / 4);
     }
+}
+
+/* What one rank sends, the other expects; the parts of a buffer do not overlap and fit. */
+static void test_parts(void **state)
+{
+    (void)state;
+    for (int c = 0; c < TWILL_BENCH_COLLECTIVE_COUNT; c++) {
+        for (int ranks = 1; ranks <= 9; ranks++) {
+            struct twill_bench_subject a = {
+                .collective = (enum twill_bench_collective)c, .ranks = ranks, .count = 7};
+            const struct twill_bench_facts *about = twill_bench_facts(a.collective);
+            for (int r = 0; r < ranks * ranks; r++) {
+                int rank = r / ranks, part = r % ranks;
+                size_t end =
+                    twill_bench_part_first(&a, rank, part) + twill_bench_part_count(&a, rank, part);
+                if (c == TWILL_BENCH_ALLTOALLV)
+                    assert_int_equal(twill_bench_part_count(&a, rank, part),
+                                     twill_bench_part_count(&a, part, rank));
+                if (part + 1 < ranks)
+                    assert_int_equal(end, twill_bench_part_first(&a, rank, part + 1));
+                size_t all = (about->parts ? (size_t)ranks : 1) * a.count;
+                if (about->parts)
+                    assert_true(end <= twill_bench_buffer_bytes(about, all));
+            }
+        }
+    }
+}
+
+static void test_overlap(void **state)
+{
+    (void)state;
+    assert_near(twill_bench_overlap(10, 10, 10), 100);
+    assert_near(twill_bench_overlap(20, 10, 10), 0);
+    assert_near(twill_bench_overlap(15, 10, 10), 50);
+    assert_near(twill_bench_overlap(30, 10, 10), 0);
+    assert_near(twill_bench_overlap(5, 10, 10), 100);
+    assert_near(twill_bench_overlap(5, 10, 0), 0);
 }
 
 int main(void)
@@ -263,8 +327,9 @@ int main(void)
         cmocka_unit_test(test_sizes),     cmocka_unit_test(test_steps),
         cmocka_unit_test(test_bandwidth), cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_numbers),   cmocka_unit_test(test_row),
-        cmocka_unit_test(test_halves),    cmocka_unit_test(test_oracle),
-        cmocka_unit_test(test_tolerance), cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_encode),    cmocka_unit_test(test_oracle),
+        cmocka_unit_test(test_tolerance), cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_parts),     cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,17 +67,17 @@ enum { COUNT = 8 };
 
 /* Post all, and call progress often enough for whatever can come. An error of progress comes out.
  */
-static int exchange(struct twill_test_end *end, struct twill_request *requests, uint64_t *payload)
+static int exchange(struct twill_test_end *end, struct twill_transfer *requests, uint64_t *payload)
 {
     bool sends = end->rank == 0;
     for (uint32_t i = 0; i < COUNT; i++) {
         payload[i] = sends ? 100 + i : 0;
         requests[i] =
-            (struct twill_request){.kind = sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
-                                   .peer = 1 - end->rank,
-                                   .signature = 8,
-                                   .buffer = &payload[i],
-                                   .bytes = sizeof(payload[i])};
+            (struct twill_transfer){.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                    .peer = 1 - end->rank,
+                                    .signature = 8,
+                                    .buffer = &payload[i],
+                                    .bytes = sizeof(payload[i])};
         int status = end->transport->ops->post(end->transport, &requests[i], &end->error);
         if (status < 0)
             return status;
@@ -93,7 +93,7 @@ static int exchange(struct twill_test_end *end, struct twill_request *requests, 
 
 static bool fails_with_error(struct twill_test_end *end)
 {
-    struct twill_request requests[COUNT];
+    struct twill_transfer requests[COUNT];
     uint64_t payload[COUNT];
     int rc = exchange(end, requests, payload);
     TWILL_REQUIRE(rc == (end->rank == 0 ? TWILL_ERR_FABRIC : TWILL_OK));
@@ -104,7 +104,7 @@ static bool fails_with_error(struct twill_test_end *end)
 
 static bool loses_one(struct twill_test_end *end)
 {
-    struct twill_request requests[COUNT];
+    struct twill_transfer requests[COUNT];
     uint64_t payload[COUNT];
     TWILL_REQUIRE(exchange(end, requests, payload) == TWILL_OK);
     if (end->rank == 0)
@@ -117,7 +117,7 @@ static bool loses_one(struct twill_test_end *end)
 
 static bool corrupts_one(struct twill_test_end *end)
 {
-    struct twill_request requests[COUNT];
+    struct twill_transfer requests[COUNT];
     uint64_t payload[COUNT];
     TWILL_REQUIRE(exchange(end, requests, payload) == TWILL_OK);
     for (uint32_t i = 0; i < COUNT; i++)
@@ -128,7 +128,7 @@ static bool corrupts_one(struct twill_test_end *end)
 
 static bool falls_silent(struct twill_test_end *end)
 {
-    struct twill_request requests[COUNT];
+    struct twill_transfer requests[COUNT];
     uint64_t payload[COUNT];
     TWILL_REQUIRE(exchange(end, requests, payload) == TWILL_OK);
     for (uint32_t i = 0; i < COUNT; i++)
@@ -150,7 +150,7 @@ static void test_failures(void **state)
 /* The same seed delays the same messages: every one of rank 0's, each time by as much. */
 static bool count_again(struct twill_test_end *end)
 {
-    struct twill_request requests[COUNT];
+    struct twill_transfer requests[COUNT];
     uint64_t payload[COUNT];
     TWILL_REQUIRE(exchange(end, requests, payload) == TWILL_OK);
     uint64_t again = end->transport->counters.again;

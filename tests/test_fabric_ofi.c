@@ -31,7 +31,7 @@ static void rank_sizes(int rank, int size, twill_bootstrap *caller, void *user)
             struct message *m = calloc(4, sizeof(*m));
             uint32_t lane = (uint32_t)s % TWILL_OFI_LANES;
             for (uint32_t i = 0; m != NULL && i < 4; i++)
-                message_make(&m[i], &end, i < 2 ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV, peer,
+                message_make(&m[i], &end, i < 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, peer,
                              lane, (uint32_t)s * 2 + i % 2, sizes[s], i == 3);
             bool fine = m != NULL && messages_run(&end, m, 4);
             message_free(m, m == NULL ? 0 : 4);
@@ -60,7 +60,7 @@ static void rank_huge(int rank, int size, twill_bootstrap *caller, void *user)
     if (end_open(&end, caller, user, 2)) {
         struct message *m = calloc(4, sizeof(*m));
         for (uint32_t i = 0; i < 4; i++)
-            message_make(&m[i], &end, i < 2 ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV, peer, 0,
+            message_make(&m[i], &end, i < 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, peer, 0,
                          i % 2, (20u << 20) + i % 2 * 5, i == 3);
         messages_run(&end, m, 4);
         message_free(m, 4);
@@ -98,9 +98,9 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
                 for (uint32_t d = 1; d < (uint32_t)size; d++) {
                     uint32_t peer = ((uint32_t)rank + d) % (uint32_t)size;
                     uint32_t number = i * TWILL_OFI_LANES + l;
-                    message_make(&m[at++], &end, TWILL_REQUEST_SEND, peer, l, number,
+                    message_make(&m[at++], &end, TWILL_TRANSFER_SEND, peer, l, number,
                                  mixed_size(l, i), false);
-                    message_make(&m[at++], &end, TWILL_REQUEST_RECV, peer, l, number,
+                    message_make(&m[at++], &end, TWILL_TRANSFER_RECV, peer, l, number,
                                  mixed_size(l, i), i % 3 == 0);
                 }
         messages_run(&end, m, n);
@@ -139,7 +139,7 @@ static void rank_unexpected(int rank, int size, twill_bootstrap *caller, void *u
         while (rank == 1 && twill_now() < until && progress(&end))
             ;
         for (uint32_t i = 0; i < AHEAD; i++)
-            message_make(&m[i], &end, rank == 0 ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
+            message_make(&m[i], &end, rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
                          (uint32_t)(1 - rank), i % 2, i, i % 7 == 0 ? 9000 + i : i, i % 5 == 0);
         messages_run(&end, m, AHEAD);
         message_free(m, AHEAD);
@@ -172,11 +172,11 @@ static void rank_disagree(int rank, int size, twill_bootstrap *caller, void *use
     struct end end;
     unsigned char *data = calloc(1, 1u << 20);
     if (data != NULL && end_open(&end, caller, TCP, 5)) {
-        struct twill_request r = {.kind = rank == 0 ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
-                                  .peer = (uint32_t)(1 - rank),
-                                  .signature = rank == 0 ? 7 : d->signature,
-                                  .buffer = data,
-                                  .bytes = rank == 0 ? d->sent : d->received};
+        struct twill_transfer r = {.kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                   .peer = (uint32_t)(1 - rank),
+                                   .signature = rank == 0 ? 7 : d->signature,
+                                   .buffer = data,
+                                   .bytes = rank == 0 ? d->sent : d->received};
         uint64_t until = twill_now() + PATIENCE;
         post(&end, &r);
         /* A large SEND to a RECV that is small never hears: it is the receiver that tells. */
@@ -225,7 +225,7 @@ static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *us
         for (uint32_t i = 0; i < 8; i++) {
             /* The ranks use the communicators in opposite order; same lane, same sizes. */
             uint32_t c = (i & 1) ^ (uint32_t)rank;
-            message_make(&m[i], &end[c], i & 2 ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV, peer, 3,
+            message_make(&m[i], &end[c], i & 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, peer, 3,
                          c * 100 + i / 4, i & 4 ? 70000 : 80, false);
             fine = fine && post(&end[c], &m[i].request);
         }

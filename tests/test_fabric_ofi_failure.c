@@ -101,15 +101,15 @@ static unsigned char *page_map(size_t bytes)
 }
 
 /* Receives and sends that will never complete, of both sorts. */
-static void post_hopeless(struct end *end, struct twill_request *r, size_t n, unsigned char *data)
+static void post_hopeless(struct end *end, struct twill_transfer *r, size_t n, unsigned char *data)
 {
     for (size_t i = 0; i < n; i++) {
-        r[i] = (struct twill_request){.kind = i % 2 ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
-                                      .lane = (uint8_t)(1 + i / 2 % 3),
-                                      .peer = 1 - end->rank,
-                                      .signature = 1,
-                                      .buffer = data + (i << 20),
-                                      .bytes = i % 4 < 2 ? 64 : 1u << 20};
+        r[i] = (struct twill_transfer){.kind = i % 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                       .lane = (uint8_t)(1 + i / 2 % 3),
+                                       .peer = 1 - end->rank,
+                                       .signature = 1,
+                                       .buffer = data + (i << 20),
+                                       .bytes = i % 4 < 2 ? 64 : 1u << 20};
         if (twill_ofi_transport.post(end->transport, &r[i], &end->error) != TWILL_OK)
             return;
     }
@@ -122,7 +122,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
     struct end end;
     if (end_open(&end, caller, user, 6)) {
         unsigned char *data = page_map((size_t)n << 20);
-        struct twill_request *r = (struct twill_request *)(void *)page_map(1u << 20);
+        struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
         post_hopeless(&end, r, rank == 0 ? n : 6, data);
         uint64_t until = twill_now() + SECOND / 20;
         while (twill_now() < until && progress(&end))
@@ -133,7 +133,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
             twill_ofi_transport.cancel(end.transport);
             munmap(data, (size_t)n << 20);
             munmap(r, 1u << 20);
-            struct twill_request late = {.kind = TWILL_REQUEST_SEND, .peer = 1};
+            struct twill_transfer late = {.kind = TWILL_TRANSFER_SEND, .peer = 1};
             twill_test_note(twill_ofi_transport.post(end.transport, &late, NULL) ==
                                     TWILL_ERR_BROKEN &&
                                 twill_ofi_transport.progress(end.transport, NULL) < 0,
@@ -170,13 +170,13 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
         twill_test_expect_death(1);
     TWILL_CHECK(end_open(&end, caller, user, 7));
     struct message *m = calloc(2, sizeof(*m));
-    message_make(&m[0], &end, TWILL_REQUEST_SEND, (uint32_t)(1 - rank), 0, 1, 50000, false);
-    message_make(&m[1], &end, TWILL_REQUEST_RECV, (uint32_t)(1 - rank), 0, 1, 50000, false);
+    message_make(&m[0], &end, TWILL_TRANSFER_SEND, (uint32_t)(1 - rank), 0, 1, 50000, false);
+    message_make(&m[1], &end, TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 0, 1, 50000, false);
     TWILL_CHECK(messages_run(&end, m, 2));
     message_free(m, 2);
     if (rank == 1)
         _exit(9);
-    static struct twill_request r[n];
+    static struct twill_transfer r[n];
     unsigned char *data = page_map((size_t)n << 20);
     post_hopeless(&end, r, n, data);
     uint64_t until = twill_now() + SECOND;

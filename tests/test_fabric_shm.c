@@ -117,7 +117,7 @@ static bool fill(struct fixture *f)
 {
     enum { COUNT = 40 };
     uint64_t payload[COUNT];
-    struct twill_request *requests = calloc(COUNT, sizeof(*requests));
+    struct twill_transfer *requests = calloc(COUNT, sizeof(*requests));
     TWILL_REQUIRE(requests != NULL);
     bool sends = f->end.rank == 0, good = true;
     uint32_t posted = 0;
@@ -125,10 +125,10 @@ static bool fill(struct fixture *f)
         for (uint32_t i = 0; good && sends == (late == 0) && i < COUNT; i++, posted++) {
             payload[i] = sends ? 1000 + i : 0;
             requests[i] =
-                (struct twill_request){.kind = sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
-                                       .peer = sends ? 1 : 0,
-                                       .buffer = &payload[i],
-                                       .bytes = sizeof(payload[i])};
+                (struct twill_transfer){.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                        .peer = sends ? 1 : 0,
+                                        .buffer = &payload[i],
+                                        .bytes = sizeof(payload[i])};
             good = f->end.transport->ops->post(f->end.transport, &requests[i], NULL) == TWILL_OK;
         }
         uint64_t all[2];
@@ -164,8 +164,8 @@ static bool cancelled(struct fixture *f)
     unsigned char buffer[64];
     memset(buffer, 0xee, sizeof(buffer));
     const struct twill_transport_ops *ops = f->end.transport->ops;
-    struct twill_request request = {
-        .kind = TWILL_REQUEST_RECV, .peer = 1, .buffer = buffer, .bytes = sizeof(buffer)};
+    struct twill_transfer request = {
+        .kind = TWILL_TRANSFER_RECV, .peer = 1, .buffer = buffer, .bytes = sizeof(buffer)};
     unsigned char message[64] = {0}, all[2] = {0};
     if (f->end.rank == 0) {
         TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
@@ -173,8 +173,8 @@ static bool cancelled(struct fixture *f)
     }
     TWILL_REQUIRE(twill_boot_allgather(f->boot, all, all, 1, NULL) == TWILL_OK);
     if (f->end.rank == 1) {
-        request = (struct twill_request){
-            .kind = TWILL_REQUEST_SEND, .peer = 0, .buffer = message, .bytes = sizeof(message)};
+        request = (struct twill_transfer){
+            .kind = TWILL_TRANSFER_SEND, .peer = 0, .buffer = message, .bytes = sizeof(message)};
         TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
         TWILL_REQUIRE(request.status == TWILL_OK);
     }
@@ -182,9 +182,9 @@ static bool cancelled(struct fixture *f)
     TWILL_REQUIRE(ops->progress(f->end.transport, NULL) == 0);
     if (f->end.rank == 0)
         TWILL_REQUIRE(request.status == TWILL_PENDING && buffer[0] == 0xee);
-    struct twill_request wrong = {.kind = TWILL_REQUEST_SEND, .peer = f->end.rank};
+    struct twill_transfer wrong = {.kind = TWILL_TRANSFER_SEND, .peer = f->end.rank};
     TWILL_REQUIRE(ops->post(f->end.transport, &wrong, NULL) == TWILL_ERR_INTERNAL);
-    wrong = (struct twill_request){.kind = TWILL_REQUEST_SEND, .peer = 7};
+    wrong = (struct twill_transfer){.kind = TWILL_TRANSFER_SEND, .peer = 7};
     TWILL_REQUIRE(ops->post(f->end.transport, &wrong, NULL) == TWILL_ERR_INTERNAL);
     return true;
 }
@@ -213,10 +213,10 @@ static bool self_mismatch(struct fixture *f)
     unsigned char from[16] = {1}, to[16];
     memset(to, 0xee, sizeof(to));
     const struct twill_transport_ops *ops = f->end.transport->ops;
-    struct twill_request send = {
-        .kind = TWILL_REQUEST_SEND, .signature = 4, .buffer = from, .bytes = 16};
-    struct twill_request recv = {
-        .kind = TWILL_REQUEST_RECV, .signature = 4, .buffer = to, .bytes = 8};
+    struct twill_transfer send = {
+        .kind = TWILL_TRANSFER_SEND, .signature = 4, .buffer = from, .bytes = 16};
+    struct twill_transfer recv = {
+        .kind = TWILL_TRANSFER_RECV, .signature = 4, .buffer = to, .bytes = 8};
     TWILL_REQUIRE(ops->post(f->end.transport, &recv, NULL) == TWILL_OK);
     TWILL_REQUIRE(recv.status == TWILL_PENDING);
     TWILL_REQUIRE(ops->post(f->end.transport, &send, NULL) == TWILL_OK);
@@ -327,10 +327,10 @@ static bool to_and_fro(struct fixture *f)
     for (uint64_t i = 0; i < 400; i++) {
         uint64_t value = i;
         bool sends = f->end.rank == i % 2;
-        struct twill_request request = {.kind = sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
-                                        .peer = 1 - f->end.rank,
-                                        .buffer = &value,
-                                        .bytes = sizeof(value)};
+        struct twill_transfer request = {.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                         .peer = 1 - f->end.rank,
+                                         .buffer = &value,
+                                         .bytes = sizeof(value)};
         value += sends ? 7 : 0;
         TWILL_REQUIRE(ops->post(f->end.transport, &request, &f->end.error) == TWILL_OK);
         while (request.status == TWILL_PENDING) {

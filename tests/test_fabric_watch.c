@@ -72,7 +72,10 @@ static void tell(struct watcher *w, int rank, uint32_t comm)
 {
     struct twill_news news = {.from = (uint32_t)rank, .comm = comm, .status = TWILL_ERR_MISMATCH};
     snprintf(news.message, sizeof(news.message), "rank %d tells of %u", rank, comm);
-    twill_watch_tell(w->watch, &news, PATIENCE);
+    uint32_t everyone[64];
+    for (uint32_t r = 0; r < TWILL_ARRAY_LENGTH(everyone); r++)
+        everyone[r] = r;
+    twill_watch_tell(w->watch, &news, everyone, (size_t)w->boot->size, PATIENCE);
 }
 
 /* The odd rank closes; all others notice, and find each other alive, before and after. */

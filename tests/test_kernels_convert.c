@@ -1,64 +1,173 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 16-bit floats: every value, every boundary between two values, against the oracle. */
+/* 8- and 16-bit floats: every value, every boundary between two values, against the oracle, in C
+ * and through every table. */
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
-static const struct half {
-    twill_type type;
-    float (*widen)(uint16_t);
-    uint16_t (*narrow)(float);
-    uint16_t nan, infinity;
-} halves[] = {{TWILL_F16, twill_f32_from_f16, twill_f16_from_f32, TWILL_NAN_F16, 0x7c00},
-              {TWILL_BF16, twill_f32_from_bf16, twill_bf16_from_f32, TWILL_NAN_BF16, 0x7f80}};
-
-static bool is_nan(const struct half *h, uint32_t bits)
+static uint32_t widen_f16(uint32_t bits)
 {
-    return (bits & 0x7fff) > h->infinity;
+    return twill_f32_bits(twill_f32_from_f16((uint16_t)bits));
+}
+
+static uint32_t widen_bf16(uint32_t bits)
+{
+    return twill_f32_bits(twill_f32_from_bf16((uint16_t)bits));
+}
+
+static uint32_t widen_f8e4m3(uint32_t bits)
+{
+    return twill_f32_bits(twill_f32_from_f8e4m3((uint8_t)bits));
+}
+
+static uint32_t widen_f8e5m2(uint32_t bits)
+{
+    return twill_f32_bits(twill_f32_from_f8e5m2((uint8_t)bits));
+}
+
+static uint32_t narrow_f16(uint32_t bits)
+{
+    return twill_f16_from_f32(twill_f32_from_bits(bits));
+}
+
+static uint32_t narrow_bf16(uint32_t bits)
+{
+    return twill_bf16_from_f32(twill_f32_from_bits(bits));
+}
+
+static uint32_t narrow_f8e4m3(uint32_t bits)
+{
+    return twill_f8e4m3_from_f32(twill_f32_from_bits(bits));
+}
+
+static uint32_t narrow_f8e5m2(uint32_t bits)
+{
+    return twill_f8e5m2_from_f32(twill_f32_from_bits(bits));
+}
+
+static const struct narrow {
+    twill_type type;
+    uint32_t (*widen)(uint32_t);
+    uint32_t (*narrow)(uint32_t);
+    uint32_t nan, most; /* the NaN; the largest number */
+} types[] = {{TWILL_F16, widen_f16, narrow_f16, TWILL_NAN_F16, 0x7bff},
+             {TWILL_BF16, widen_bf16, narrow_bf16, TWILL_NAN_BF16, 0x7f7f},
+             {TWILL_F8E4M3, widen_f8e4m3, narrow_f8e4m3, TWILL_NAN_F8E4M3, 0x7e},
+             {TWILL_F8E5M2, widen_f8e5m2, narrow_f8e5m2, TWILL_NAN_F8E5M2, 0x7b}};
+
+static uint32_t codes(const struct narrow *t)
+{
+    return 1u << twill_test_layout(t->type)->bits;
+}
+
+static uint32_t top(const struct narrow *t)
+{
+    return codes(t) >> 1;
+}
+
+static bool is_nan(const struct narrow *t, uint32_t bits)
+{
+    return (bits & (top(t) - 1)) > t->most + !twill_test_layout(t->type)->finite;
+}
+
+static uint32_t canonical(const struct narrow *t, uint32_t bits)
+{
+    return is_nan(t, bits) ? t->nan : bits;
 }
 
 static void every_value_widens_exactly_and_comes_back(void **state)
 {
     (void)state;
-    for (size_t h = 0; h < TWILL_ARRAY_LENGTH(halves); h++) {
-        for (uint32_t bits = 0; bits <= 0xffff; bits++) {
-            float value = halves[h].widen((uint16_t)bits);
-            if (is_nan(&halves[h], bits)) {
-                assert_true(value != value);
-                assert_int_equal(halves[h].narrow(value), halves[h].nan);
-                continue;
-            }
-            assert_int_equal(twill_f32_bits(value),
-                             twill_test_convert(TWILL_F32, halves[h].type, bits));
-            assert_int_equal(halves[h].narrow(value), bits);
+    for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
+        for (uint32_t bits = 0; bits < codes(t); bits++) {
+            uint32_t value = t->widen(bits);
+            if (is_nan(t, bits))
+                assert_true((value & 0x7fffffff) > 0x7f800000);
+            else
+                assert_int_equal(value, twill_test_convert(TWILL_F32, t->type, bits));
+            assert_int_equal(t->narrow(value), canonical(t, bits));
         }
     }
 }
 
-/* Between two neighbours: halfway, and one f32 to either side of it; and past the largest. */
+/* Bits of f32 where rounding changes its mind. Between neighbours of each sign: halfway, and one
+ * f32 to either side. The neighbour of the largest is what would come next if exponents went on. */
+static size_t boundaries(const struct narrow *t, uint32_t *values)
+{
+    size_t n = 0;
+    for (uint32_t bits = 0; bits <= t->most; bits++) {
+        double low = (double)twill_f32_from_bits(t->widen(bits)), high;
+        if (bits < t->most)
+            high = (double)twill_f32_from_bits(t->widen(bits + 1));
+        else
+            high = 2 * low - (double)twill_f32_from_bits(t->widen(bits - 1));
+        uint32_t middle = twill_f32_bits((float)((low + high) / 2));
+        for (uint32_t at = middle ? middle - 1 : 0; at <= middle + 1; at++)
+            for (uint32_t sign = 0; sign <= 1; sign++)
+                values[n++] = at | sign << 31;
+    }
+    return n;
+}
+
 static void rounding_is_to_nearest_even(void **state)
 {
+    static uint32_t values[6 << 15];
     (void)state;
-    for (size_t h = 0; h < TWILL_ARRAY_LENGTH(halves); h++) {
-        for (uint32_t bits = 0; bits < halves[h].infinity; bits++) {
-            float low = halves[h].widen((uint16_t)bits);
-            float high = bits + 1 < halves[h].infinity ? halves[h].widen((uint16_t)(bits + 1))
-                                                       : (h == 0 ? 65536.0f : 0x1.fffffep127f);
-            uint32_t middle = twill_f32_bits((float)(((double)low + (double)high) / 2));
-            for (uint32_t at = middle ? middle - 1 : 0; at <= middle + 1; at++) {
-                for (uint32_t sign = 0; sign <= 1; sign++) {
-                    uint32_t value = at | sign << 31;
-                    assert_int_equal(halves[h].narrow(twill_f32_from_bits(value)),
-                                     twill_test_convert(halves[h].type, TWILL_F32, value));
-                }
-            }
-        }
+    for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
+        size_t n = boundaries(t, values);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(t->narrow(values[i]),
+                             twill_test_convert(t->type, TWILL_F32, values[i]));
     }
+}
+
+/* The formats themselves, from their specification and not from any code of ours. */
+static void fp8_is_as_specified(void **state)
+{
+    static const struct {
+        int type; /* index of types */
+        float value;
+        uint32_t bits;
+    } known[] = {{2, 448.0f, 0x7e},
+                 {2, -448.0f, 0xfe},
+                 {2, 0x1p-6f, 0x08},
+                 {2, 0x1p-9f, 0x01},
+                 {2, 1.0f, 0x38},
+                 {2, 464.0f, 0x7e},
+                 {2, 464.001f, 0x7f},
+                 {2, -1e30f, 0x7f},
+                 {2, __builtin_inff(), 0x7f},
+                 {2, 0x1p-10f, 0x00},
+                 {2, -0x1.8p-10f, 0x81},
+                 {2, 240.0f, 0x77},
+                 {3, 57344.0f, 0x7b},
+                 {3, -57344.0f, 0xfb},
+                 {3, 0x1p-14f, 0x04},
+                 {3, 0x1p-16f, 0x01},
+                 {3, 1.0f, 0x3c},
+                 {3, 61440.0f, 0x7c},
+                 {3, 61439.0f, 0x7b},
+                 {3, __builtin_inff(), 0x7c},
+                 {3, -1e30f, 0xfc},
+                 {3, 0x1p-17f, 0x00},
+                 {3, -0x1.8p-17f, 0x81},
+                 {2, __builtin_nanf(""), 0x7f},
+                 {3, __builtin_nanf(""), 0x7e}};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(known); i++)
+        assert_int_equal(types[known[i].type].narrow(twill_f32_bits(known[i].value)),
+                         known[i].bits);
+    assert_true(twill_f32_from_f8e4m3(0x7e) == 448.0f);
+    assert_true(twill_f32_from_f8e5m2(0x7b) == 57344.0f);
+    assert_true(twill_f32_from_f8e4m3(0x81) == -0x1p-9f);
+    assert_true(twill_f32_from_f8e5m2(0x81) == -0x1p-16f);
 }
 
 static void random_values_round_like_the_oracle(void **state)
@@ -67,29 +176,64 @@ static void random_values_round_like_the_oracle(void **state)
     (void)state;
     for (int i = 0; i < 20000; i++) {
         uint32_t bits = (uint32_t)twill_test_random(&seed);
-        for (size_t h = 0; h < TWILL_ARRAY_LENGTH(halves); h++)
-            assert_int_equal(halves[h].narrow(twill_f32_from_bits(bits)),
-                             twill_test_convert(halves[h].type, TWILL_F32, bits));
+        for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++)
+            assert_int_equal(t->narrow(bits), twill_test_convert(t->type, TWILL_F32, bits));
     }
 }
 
-/* All 65536 values through each kernel, one source: the value itself, or the one NaN. */
+/* All values, in each kernel, of one source: the value itself, or the one NaN. Widened and narrowed
+ * likewise. */
 static void every_value_passes_every_kernel(void **state)
 {
-    static uint16_t in[0x10000], out[0x10000];
+    static unsigned char in[0x20000], out[0x20000];
+    static uint32_t wide[0x10000];
     const void *src[] = {in};
     const struct twill_kernels *kernels;
     (void)state;
-    for (uint32_t bits = 0; bits <= 0xffff; bits++)
-        in[bits] = (uint16_t)bits;
     for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
-        if (!kernels->supported())
-            continue;
-        for (size_t h = 0; h < TWILL_ARRAY_LENGTH(halves); h++) {
-            for (int op = 0; op < TWILL_OP_COUNT; op++) {
-                kernels->reduce[halves[h].type][op](out, src, 1, 0x10000, 1, 0);
-                for (uint32_t bits = 0; bits <= 0xffff; bits++)
-                    assert_int_equal(out[bits], is_nan(&halves[h], bits) ? halves[h].nan : bits);
+        for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
+            if (!kernels->supported())
+                continue;
+            for (uint32_t bits = 0; bits < codes(t); bits++)
+                twill_test_put(t->type, in, bits, bits);
+            for (int op = 0; op <= TWILL_AVG; op++) {
+                kernels->reduce[t->type][op](out, src, 1, codes(t), 1, 0);
+                for (uint32_t bits = 0; bits < codes(t); bits++)
+                    assert_int_equal(twill_test_get(t->type, out, bits), canonical(t, bits));
+            }
+            kernels->widen[t->type](wide, in, codes(t));
+            kernels->narrow[t->type](out, wide, codes(t));
+            for (uint32_t bits = 0; bits < codes(t); bits++) {
+                assert_int_equal(wide[bits], is_nan(t, bits) ? TWILL_NAN_F32 : t->widen(bits));
+                assert_int_equal(twill_test_get(t->type, out, bits), canonical(t, bits));
+            }
+        }
+    }
+}
+
+/* Every boundary, any bits, and any length through the tables' conversions; nothing beyond. */
+static void tables_round_as_in_c(void **state)
+{
+    enum { RANDOM = 1 << 15, MOST = (6 << 15) + RANDOM };
+    static uint32_t values[MOST];
+    static unsigned char out[2 * MOST + 64];
+    const struct twill_kernels *kernels;
+    uint64_t seed = 3;
+    (void)state;
+    for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
+        size_t size = twill_test_layout(t->type)->bits / 8, n = boundaries(t, values);
+        for (size_t i = 0; i < RANDOM; i++)
+            values[n++] = (uint32_t)twill_test_random(&seed);
+        for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
+            if (!kernels->supported())
+                continue;
+            for (size_t count = 0; count <= n; count = count < 70 ? count + 1 : n + (count == n)) {
+                memset(out, 0x5a, (count + 16) * size);
+                kernels->narrow[t->type](out, values, count);
+                for (size_t i = 0; i < count; i++)
+                    assert_int_equal(twill_test_get(t->type, out, i), t->narrow(values[i]));
+                for (size_t i = 0; i < 16 * size; i++)
+                    assert_int_equal(out[count * size + i], 0x5a);
             }
         }
     }
@@ -100,8 +244,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_value_widens_exactly_and_comes_back),
         cmocka_unit_test(rounding_is_to_nearest_even),
+        cmocka_unit_test(fp8_is_as_specified),
         cmocka_unit_test(random_values_round_like_the_oracle),
         cmocka_unit_test(every_value_passes_every_kernel),
+        cmocka_unit_test(tables_round_as_in_c),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

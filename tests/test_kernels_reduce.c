@@ -20,7 +20,7 @@ enum {
     MOST = 2300,    /* elements: 16-bit ones then fill more than 4096 bytes */
     MARGIN = 64,    /* bytes around an array that must not change */
     PLACEMENTS = 4, /* ways the arrays are misaligned */
-    BUFFER = MOST * 8 + 4 * MARGIN
+    BUFFER = MOST * 16 + 4 * MARGIN + 16 * 16
 };
 
 static const uint32_t divisors[] = {1, 3, 7, 64, 1000003, 0xffffffff};
@@ -29,9 +29,26 @@ static char sources[PLACEMENTS][SOURCES][BUFFER] TWILL_ALIGNED(64);
 static char target[BUFFER] TWILL_ALIGNED(64);
 static char expected[BUFFER] TWILL_ALIGNED(64);
 
-static size_t size_of(int type)
+/* A type and an operation it can be folded with. */
+struct cell {
+    twill_type type;
+    twill_op op;
+    size_t element; /* bytes */
+};
+
+/* The next one; *index counts cells of the table. */
+static bool next_cell(struct cell *cell, int *index)
 {
-    return twill_test_layout((twill_type)type)->bits / 8;
+    for (; *index < TWILL_TYPE_COUNT * TWILL_OP_COUNT; ++*index) {
+        cell->type = (twill_type)(*index / TWILL_OP_COUNT);
+        cell->op = (twill_op)(*index % TWILL_OP_COUNT);
+        if (!twill_test_takes(cell->type, cell->op))
+            continue;
+        cell->element = twill_test_element(cell->type, cell->op, false);
+        ++*index;
+        return true;
+    }
+    return false;
 }
 
 /* Elements by which array `a` (sources, then the target) is off 64 bytes. */
@@ -41,64 +58,58 @@ static size_t offset(int placement, int a)
     return offsets[placement];
 }
 
-static char *place(char *buffer, int type, int placement, int a)
+static char *place(char *buffer, const struct cell *cell, int placement, int a)
 {
-    return buffer + MARGIN + offset(placement, a) * size_of(type);
+    return buffer + MARGIN + offset(placement, a) * cell->element;
 }
 
 /* The same numbers at every placement. */
-static void fill_sources(int type, uint64_t seed)
+static void fill_sources(const struct cell *cell, uint64_t seed)
 {
     for (int s = 0; s < SOURCES; s++) {
-        twill_test_fill((twill_type)type, place(sources[0][s], type, 0, s), MOST,
-                        seed + (uint64_t)s);
+        twill_test_fill_for(cell->type, cell->op, false, place(sources[0][s], cell, 0, s), MOST,
+                            seed + (uint64_t)s);
         for (int p = 1; p < PLACEMENTS; p++)
-            memcpy(place(sources[p][s], type, p, s), place(sources[0][s], type, 0, s),
-                   MOST * size_of(type));
+            memcpy(place(sources[p][s], cell, p, s), place(sources[0][s], cell, 0, s),
+                   MOST * cell->element);
     }
 }
 
-static void expect(int type, int op, unsigned nsrc, uint32_t divisor)
+static void expect(const struct cell *cell, const void **src, unsigned nsrc, uint32_t divisor)
 {
-    const void *src[SOURCES];
     for (unsigned s = 0; s < nsrc; s++)
-        src[s] = place(sources[0][s], type, 0, (int)s);
-    twill_kernels_at(0)->reduce[type][op](expected, src, nsrc, MOST, divisor, 0);
+        src[s] = place(sources[0][s], cell, 0, (int)s);
+    twill_kernels_at(0)->reduce[cell->type][cell->op](expected, src, nsrc, MOST, divisor, 0);
 }
 
 static void scalar_equals_the_oracle(void **state)
 {
-    const size_t count = 400;
-    uint64_t elements[SOURCES];
+    const size_t count = 250;
+    const void *src[SOURCES];
+    struct cell cell;
     (void)state;
-    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
-        fill_sources(type, 17 + (uint64_t)type);
-        for (int op = 0; op < TWILL_OP_COUNT; op++) {
-            for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++) {
-                uint32_t divisor = divisors[nsrc % TWILL_ARRAY_LENGTH(divisors)];
-                expect(type, op, nsrc, divisor);
-                for (size_t i = 0; i < count; i++) {
-                    for (unsigned s = 0; s < nsrc; s++)
-                        elements[s] = twill_test_get((twill_type)type,
-                                                     place(sources[0][s], type, 0, (int)s), i);
-                    uint64_t want =
-                        twill_test_reduce((twill_type)type, (twill_op)op, elements, nsrc, divisor);
-                    uint64_t got = twill_test_get((twill_type)type, expected, i);
-                    if (want != got)
-                        fail_msg("%s %s of %u, divisor %u: %#llx %#llx ... gives %#llx, not %#llx",
-                                 twill_type_name((twill_type)type), twill_op_name((twill_op)op),
-                                 nsrc, divisor, (unsigned long long)elements[0],
-                                 (unsigned long long)elements[1], (unsigned long long)got,
-                                 (unsigned long long)want);
-                }
-            }
+    for (int index = 0; next_cell(&cell, &index);) {
+        fill_sources(&cell, 17 + (uint64_t)index);
+        for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++) {
+            const struct twill_fold fold = {.type = cell.type,
+                                            .op = cell.op,
+                                            .divisor =
+                                                divisors[nsrc % TWILL_ARRAY_LENGTH(divisors)]};
+            expect(&cell, src, nsrc, fold.divisor);
+            twill_test_fold(&fold, target, src, nsrc, count);
+            for (size_t i = 0; i < count * cell.element; i += cell.element)
+                if (memcmp(target + i, expected + i, cell.element) != 0)
+                    fail_msg("%s %s of %u, divisor %u: element %zu is %#x ..., not %#x ...",
+                             twill_type_name(cell.type), twill_op_name(cell.op), nsrc, fold.divisor,
+                             i / cell.element, expected[i], target[i]);
         }
     }
 }
 
 struct variant {
     const struct twill_kernels *kernels;
-    int type, op, placement, alias; /* alias: the source dst is, or -1 */
+    struct cell cell;
+    int placement, alias; /* alias: the source dst is, or -1 */
     unsigned nsrc, flags;
     uint32_t divisor;
 };
@@ -112,18 +123,18 @@ static void check_count(const struct variant *v, size_t count)
 {
     static char before[BUFFER];
     const void *src[SOURCES];
-    const size_t bytes = count * size_of(v->type), used = bytes + 3 * MARGIN + SOURCES * 8;
+    const size_t bytes = count * v->cell.element, used = bytes + 3 * MARGIN + SOURCES * 16;
     char *buffer = v->alias < 0 ? target : sources[v->placement][v->alias];
-    char *dst = place(buffer, v->type, v->placement, v->alias < 0 ? SOURCES : v->alias);
+    char *dst = place(buffer, &v->cell, v->placement, v->alias < 0 ? SOURCES : v->alias);
     for (unsigned s = 0; s < v->nsrc; s++)
-        src[s] = place(sources[v->placement][s], v->type, v->placement, (int)s);
+        src[s] = place(sources[v->placement][s], &v->cell, v->placement, (int)s);
     memcpy(before, buffer, used);
-    v->kernels->reduce[v->type][v->op](dst, src, v->nsrc, count, v->divisor, v->flags);
+    v->kernels->reduce[v->cell.type][v->cell.op](dst, src, v->nsrc, count, v->divisor, v->flags);
     if (memcmp(dst, expected, bytes) != 0 || !untouched(buffer, dst, before) ||
         !untouched(dst + bytes, buffer + used, before + (dst + bytes - buffer)))
         fail_msg("%s %s %s of %u sources, %zu elements, placement %d, in place of %d, flags %u",
-                 v->kernels->isa, twill_type_name((twill_type)v->type),
-                 twill_op_name((twill_op)v->op), v->nsrc, count, v->placement, v->alias, v->flags);
+                 v->kernels->isa, twill_type_name(v->cell.type), twill_op_name(v->cell.op), v->nsrc,
+                 count, v->placement, v->alias, v->flags);
     memcpy(buffer, before, used);
 }
 
@@ -136,15 +147,22 @@ static void check_variant(const struct variant *v)
         check_count(v, large[i]);
 }
 
-static void check_row(const struct twill_kernels *kernels, int type, int op, unsigned nsrc)
+/* In place of none, of the first, and of one more. */
+static void check_row(const struct twill_kernels *kernels, const struct cell *cell, unsigned nsrc)
 {
-    struct variant v = {.kernels = kernels, .type = type, .op = op, .nsrc = nsrc};
-    v.divisor = divisors[(nsrc + (unsigned)type) % TWILL_ARRAY_LENGTH(divisors)];
-    expect(type, op, nsrc, v.divisor);
-    for (v.placement = 0; v.placement < PLACEMENTS; v.placement++)
-        for (v.alias = -1; v.alias < (int)nsrc; v.alias++)
+    const void *src[SOURCES];
+    struct variant v = {.kernels = kernels, .cell = *cell, .nsrc = nsrc};
+    v.divisor = divisors[(nsrc + (unsigned)cell->type) % TWILL_ARRAY_LENGTH(divisors)];
+    expect(cell, src, nsrc, v.divisor);
+    for (v.placement = 0; v.placement < PLACEMENTS; v.placement++) {
+        const int another = v.placement % (int)nsrc;
+        const int aliases[] = {-1, 0, another ? another : (int)nsrc - 1};
+        for (size_t a = 0; a < TWILL_ARRAY_LENGTH(aliases); a++) {
+            v.alias = aliases[a];
             for (v.flags = 0; v.flags <= TWILL_KERNEL_STREAM; v.flags++)
                 check_variant(&v);
+        }
+    }
 }
 
 /* The next table this machine runs, saying which it does not. */
@@ -159,14 +177,14 @@ static const struct twill_kernels *next_table(size_t *index)
 static void every_table_equals_the_scalar_one(void **state)
 {
     const struct twill_kernels *kernels;
+    struct cell cell;
     size_t index = 0;
     (void)state;
     while ((kernels = next_table(&index))) {
-        for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
-            fill_sources(type, 99 + (uint64_t)type);
-            for (int op = 0; op < TWILL_OP_COUNT; op++)
-                for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++)
-                    check_row(kernels, type, op, nsrc);
+        for (int cells = 0; next_cell(&cell, &cells);) {
+            fill_sources(&cell, 99 + (uint64_t)cells);
+            for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++)
+                check_row(kernels, &cell, nsrc);
         }
     }
 }
@@ -185,19 +203,20 @@ static void nothing_beyond_the_arrays_is_read(void **state)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const struct twill_kernels *kernels;
+    struct cell cell;
     char *memory[3];
     size_t index = 0;
     (void)state;
     for (int a = 0; a < 3; a++)
         memory[a] = fenced_page(page);
     while ((kernels = next_table(&index))) {
-        for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
-            for (int row = 0; row < 2 * 2 * TWILL_OP_COUNT; row++) {
+        for (int cells = 0; next_cell(&cell, &cells);) {
+            for (int row = 0; row < 4; row++) {
                 for (size_t count = 1; count <= 150; count++) {
-                    size_t start = row & 1 ? 0 : page - count * size_of(type);
+                    size_t start = row & 1 ? 0 : page - count * cell.element;
                     const void *src[] = {memory[1] + start, memory[2] + start};
-                    kernels->reduce[type][row >> 2](memory[0] + start, src, 2, count, 2,
-                                                    row & 2 ? TWILL_KERNEL_STREAM : 0);
+                    kernels->reduce[cell.type][cell.op](memory[0] + start, src, 2, count, 2,
+                                                        row & 2 ? TWILL_KERNEL_STREAM : 0);
                 }
             }
         }

@@ -62,9 +62,36 @@ static void tables_are_complete(void **state)
     (void)state;
     for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
         assert_non_null(kernels->copy);
-        for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++)
-            assert_non_null(kernels->reduce[cell / TWILL_OP_COUNT][cell % TWILL_OP_COUNT]);
+        for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+            bool narrow = twill_kernels_partial((twill_type)type, TWILL_SUM) !=
+                          twill_kernels_element((twill_type)type, TWILL_SUM);
+            assert_int_equal(kernels->widen[type] != NULL, narrow);
+            assert_int_equal(kernels->narrow[type] != NULL, narrow);
+            for (int op = 0; op < TWILL_OP_COUNT; op++)
+                assert_int_equal(kernels->reduce[type][op] != NULL,
+                                 twill_kernels_takes((twill_type)type, (twill_op)op));
+        }
     }
+}
+
+/* What twill.h says, told once more by the tests. */
+static void operations_take_what_they_should(void **state)
+{
+    (void)state;
+    for (int t = -1; t <= TWILL_TYPE_COUNT; t++) {
+        for (int o = -1; o <= TWILL_OP_COUNT; o++) {
+            twill_type type = (twill_type)t;
+            twill_op op = (twill_op)o;
+            bool takes = t >= 0 && t < TWILL_TYPE_COUNT && o >= 0 && o < TWILL_OP_COUNT &&
+                         twill_test_takes(type, op);
+            assert_int_equal(twill_kernels_takes(type, op), takes);
+            assert_int_equal(twill_kernels_element(type, op),
+                             takes ? twill_test_element(type, op, false) : 0);
+            assert_int_equal(twill_kernels_partial(type, op),
+                             takes ? twill_test_element(type, op, true) : 0);
+        }
+    }
+    assert_false(twill_kernels_takes(TWILL_F32, TWILL_OP_CREATED));
 }
 
 /* A table that notes the shares it was called for. */
@@ -159,20 +186,22 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (int a = 0; a < 4; a++)
         assert_non_null(memory[a] = malloc(COUNT + 1024));
-    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
-        size_t size = twill_test_layout((twill_type)type)->bits / 8, count = COUNT / size + 3;
-        assert_int_equal(size, twill_type_size((twill_type)type));
+    for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++) {
+        twill_type type = (twill_type)(cell / TWILL_OP_COUNT);
+        twill_op op = (twill_op)(cell % TWILL_OP_COUNT);
+        if (!twill_test_takes(type, op))
+            continue;
+        assert_int_equal(twill_test_layout(type)->bits / 8, twill_type_size(type));
+        size_t size = twill_test_element(type, op, false), count = COUNT / size + 3;
         for (int a = 2; a < 4; a++)
-            twill_test_fill((twill_type)type, memory[a], count, (uint64_t)a);
+            twill_test_fill_for(type, op, false, memory[a], count, (uint64_t)a);
         const void *src[] = {memory[2], memory[3]};
-        for (int op = 0; op < TWILL_OP_COUNT; op++) {
-            kernels->reduce[type][op](memory[0], src, 2, count, 3, 0);
-            for (int threads = 1; threads <= 4; threads *= 2) {
-                memset(memory[1], 0, count * size);
-                twill_kernels_reduce(kernels, (twill_type)type, (twill_op)op, memory[1], src, 2,
-                                     count, 3, threads & 1, threads);
-                assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
-            }
+        kernels->reduce[type][op](memory[0], src, 2, count, 3, 0);
+        for (int threads = 1; threads <= 4; threads *= 2) {
+            memset(memory[1], 0, count * size);
+            twill_kernels_reduce(kernels, type, op, memory[1], src, 2, count, 3, threads & 1,
+                                 threads);
+            assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
         }
     }
     for (int a = 0; a < 4; a++)
@@ -183,7 +212,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
 {
     static const unsigned environments[] = {0x8040, 0x2000, 0x4000, 0xe040};
-    static uint64_t sources[2][300], want[300], got[300];
+    static uint64_t sources[2][600], want[600], got[600];
     const void *src[] = {sources[0], sources[1]};
     const struct twill_kernels *kernels;
     const unsigned mine = __builtin_ia32_stmxcsr();
@@ -193,8 +222,10 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
              cell++) {
             twill_type type = (twill_type)(cell / TWILL_OP_COUNT);
             twill_op op = (twill_op)(cell % TWILL_OP_COUNT);
+            if (!twill_test_takes(type, op))
+                continue;
             for (int s = 0; s < 2; s++)
-                twill_test_fill(type, sources[s], 300, 7 + (uint64_t)s);
+                twill_test_fill_for(type, op, false, sources[s], 300, 7 + (uint64_t)s);
             kernels->reduce[type][op](want, src, 2, 300, 3, 0);
             for (size_t e = 0; e < TWILL_ARRAY_LENGTH(environments); e++) {
                 memset(got, 0, sizeof(got));
@@ -203,7 +234,7 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
                 unsigned after = __builtin_ia32_stmxcsr();
                 __builtin_ia32_ldmxcsr(mine);
                 assert_int_equal(after & 0xffc0, (mine | environments[e]) & 0xffc0);
-                assert_memory_equal(got, want, 300 * twill_type_size(type));
+                assert_memory_equal(got, want, 300 * twill_test_element(type, op, false));
             }
         }
     }
@@ -216,6 +247,7 @@ int main(void)
         cmocka_unit_test(select_finds_tables_by_name),
         cmocka_unit_test(select_refuses_an_unknown_name_and_lists_the_known),
         cmocka_unit_test(tables_are_complete),
+        cmocka_unit_test(operations_take_what_they_should),
         cmocka_unit_test(shares_cover_everything_once_on_no_more_threads_than_lent),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
 #if defined(__x86_64__)

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sweep: every collective x type x operation x registered algorithm x world x count x in place
- * x kind of memory, payload by rank and position, against a serial oracle. A new algorithm is swept
- * without a line here. */
+/* The sweep: every collective, even and vector, x type x operation x registered algorithm x world x
+ * count x root x in place x form (blocking, started, prepared) x kind of memory, payload by rank
+ * and position, against a serial oracle, every byte of both buffers compared. Sampled by TEST_SEED
+ * (default 1); everything with TEST_WHOLE. A new algorithm is swept without a line here. */
 #include "algorithms/algorithms.h"
-#include "kernels/convert.h"
+#include "tests/support/collectives.h"
+#include "tests/support/payload.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <setjmp.h>
 #include <stdio.h>
@@ -13,66 +16,11 @@
 
 #include <cmocka.h>
 
-#define MOST_BYTES ((size_t)4 << 20)
 /* The thread sanitizer is some twenty times slower, and sees no more in more bytes. */
-#ifdef __SANITIZE_THREAD__
-#define SWEPT_BYTES ((size_t)300 << 10)
-#define SPARSER     3
-#else
-#define SWEPT_BYTES MOST_BYTES
-#define SPARSER     1
-#endif
-#define PERIOD 8191 /* of the payload: prime, so that no segment looks like another */
-
-/* Values are small integers, so that every order of folding is exact in every type. */
-static double payload(twill_op op, int rank, size_t i)
-{
-    if (op == TWILL_PROD)
-        return (rank + (int)(i % 5)) % 4 == 0 ? -2 : 1;
-    return (double)((rank * 7 + (int)i * 13) % 17) - 8;
-}
-
-static double oracle(twill_op op, int size, size_t i)
-{
-    double value = payload(op, 0, i);
-    for (int r = 1; r < size; r++) {
-        double x = payload(op, r, i);
-        if (op == TWILL_PROD)
-            value *= x;
-        else if (op == TWILL_MIN)
-            value = x < value ? x : value;
-        else if (op == TWILL_MAX)
-            value = x > value ? x : value;
-        else
-            value += x;
-    }
-    return value;
-}
-
-/* Store a value as an element; divided first, in the precision the library promises, when asked. */
-static void store(void *buffer, size_t i, twill_type type, double value, int divisor)
-{
-    switch (type) {
-    case TWILL_F32:
-        ((float *)buffer)[i] = (float)value / (float)divisor;
-        break;
-    case TWILL_F64:
-        ((double *)buffer)[i] = value / divisor;
-        break;
-    case TWILL_I32:
-        ((int32_t *)buffer)[i] = (int32_t)value / divisor;
-        break;
-    case TWILL_I64:
-        ((int64_t *)buffer)[i] = (int64_t)value / divisor;
-        break;
-    case TWILL_F16:
-        ((uint16_t *)buffer)[i] = twill_f16_from_f32((float)value / (float)divisor);
-        break;
-    default:
-        ((uint16_t *)buffer)[i] = twill_bf16_from_f32((float)value / (float)divisor);
-        break;
-    }
-}
+#define MOST_BYTES   (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
+#define CALLS        (TEST_TSAN ? 25u : TEST_ASAN ? 150u : 480u)
+#define CALLS_NAMED  (TEST_TSAN ? 8u : TEST_ASAN ? 30u : 60u)
+#define WORLDS_NAMED (TEST_TSAN ? 8u : TEST_ASAN ? 3u : 1u) /* one in so many */
 
 struct world_case {
     int size;
@@ -81,174 +29,142 @@ struct world_case {
 
 struct sweep {
     const struct world_case *world;
-    const char *algorithm; /* "" for the choice of twill_select() */
-    uint32_t collectives;
-    bool heap;     /* buffers by twill_alloc() */
-    unsigned seed; /* what is sampled */
-    bool whole;    /* everything instead */
-    size_t most;   /* bytes of a message */
-    unsigned long checked;
-    pthread_mutex_t lock;
+    const char *algorithm; /* TWILL_ALGORITHM, or "" */
+    uint32_t collectives;  /* swept */
+    bool heap;             /* buffers by twill_alloc() */
+    uint64_t seed;
+    const uint64_t *numbers; /* of the calls to make */
+    size_t calls;
+    unsigned long checked[TWILL_COLLECTIVE_COUNT];
 };
 
-struct rank_state {
-    struct sweep *sweep;
-    int rank, size;
-    twill_comm *comm;
-    unsigned char *src, *dst, *want;
-    double own[PERIOD], folded[PERIOD]; /* payload and oracle, which repeat */
-    unsigned long checked;
-};
+/* --- the calls, numbered -------------------------------------------------------------------- */
 
-static bool equal(const struct rank_state *s, const void *got, size_t count, twill_type type,
-                  const char *what)
+enum { COUNTS = 15, ROOTS = 3 };
+
+static size_t count_number(unsigned i, size_t size)
 {
-    size_t element = twill_type_size(type);
-    if (memcmp(got, s->want, count * element) == 0)
-        return true;
-    for (size_t i = 0; i < count * element; i++)
-        if (((const unsigned char *)got)[i] != s->want[i])
-            return twill_test_note(false, __FILE__, __LINE__,
-                                   "rank %d of %d (%s) %s %s count %zu: element %zu is wrong",
-                                   s->rank, s->size, s->sweep->world->nodes, s->sweep->algorithm,
-                                   what, count, i / element);
-    return false;
+    const size_t counts[COUNTS] = {0,  1,   size - 1, size, size + 1, 11,    12,    13,
+                                   97, 499, 512,      4099, 16411,    65537, 200003};
+    return counts[i];
 }
 
-static bool try_allreduce(struct rank_state *s, size_t count, twill_type type, twill_op op,
-                          bool in_place)
+/* One after the other all that there could be; false: there is no such call, or it is too large. */
+static bool call_number(uint64_t n, size_t size, struct test_call *call)
 {
-    char what[64];
-    snprintf(what, sizeof(what), "allreduce %s %s%s", twill_type_name(type), twill_op_name(op),
-             in_place ? " in place" : "");
-    for (size_t i = 0; i < twill_min(count, PERIOD); i++) {
-        s->own[i] = payload(op, s->rank, i);
-        s->folded[i] = oracle(op, s->size, i);
-    }
-    for (size_t i = 0; i < count; i++) {
-        store(s->src, i, type, s->own[i % PERIOD], 1);
-        store(s->want, i, type, s->folded[i % PERIOD], op == TWILL_AVG ? s->size : 1);
-    }
-    void *dst = in_place ? s->src : s->dst;
-    if (!in_place)
-        memset(s->dst, 0xa5, count * twill_type_size(type));
-    twill_status status = twill_allreduce(s->comm, s->src, dst, count, type, op);
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", what,
-                         twill_comm_message(s->comm)))
+    call->form = (enum test_form)(n % TEST_FORM_COUNT);
+    n /= TEST_FORM_COUNT;
+    call->in_place = n % 2;
+    n /= 2;
+    unsigned root = (unsigned)(n % ROOTS);
+    n /= ROOTS;
+    call->count = count_number((unsigned)(n % COUNTS), size);
+    n /= COUNTS;
+    call->op = (twill_op)(n % TWILL_OP_COUNT);
+    n /= TWILL_OP_COUNT;
+    call->type = (twill_type)(n % TWILL_TYPE_COUNT);
+    n /= TWILL_TYPE_COUNT;
+    call->vector = n % 2;
+    call->collective = (enum twill_collective)(n / 2);
+    call->root = root == 0 ? 0 : root == 1 ? (int)size - 1 : (int)size / 2;
+    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    if ((!facts->rooted && root > 0) || (root > 0 && call->root == 0) ||
+        (root == 2 && call->root == (int)size - 1))
         return false;
-    return equal(s, dst, count, type, what);
-}
-
-static bool try_broadcast(struct rank_state *s, size_t count, twill_type type, int root,
-                          bool in_place)
-{
-    char what[64];
-    snprintf(what, sizeof(what), "broadcast %s root %d%s", twill_type_name(type), root,
-             in_place ? " in place" : "");
-    for (size_t i = 0; i < count; i++) {
-        store(s->want, i, type, payload(TWILL_SUM, root, i % PERIOD), 1);
-        store(s->src, i, type, payload(TWILL_SUM, s->rank, i % PERIOD), 1);
-    }
-    void *dst = in_place ? s->src : s->dst;
-    twill_status status = twill_broadcast(s->comm, s->src, dst, count, type, root);
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", what,
-                         twill_comm_message(s->comm)))
+    if (call->collective == TWILL_BARRIER &&
+        (call->type != TWILL_F32 || call->in_place || call->count != 1))
         return false;
-    return equal(s, dst, count, type, what);
+    return test_call_exists(call) && test_call_bytes(call, (int)size) <= MOST_BYTES;
 }
 
-/* The same on every rank: what to leave out. */
-static bool sampled(const struct rank_state *s, unsigned what, unsigned index, unsigned one_in)
+static const uint64_t all_calls = (uint64_t)TEST_FORM_COUNT * 2 * ROOTS * COUNTS * TWILL_OP_COUNT *
+                                  TWILL_TYPE_COUNT * 2 * TWILL_COLLECTIVE_COUNT;
+
+static uint64_t hash(uint64_t x)
 {
-    return s->sweep->whole || (what + index + s->sweep->seed) % one_in == 0;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
 }
 
-static bool sweep_types(struct rank_state *s, size_t count, unsigned index, unsigned one_in)
+/* The calls of a sweep: all, or about `wanted` of them, large ones, which cost most of the time,
+ * less often; and always some barriers. */
+static void choose_calls(struct sweep *sweep, unsigned wanted, uint64_t *numbers)
 {
-    for (unsigned t = 0; t < TWILL_TYPE_COUNT; t++) {
-        if (count * twill_type_size((twill_type)t) > s->sweep->most)
-            continue;
-        for (unsigned op = 0; op < TWILL_OP_COUNT; op++) {
-            if (!(s->sweep->collectives >> TWILL_ALLREDUCE & 1) ||
-                !sampled(s, t * TWILL_OP_COUNT + op, index, one_in))
-                continue;
-            for (int in_place = 0; in_place < 2; in_place++, s->checked++)
-                if (!try_allreduce(s, count, (twill_type)t, (twill_op)op, in_place))
-                    return false;
-        }
-        if (!(s->sweep->collectives >> TWILL_BROADCAST & 1) ||
-            !sampled(s, t, index, (unsigned)twill_min(one_in, TWILL_TYPE_COUNT)))
-            continue;
-        for (int root = 0; root < s->size; root++) {
-            if (one_in > 4 &&
-                !sampled(s, (unsigned)root, index, (unsigned)twill_min(3, (size_t)s->size)))
-                continue;
-            if (!try_broadcast(s, count, (twill_type)t, root, (root + index / 4) % 2))
-                return false;
-            s->checked++;
-        }
+    size_t size = (size_t)sweep->world->size, there_are = 0;
+    for (uint64_t n = 0; n < all_calls; n++) {
+        struct test_call call;
+        if (call_number(n, size, &call) && (sweep->collectives >> call.collective & 1))
+            numbers[there_are++] = n;
+    }
+    sweep->numbers = numbers;
+    sweep->calls = 0;
+    for (size_t i = 0; i < there_are; i++) {
+        struct test_call call;
+        (void)call_number(numbers[i], size, &call);
+        bool large = test_call_bytes(&call, (int)size) > MOST_BYTES / 8;
+        uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
+        if (wanted == 0 || call.collective == TWILL_BARRIER ||
+            draw < wanted / (large ? 8u : 1u) + 1u)
+            numbers[sweep->calls++] = numbers[i];
+    }
+}
+
+/* --- one rank ------------------------------------------------------------------------------- */
+
+static bool sweep_calls(struct sweep *sweep, twill_comm *comm, const struct test_buffers *buffers)
+{
+    for (size_t i = 0; i < sweep->calls; i++) {
+        struct test_call call;
+        (void)call_number(sweep->numbers[i], (size_t)sweep->world->size, &call);
+        if (!test_call_check(&call, comm, buffers))
+            return twill_test_note(false, __FILE__, __LINE__, "world %s, %s, call %llu",
+                                   sweep->world->nodes, sweep->algorithm,
+                                   (unsigned long long)sweep->numbers[i]);
+        if (twill_comm_rank(comm) == 0)
+            sweep->checked[call.collective]++;
     }
     return true;
 }
 
-/* The counts, and how many of the pairs of type and operation are tried at each: one in so many, by
- * turns. Of any four neighbours among the small ones each pair has one, so that every sweep, of an
- * algorithm in a world, has all pairs. The large ones, which cost most of the time, have few pairs,
- * and a broadcast of one type from every third root. */
-static bool sweep_counts(struct rank_state *s)
+static bool get_buffers(struct test_buffers *buffers, twill_comm *comm, bool heap)
 {
-    size_t p = (size_t)s->size;
-    const struct {
-        size_t count;
-        unsigned one_in;
-    } counts[] = {
-        {0, 4},  {1, 4},   {p - 1, 4}, {p, 4},    {p + 1, 4}, {11, 4},      {12, 4},
-        {13, 4}, {499, 4}, {512, 4},   {4099, 4}, {65537, 9}, {200003, 12}, {1 << 20, 12},
-    };
-    for (unsigned c = 0; c < TWILL_ARRAY_LENGTH(counts); c++) {
-        if (!sweep_types(s, counts[c].count, c, counts[c].one_in * SPARSER))
-            return false;
-        if (s->sweep->collectives >> TWILL_BARRIER & 1)
-            TWILL_REQUIRE(twill_barrier(s->comm) == TWILL_OK);
+    void *memory[2];
+    for (int i = 0; i < 2; i++) {
+        memory[i] = heap ? NULL : malloc(MOST_BYTES);
+        if (heap)
+            TWILL_REQUIRE(twill_alloc(twill_comm_context(comm), &memory[i], MOST_BYTES) ==
+                          TWILL_OK);
+        TWILL_REQUIRE(memory[i] != NULL);
     }
+    *buffers = (struct test_buffers){.src = memory[0],
+                                     .dst = memory[1],
+                                     .src_want = malloc(MOST_BYTES),
+                                     .dst_want = malloc(MOST_BYTES),
+                                     .bytes = MOST_BYTES};
+    TWILL_REQUIRE(buffers->src_want != NULL && buffers->dst_want != NULL);
     return true;
 }
 
-static bool get_buffers(struct rank_state *s)
+static void put_buffers(struct test_buffers *buffers, twill_comm *comm, bool heap)
 {
-    s->want = malloc(MOST_BYTES);
-    TWILL_REQUIRE(s->want != NULL);
-    if (!s->sweep->heap) {
-        s->src = malloc(MOST_BYTES);
-        s->dst = malloc(MOST_BYTES);
-        TWILL_REQUIRE(s->src != NULL && s->dst != NULL);
-        return true;
-    }
-    twill_context *context = twill_comm_context(s->comm);
-    void *src, *dst;
-    TWILL_REQUIRE(twill_alloc(context, &src, MOST_BYTES) == TWILL_OK);
-    TWILL_REQUIRE(twill_alloc(context, &dst, MOST_BYTES) == TWILL_OK);
-    s->src = src;
-    s->dst = dst;
-    return true;
-}
-
-static void put_buffers(struct rank_state *s)
-{
-    free(s->want);
-    if (s->sweep->heap) {
-        (void)twill_free(twill_comm_context(s->comm), s->src);
-        (void)twill_free(twill_comm_context(s->comm), s->dst);
+    if (heap) {
+        (void)twill_free(twill_comm_context(comm), buffers->src);
+        (void)twill_free(twill_comm_context(comm), buffers->dst);
     } else {
-        free(s->src);
-        free(s->dst);
+        free(buffers->src);
+        free(buffers->dst);
     }
+    free(buffers->src_want);
+    free(buffers->dst_want);
 }
 
 static void sweep_rank(int rank, int size, twill_bootstrap *boot, void *user)
 {
     struct sweep *sweep = user;
-    char nodes[64], algorithm[256];
+    char nodes[64], algorithm[512];
+    (void)rank;
+    (void)size;
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", sweep->world->nodes);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", sweep->algorithm);
     const char *settings[] = {nodes,
@@ -259,28 +175,38 @@ static void sweep_rank(int rank, int size, twill_bootstrap *boot, void *user)
                               "TWILL_SEGMENT=64K",
                               "TWILL_SEGMENT_NET=128K",
                               "TWILL_STREAM=200K",
+                              "TWILL_LOG=none",
                               NULL};
     twill_context *context = NULL;
-    struct rank_state state = {.sweep = sweep, .rank = rank, .size = size};
+    twill_comm *comm = NULL;
+    struct test_buffers buffers;
     twill_status status = twill_context_create(&context, boot, settings);
     if (status == TWILL_OK)
-        status = twill_comm_create(&state.comm, context);
+        status = twill_comm_create(&comm, context);
     if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", sweep->algorithm,
                         twill_context_message(context)) &&
-        get_buffers(&state)) {
-        (void)sweep_counts(&state);
-        put_buffers(&state);
+        get_buffers(&buffers, comm, sweep->heap)) {
+        (void)sweep_calls(sweep, comm, &buffers);
+        put_buffers(&buffers, comm, sweep->heap);
     }
-    if (rank == 0)
-        sweep->checked += state.checked;
-    twill_comm_destroy(state.comm);
+    twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
+
+/* --- the sweeps ----------------------------------------------------------------------------- */
 
 static const struct world_case worlds[] = {
     {1, ""},    {2, ""},    {3, ""},    {4, ""},    {5, ""},      {8, ""},
     {2, "2x1"}, {4, "2x2"}, {5, "5x1"}, {6, "2x3"}, {6, "3+2+1"}, {7, "1+4+2"},
 };
+
+/* What is written after a name. */
+static const struct test_parameter {
+    unsigned numbers;
+    uint16_t number[TWILL_PARAMETERS];
+    const char *text;
+} parameters[] = {
+    {0, {0}, ""}, {1, {2}, "=2"}, {1, {3}, "=3"}, {2, {2, 2}, "=2x2"}, {2, {2, 3}, "=2x3"}};
 
 static struct twill_world world_of(const struct world_case *c)
 {
@@ -293,79 +219,108 @@ static struct twill_world world_of(const struct world_case *c)
     return world;
 }
 
+/* Can it do this collective here, in the flavour that is there for every size? */
 static bool applies(const struct twill_algorithm *algorithm, const struct twill_world *world,
-                    unsigned flavour)
+                    struct twill_shape shape)
 {
-    struct twill_request_shape shape = {.flavour = (enum twill_flavour)flavour};
-    for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
-        shape.collective = (enum twill_collective)c;
-        if ((algorithm->collectives >> c & 1) && algorithm->applies(world, &shape))
-            return true;
-    }
-    return false;
+    shape.flavour = TWILL_FLAVOUR_STAGED;
+    return twill_algorithm_applies(algorithm, world, &shape);
 }
 
-/* "allreduce:ring@staged;barrier:ring" and so on: the algorithm for what it does, else the default.
- */
-static void name_choice(char *text, size_t bytes, const struct twill_algorithm *algorithm,
-                        int flavour)
+/* "allreduce:ring;reduce_scatter:ring" and so on: the algorithm for all it does here. */
+static uint32_t name_choice(char *text, size_t bytes, const struct twill_algorithm *algorithm,
+                            const struct twill_world *world, const struct test_parameter *parameter)
 {
     size_t used = 0;
+    uint32_t collectives = 0;
     text[0] = '\0';
-    for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++)
-        if (algorithm->collectives >> c & 1)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s:%s%s%s", used ? ";" : "",
-                                     twill_collective_name((enum twill_collective)c),
-                                     algorithm->name, flavour >= 0 ? "@" : "",
-                                     flavour >= 0 ? twill_flavour_name((enum twill_flavour)flavour)
-                                                  : "");
+    for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
+        struct twill_shape shape = {.collective = (enum twill_collective)c};
+        memcpy(shape.parameter, parameter->number, sizeof(shape.parameter));
+        if (!applies(algorithm, world, shape))
+            continue;
+        collectives |= 1u << c;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s:%s%s", used ? ";" : "",
+                                 twill_collective_name((enum twill_collective)c), algorithm->name,
+                                 parameter->text);
+    }
+    return collectives;
 }
 
-static unsigned long run_sweep(const struct world_case *world, const char *algorithm,
-                               uint32_t collectives, bool heap, unsigned seed)
+static uint64_t seed(void)
+{
+    const char *text = getenv("TEST_SEED");
+    return text != NULL ? strtoull(text, NULL, 10) : 1;
+}
+
+static void run_sweep(const struct world_case *world, const char *algorithm, uint32_t collectives,
+                      bool heap, uint64_t number, unsigned calls, unsigned long *checked)
 {
     struct sweep sweep = {.world = world,
                           .algorithm = algorithm,
                           .collectives = collectives,
                           .heap = heap,
-                          .seed = seed,
-                          .whole = getenv("TEST_WHOLE") != NULL,
-                          .most = SWEPT_BYTES};
+                          .seed = hash(seed() * 1000003 + number)};
+    uint64_t *numbers = malloc(all_calls * sizeof(*numbers));
+    assert_non_null(numbers);
+    choose_calls(&sweep, getenv("TEST_WHOLE") != NULL ? 0 : calls, numbers);
     twill_test_run_ranks(world->size, sweep_rank, &sweep);
-    assert_true(sweep.checked > 0);
-    return sweep.checked;
+    free(numbers);
+    unsigned long all = 0;
+    for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
+        checked[c] += sweep.checked[c];
+        all += sweep.checked[c];
+    }
+    assert_true(all > 0);
+}
+
+static void print_counts(const char *what, const unsigned long *checked)
+{
+    unsigned long all = 0;
+    print_message("%s:", what);
+    for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
+        print_message(" %s %lu", twill_collective_name((enum twill_collective)c), checked[c]);
+        all += checked[c];
+    }
+    print_message("; %lu calls in all\n", all);
 }
 
 static void chosen_algorithms(void **unused)
 {
     (void)unused;
-    unsigned long checked = 0;
+    unsigned long checked[TWILL_COLLECTIVE_COUNT] = {0};
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        for (int heap = 0; heap < 2; heap++)
-            checked += run_sweep(&worlds[w], "", 7, heap, w * 2 + (unsigned)heap);
-    print_message("%lu calls checked\n", checked);
+        for (int heap = TEST_TSAN ? (int)w % 2 : 0; heap < (TEST_TSAN ? (int)w % 2 + 1 : 2); heap++)
+            run_sweep(&worlds[w], "", UINT32_MAX, heap, w * 2 + (unsigned)heap, CALLS, checked);
+    print_counts("by choice", checked);
 }
 
-/* Each registered algorithm by name on each world it applies to. */
+/* An algorithm with one parameter on the worlds it applies to; under sanitizers on some of them. */
+static void sweep_named(size_t a, unsigned p, unsigned long *checked)
+{
+    const struct twill_algorithm *algorithm = twill_algorithm_at(a);
+    unsigned applicable = 0;
+    for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
+        struct twill_world world = world_of(&worlds[w]);
+        char name[400];
+        uint32_t does = name_choice(name, sizeof(name), algorithm, &world, &parameters[p]);
+        if (does != 0 && applicable++ % WORLDS_NAMED == 0)
+            run_sweep(&worlds[w], name, does, (a + w) % 2, a * 31 + w * 7 + p, CALLS_NAMED,
+                      checked);
+        twill_world_destroy(&world);
+    }
+}
+
 static void named_algorithms(void **unused)
 {
     (void)unused;
-    unsigned long checked = 0;
+    unsigned long checked[TWILL_COLLECTIVE_COUNT] = {0};
     const struct twill_algorithm *algorithm;
-    for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++) {
-        for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
-            struct twill_world world = world_of(&worlds[w]);
-            /* MAPPED is taken when memory is mapped, IMM and FLAT have their sizes: by default */
-            if (applies(algorithm, &world, TWILL_FLAVOUR_STAGED)) {
-                char name[160];
-                name_choice(name, sizeof(name), algorithm, -1);
-                checked += run_sweep(&worlds[w], name, algorithm->collectives, (a + w) % 2,
-                                     (unsigned)(a * 31 + w));
-            }
-            twill_world_destroy(&world);
-        }
-    }
-    print_message("%lu calls checked\n", checked);
+    for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++)
+        for (unsigned p = 0; p < TWILL_ARRAY_LENGTH(parameters); p++)
+            if (p == 0 || parameters[p].numbers == algorithm->parameters)
+                sweep_named(a, p, checked);
+    print_counts("by name", checked);
 }
 
 int main(void)

@@ -59,6 +59,60 @@ static void reduce_many(int rank, int size, twill_bootstrap *boot, void *user)
     twill_context_destroy(context);
 }
 
+#define PART ((size_t)1 << 30 | 4321) /* bytes of a part: two of them are more than 2^31 */
+
+static uint8_t byte_of(int rank, int part, size_t i)
+{
+    return (uint8_t)(rank * 91 + part * 57 + (int)(i / EVERY % 100) + 1);
+}
+
+static void put(uint8_t *at, int rank, int part)
+{
+    for (size_t i = 0; i < PART; i += EVERY)
+        at[i] = byte_of(rank, part, i);
+    at[PART - 1] = byte_of(rank, part, 0);
+}
+
+static bool holds(const uint8_t *at, int rank, int part)
+{
+    for (size_t i = 0; i < PART - 1; i += EVERY)
+        TWILL_REQUIRE(at[i] == byte_of(rank, part, i) && (i == 0 || at[i - 1] == 0));
+    return twill_test_note(at[PART - 1] == byte_of(rank, part, 0), __FILE__, __LINE__,
+                           "the last byte of part %d", part);
+}
+
+/* Parts that end beyond 2^31 elements: offsets are size_t too. */
+static void move_many(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)user;
+    const char *settings[] = {"TWILL_TIMEOUT=120", "TWILL_HEAP_LIMIT=4M", NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_status status = twill_context_create(&context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
+    TWILL_CHECK(status == TWILL_OK);
+    uint8_t *src = mmap(NULL, 2 * PART, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *dst = mmap(NULL, 2 * PART, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TWILL_CHECK(src != MAP_FAILED && dst != MAP_FAILED);
+    for (int part = 0; part < size; part++)
+        put(src + (size_t)part * PART, rank, part);
+    TWILL_CHECK(twill_alltoall(comm, src, dst, PART, TWILL_U8) == TWILL_OK);
+    for (int from = 0; from < size; from++)
+        TWILL_CHECK(holds(dst + (size_t)from * PART, from, rank));
+    TWILL_CHECK(twill_allgather(comm, src, dst, PART, TWILL_U8) == TWILL_OK);
+    for (int from = 0; from < size; from++)
+        TWILL_CHECK(holds(dst + (size_t)from * PART, from, 0));
+    TWILL_CHECK(twill_reduce_scatter(comm, src, dst, PART, TWILL_U8, TWILL_BOR) == TWILL_OK);
+    TWILL_CHECK(dst[PART - 1] == (byte_of(0, rank, 0) | byte_of(1, rank, 0)));
+    munmap(src, 2 * PART);
+    munmap(dst, 2 * PART);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
 static void more_than_two_billion(void **unused)
 {
     (void)unused;
@@ -68,6 +122,7 @@ static void more_than_two_billion(void **unused)
         skip();
     }
     twill_test_run_processes(2, reduce_many, NULL);
+    twill_test_run_processes(2, move_many, NULL);
 }
 
 int main(void)

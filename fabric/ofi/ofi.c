@@ -17,9 +17,9 @@ static bool reaches(const struct twill_transport_params *params, uint32_t from, 
     return from != to;
 }
 
-static void unregister_queue(struct twill_request_queue *queue)
+static void unregister_queue(struct twill_transfer_queue *queue)
 {
-    for (struct twill_request *r = queue->head; r != NULL; r = r->next)
+    for (struct twill_transfer *r = queue->head; r != NULL; r = r->next)
         twill_ofi_unregister(&twill_ofi_private(r)->mr);
 }
 
@@ -60,7 +60,7 @@ static void cancel_lane(struct twill_ofi *t, struct twill_ofi_lane *lane)
 
 static void forget_lane(struct twill_ofi_lane *lane)
 {
-    lane->headers_out = lane->payload_out = lane->in = (struct twill_request_queue){NULL, NULL};
+    lane->headers_out = lane->payload_out = lane->in = (struct twill_transfer_queue){NULL, NULL};
     lane->next_large = NULL;
     for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
         lane->segment_out[i].request = NULL;
@@ -156,7 +156,7 @@ static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank
     return twill_ofi_peer((struct twill_ofi *)transport, rank, &peer, error);
 }
 
-static twill_status ofi_post(struct twill_transport *transport, struct twill_request *request,
+static twill_status ofi_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;
@@ -169,8 +169,8 @@ static twill_status ofi_post(struct twill_transport *transport, struct twill_req
     struct twill_ofi_lane *lane = &t->peers[request->peer]->lanes[request->lane];
     *twill_ofi_private(request) = (struct twill_ofi_private){0};
     int moved;
-    if (request->kind == TWILL_REQUEST_SEND) {
-        twill_request_push(&lane->headers_out, request);
+    if (request->kind == TWILL_TRANSFER_SEND) {
+        twill_transfer_push(&lane->headers_out, request);
         moved = twill_ofi_send_advance(t, lane, error);
     } else {
         twill_ofi_recv_add(t, lane, request);

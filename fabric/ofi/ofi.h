@@ -17,7 +17,8 @@
  * at any time, headers and payload only for a posted RECV. All lanes together stay below the 64
  * unexpected messages that libfabric's newer tcp keeps per peer before it stops reading from it.
  *
- * Tag, 34 bits: communicator 12, lane 4, sending rank 16, channel 2. */
+ * Tag, 34 bits: communicator 12 (the low ones: each has an endpoint of its own anyway), lane 4,
+ * sending rank 16, channel 2. */
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
@@ -28,9 +29,9 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
-#define TWILL_OFI_LANES    TWILL_NODE_LANES
+#define TWILL_OFI_LANES    TWILL_LANES
 #define TWILL_OFI_EAGER    8192u /* payload bytes behind a header, at most */
-#define TWILL_OFI_CREDITS  8u    /* headers a sender may be ahead of the RECVs, per lane */
+#define TWILL_OFI_CREDITS  7u    /* headers a sender may be ahead of the RECVs, per lane */
 #define TWILL_OFI_HEADERS  2u    /* header receives posted per lane */
 #define TWILL_OFI_CLEAR    4u    /* large messages cleared to send per lane */
 #define TWILL_OFI_SEGMENTS 4u    /* segments in flight per lane and direction */
@@ -80,10 +81,10 @@ enum twill_ofi_op_kind {
  * live in the transport's memory, none in requests, so that nothing dangles after a failure. */
 struct twill_ofi_op {
     struct fi_context2 context;
-    struct twill_ofi_op *next;     /* in the pool of free ones */
-    struct twill_ofi_lane *lane;   /* NULL: control receive */
-    struct twill_request *request; /* or NULL */
-    unsigned char *buffer;         /* transport memory, or NULL: the request's */
+    struct twill_ofi_op *next;      /* in the pool of free ones */
+    struct twill_ofi_lane *lane;    /* NULL: control receive */
+    struct twill_transfer *request; /* or NULL */
+    unsigned char *buffer;          /* transport memory, or NULL: the request's */
     size_t bytes;
     uint8_t kind;
     bool posted; /* the provider has it */
@@ -99,10 +100,11 @@ struct twill_ofi_private {
     bool cleared;  /* RECV: clear to send has gone */
     bool verified; /* RECV: header was compared */
 };
-_Static_assert(sizeof(struct twill_ofi_private) <= sizeof(((struct twill_request *)NULL)->private_),
+_Static_assert(sizeof(struct twill_ofi_private) <=
+                   sizeof(((struct twill_transfer *)NULL)->private_),
                "fits into a request");
 
-static inline struct twill_ofi_private *twill_ofi_private(struct twill_request *request)
+static inline struct twill_ofi_private *twill_ofi_private(struct twill_transfer *request)
 {
     return (struct twill_ofi_private *)(void *)request->private_;
 }
@@ -120,21 +122,21 @@ struct twill_ofi_lane {
     bool broken;  /* a RECV did not match: nothing more is taken */
     uint8_t lane; /* number */
 
-    struct twill_request_queue headers_out;        /* SENDs whose header has not gone */
-    struct twill_request_queue payload_out;        /* large SENDs not wholly posted */
+    struct twill_transfer_queue headers_out;       /* SENDs whose header has not gone */
+    struct twill_transfer_queue payload_out;       /* large SENDs not wholly posted */
     uint32_t sent;                                 /* headers sent */
     uint32_t acked;                                /* headers the peer has taken */
     struct twill_ofi_clear clear[TWILL_OFI_CLEAR]; /* clears received */
     struct twill_ofi_op segment_out[TWILL_OFI_SEGMENTS];
 
-    struct twill_request_queue in;    /* RECVs not complete */
-    struct twill_request *next_large; /* first large RECV whose segments are not all posted */
-    uint32_t received;                /* RECVs taken */
-    uint32_t awaited;                 /* header receives posted, ever */
-    uint32_t consumed;                /* headers taken */
-    uint32_t told;                    /* what the peer knows of consumed */
-    uint32_t cleared;                 /* large RECVs cleared and not complete */
-    uint32_t segments_posted;         /* ring of segment_in, ever */
+    struct twill_transfer_queue in;    /* RECVs not complete */
+    struct twill_transfer *next_large; /* first large RECV whose segments are not all posted */
+    uint32_t received;                 /* RECVs taken */
+    uint32_t awaited;                  /* header receives posted, ever */
+    uint32_t consumed;                 /* headers taken */
+    uint32_t told;                     /* what the peer knows of consumed */
+    uint32_t cleared;                  /* large RECVs cleared and not complete */
+    uint32_t segments_posted;          /* ring of segment_in, ever */
     uint32_t segments_taken;
     struct twill_ofi_op header_in[TWILL_OFI_HEADERS];
     struct twill_ofi_op segment_in[TWILL_OFI_SEGMENTS];
@@ -234,7 +236,7 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
 /* Header and the payload of request (or NULL) in one message out of transport memory. *finished:
  * the data is out of our hands; else the request finishes when the operation completes. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                         struct twill_ofi_header *header, struct twill_request *request,
+                         struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_channel channel, bool *finished, struct twill_error *error);
 uint32_t twill_ofi_tag_from(uint64_t tag);
 /* Post the control receives that are not. */
@@ -253,15 +255,15 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
                                size_t bytes, struct twill_ofi_lane **lane,
                                struct twill_error *error);
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                        struct twill_request *request);
+                        struct twill_transfer *request);
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
 /* Take the first one off without finishing it. */
-static inline struct twill_request *twill_ofi_pop(struct twill_request_queue *queue)
+static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *queue)
 {
-    struct twill_request *request = queue->head;
+    struct twill_transfer *request = queue->head;
     queue->head = request->next;
     request->next = NULL;
     return request;

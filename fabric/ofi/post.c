@@ -109,7 +109,7 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
 }
 
 static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
-                  const struct twill_ofi_header *header, const struct twill_request *payload,
+                  const struct twill_ofi_header *header, const struct twill_transfer *payload,
                   enum twill_ofi_channel channel, struct twill_error *error)
 {
     unsigned char line[256];
@@ -125,7 +125,7 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
 }
 
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                         struct twill_ofi_header *header, struct twill_request *request,
+                         struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_channel channel, bool *finished, struct twill_error *error)
 {
     size_t more = request == NULL ? 0 : request->bytes;

@@ -64,7 +64,7 @@ static int completed(struct twill_ofi *t, const struct fi_cq_tagged_entry *entry
     case TWILL_OFI_OP_SEND_BUFFER: {
         int finished = op->request != NULL;
         if (finished)
-            twill_request_finish(op->request, TWILL_OK);
+            twill_transfer_finish(op->request, TWILL_OK);
         free_send(t, op);
         return finished;
     }

@@ -4,16 +4,16 @@
 
 #include <string.h>
 
-static bool is_large(const struct twill_ofi *t, const struct twill_request *request)
+static bool is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     return request->bytes > t->eager;
 }
 
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                        struct twill_request *request)
+                        struct twill_transfer *request)
 {
     twill_ofi_private(request)->sequence = lane->received++;
-    twill_request_push(&lane->in, request);
+    twill_transfer_push(&lane->in, request);
     if (is_large(t, request) && lane->next_large == NULL)
         lane->next_large = request;
 }
@@ -35,14 +35,14 @@ static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
     return 1;
 }
 
-static unsigned char *landing(const struct twill_request *request)
+static unsigned char *landing(const struct twill_transfer *request)
 {
     return request->fold != NULL ? request->bounce : request->buffer;
 }
 
 /* Post receives for the segments of a large RECV, as far as there are operations. */
 static int post_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                         struct twill_request *request, struct twill_error *error)
+                         struct twill_transfer *request, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
     if (private->segment == 0) {
@@ -78,7 +78,7 @@ static int send_control(struct twill_ofi *t, struct twill_ofi_lane *lane,
 }
 
 static int send_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                      struct twill_request *request, struct twill_error *error)
+                      struct twill_transfer *request, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
     struct twill_ofi_header header = {.signature = request->signature,
@@ -97,7 +97,7 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
 /* Clear large messages to be sent, in order, each once its first segment is awaited. */
 static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
-    struct twill_request *request;
+    struct twill_transfer *request;
     while ((request = lane->next_large) != NULL) {
         struct twill_ofi_private *private = twill_ofi_private(request);
         if (!private->cleared && lane->cleared == TWILL_OFI_CLEAR)
@@ -121,7 +121,7 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct 
 }
 
 /* The header that has come against the RECV it is for. 1: they agree, 0: they do not. */
-static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_request *request,
+static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_transfer *request,
                    const struct twill_ofi_header *header, size_t bytes, struct twill_error *error)
 {
     bool large = header->kind == TWILL_OFI_LARGE;
@@ -133,10 +133,10 @@ static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twil
                           "number %u came: the provider broke order or content",
                           twill_ofi_private(request)->sequence, lane->peer->rank, lane->lane, bytes,
                           header->kind, header->sequence);
-    return twill_request_matches(request, header->signature, header->bytes);
+    return twill_transfer_matches(request, header->signature, header->bytes);
 }
 
-static void deliver(struct twill_ofi *t, struct twill_request *request, const unsigned char *data,
+static void deliver(struct twill_ofi *t, struct twill_transfer *request, const unsigned char *data,
                     size_t bytes)
 {
     if (request->fold != NULL)
@@ -147,15 +147,16 @@ static void deliver(struct twill_ofi *t, struct twill_request *request, const un
     t->base.counters.copied += bytes;
 }
 
-static void finish(struct twill_ofi_lane *lane, struct twill_request *request, twill_status status)
+static void finish(struct twill_ofi_lane *lane, struct twill_transfer *request, twill_status status)
 {
     twill_ofi_unregister(&twill_ofi_private(request)->mr);
-    twill_request_pop(&lane->in, status);
+    twill_transfer_pop(&lane->in, status);
 }
 
 /* The first RECV does not match: no payload will come, as the sender compares too, but its receives
  * are with the provider. The lane ends here. */
-static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_request *request)
+static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                    struct twill_transfer *request)
 {
     lane->broken = true;
     lane->next_large = NULL;
@@ -172,7 +173,7 @@ static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twi
 
 /* Take the header of the first RECV: 1 if that finished it. */
 static int take_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                       struct twill_request *request, bool *moved, struct twill_error *error)
+                       struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
     struct twill_ofi_op *op = &lane->header_in[lane->consumed % TWILL_OFI_HEADERS];
     struct twill_ofi_header header = {0};
@@ -202,7 +203,7 @@ static int take_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
 static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
                 struct twill_error *error)
 {
-    struct twill_request *request = lane->in.head;
+    struct twill_transfer *request = lane->in.head;
     if (request == NULL)
         return 0;
     if (!twill_ofi_private(request)->verified) {

@@ -8,7 +8,7 @@
 static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *finished,
                        struct twill_error *error)
 {
-    struct twill_request *request = lane->headers_out.head;
+    struct twill_transfer *request = lane->headers_out.head;
     bool eager = request->bytes <= t->eager;
     bool gone = false;
     struct twill_ofi_header header = {.signature = request->signature,
@@ -24,9 +24,9 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
     t->base.counters.messages++;
     t->base.counters.bytes += request->bytes;
     if (!eager) {
-        twill_request_push(&lane->payload_out, request);
+        twill_transfer_push(&lane->payload_out, request);
     } else if (gone) {
-        twill_request_finish(request, TWILL_OK);
+        twill_transfer_finish(request, TWILL_OK);
         ++*finished;
     }
     return 1;
@@ -58,7 +58,7 @@ static struct twill_ofi_op *idle_segment(struct twill_ofi_lane *lane)
 /* 1: all segments of the request are with the provider; 0: not now (the lane is in the list to try
  * again, or a completion will bring it back). */
 static int send_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                         struct twill_request *request, size_t segment, struct twill_error *error)
+                         struct twill_transfer *request, size_t segment, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
     if (private->posted == 0 && private->mr == NULL)
@@ -84,15 +84,15 @@ static int send_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
 static int send_payload(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     int finished = 0;
-    struct twill_request *request;
+    struct twill_transfer *request;
     while ((request = lane->payload_out.head) != NULL) {
         struct twill_ofi_clear *clear = find_clear(lane, twill_ofi_private(request)->sequence);
         if (clear == NULL)
             break;
         const struct twill_ofi_header *theirs = &clear->header;
-        if (!twill_request_matches(request, theirs->signature, theirs->bytes)) {
+        if (!twill_transfer_matches(request, theirs->signature, theirs->bytes)) {
             clear->used = false;
-            twill_request_pop(&lane->payload_out, TWILL_ERR_MISMATCH);
+            twill_transfer_pop(&lane->payload_out, TWILL_ERR_MISMATCH);
             finished++;
             continue;
         }
@@ -126,13 +126,13 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
 
 int twill_ofi_segment_sent(struct twill_ofi *t, struct twill_ofi_op *op, struct twill_error *error)
 {
-    struct twill_request *request = op->request;
+    struct twill_transfer *request = op->request;
     int finished = 0;
     op->request = NULL;
     request->moved += op->bytes;
     if (request->moved == request->bytes) {
         twill_ofi_unregister(&twill_ofi_private(request)->mr);
-        twill_request_finish(request, TWILL_OK);
+        twill_transfer_finish(request, TWILL_OK);
         finished = 1;
     }
     int more = twill_ofi_send_advance(t, op->lane, error);
@@ -143,7 +143,7 @@ int twill_ofi_segment_sent(struct twill_ofi *t, struct twill_ofi_op *op, struct 
 static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {
-    struct twill_request *first = lane->payload_out.head;
+    struct twill_transfer *first = lane->payload_out.head;
     if (header->segment == 0 || header->segment > t->max_message)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "ofi: rank %u clears segments of %llu bytes, of at most %zu",

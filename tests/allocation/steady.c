@@ -13,10 +13,24 @@
 
 #define CALLS_WATCHED 10
 #define MOST_BYTES    ((size_t)1 << 20)
+#define UNDER_WAY     3 /* requests */
 
-enum call { ALLREDUCE, ALLREDUCE_IN_PLACE, BROADCAST, BARRIER, CALLS };
-static const char *const call_names[CALLS] = {"allreduce", "allreduce in place", "broadcast",
-                                              "barrier"};
+enum call {
+    ALLREDUCE,
+    ALLREDUCE_IN_PLACE,
+    BROADCAST,
+    BARRIER,
+    ALLGATHERV,
+    ALLTOALL_IN_PLACE,
+    STARTED,
+    PREPARED,
+    EXCHANGED,
+    GROUPED,
+    CALLS
+};
+static const char *const call_names[CALLS] = {
+    "allreduce",         "allreduce in place", "broadcast",         "barrier",  "allgatherv",
+    "alltoall in place", "started allreduces", "prepared requests", "sendrecv", "group"};
 static const size_t sizes[] = {8, 4096, MOST_BYTES};
 
 struct program {
@@ -29,11 +43,83 @@ struct program {
     unsigned long network;
     int wrong;
     bool broken; /* a call failed: the rest would only repeat it */
+    twill_request *prepared[UNDER_WAY];
 };
+
+/* Nothing is taken once as many have been under way before. */
+static twill_status call_started(struct program *program, size_t count)
+{
+    twill_request *request[UNDER_WAY];
+    for (int i = 0; i < UNDER_WAY; i++) {
+        size_t from = count / UNDER_WAY * (size_t)i;
+        twill_status status =
+            twill_allreduce_start(program->comm, program->src + from, program->dst + from,
+                                  count / UNDER_WAY, TWILL_F32, TWILL_SUM, &request[i]);
+        if (status != TWILL_OK)
+            return status;
+    }
+    return twill_wait_all(UNDER_WAY, request);
+}
+
+/* Prepared with `count` elements, when there are none; freed by the call after the last. */
+static twill_status prepare(struct program *program, size_t count)
+{
+    twill_comm *comm = program->comm;
+    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
+    twill_status status = twill_allreduce_init(comm, program->src, program->dst, count / 2,
+                                               TWILL_F32, TWILL_SUM, &program->prepared[0]);
+    if (status == TWILL_OK)
+        status = twill_broadcast_init(comm, program->dst, program->dst, count, TWILL_F32, 0,
+                                      &program->prepared[1]);
+    if (status == TWILL_OK)
+        status =
+            twill_sendrecv_init(comm, program->src, count, (rank + 1) % size, program->dst, count,
+                                (rank + size - 1) % size, TWILL_F32, &program->prepared[2]);
+    return status;
+}
+
+static twill_status call_prepared(struct program *program)
+{
+    twill_status status = TWILL_OK;
+    for (int i = 0; i < UNDER_WAY && status == TWILL_OK; i++) {
+        status = twill_request_start(program->prepared[i]);
+        if (status == TWILL_OK)
+            status = twill_wait(&program->prepared[i]);
+    }
+    return status;
+}
+
+static twill_status call_vector(struct program *program, size_t count)
+{
+    size_t counts[8] = {0};
+    int size = twill_comm_size(program->comm);
+    for (int r = 0; r < size; r++)
+        counts[r] = count / 8 + (size_t)r % 2;
+    return twill_allgatherv(program->comm, program->src, program->dst, counts, NULL, TWILL_F32);
+}
+
+static twill_status call_group(struct program *program, size_t count)
+{
+    twill_comm *comm = program->comm;
+    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
+    float *half = program->dst + count / 2;
+    twill_status status = twill_group_start(comm);
+    if (status == TWILL_OK)
+        status = twill_allreduce(comm, program->src, program->dst, 5, TWILL_F32, TWILL_SUM);
+    if (status == TWILL_OK && count > 16)
+        status = twill_allreduce(comm, program->src, program->dst + 8, 7, TWILL_F32, TWILL_SUM);
+    if (status == TWILL_OK && count > 16)
+        status = twill_send(comm, program->src, count / 2, TWILL_F32, (rank + 1) % size);
+    if (status == TWILL_OK && count > 16)
+        status = twill_recv(comm, half, count / 2, TWILL_F32, (rank + size - 1) % size);
+    twill_status end = twill_group_end(comm);
+    return status == TWILL_OK ? end : status;
+}
 
 static twill_status call(struct program *program, enum call which, size_t count)
 {
     twill_comm *comm = program->comm;
+    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
     switch (which) {
     case ALLREDUCE:
         return twill_allreduce(comm, program->src, program->dst, count, TWILL_F32, TWILL_SUM);
@@ -41,8 +127,22 @@ static twill_status call(struct program *program, enum call which, size_t count)
         return twill_allreduce(comm, program->dst, program->dst, count, TWILL_F32, TWILL_MAX);
     case BROADCAST:
         return twill_broadcast(comm, program->src, program->dst, count, TWILL_F32, 0);
-    default:
+    case BARRIER:
         return twill_barrier(comm);
+    case ALLGATHERV:
+        return call_vector(program, count);
+    case ALLTOALL_IN_PLACE:
+        return twill_alltoall(comm, program->dst, program->dst,
+                              count / (size_t)twill_comm_size(comm), TWILL_F32);
+    case STARTED:
+        return call_started(program, count);
+    case PREPARED:
+        return call_prepared(program);
+    case EXCHANGED:
+        return twill_sendrecv(comm, program->src, count, (rank + 1) % size, program->dst, count,
+                              (rank + size - 1) % size, TWILL_F32);
+    default:
+        return call_group(program, count);
     }
 }
 
@@ -79,12 +179,16 @@ static void watch(struct program *program, enum call which, size_t bytes)
 {
     struct allocation_count count;
     size_t elements = bytes / sizeof(float);
-    twill_status status = call(program, which, elements);
+    /* A prepared one has all it needs before its first start. */
+    twill_status status =
+        which == PREPARED ? prepare(program, elements) : call(program, which, elements);
     program->begin();
     for (int i = 0; i < CALLS_WATCHED && status == TWILL_OK; i++)
         status = call(program, which, elements);
     misbehave(program, which, bytes);
     program->end(&count);
+    for (int i = 0; i < UNDER_WAY && which == PREPARED; i++)
+        (void)twill_request_free(&program->prepared[i]);
     if (status != TWILL_OK) {
         printf("steady: %s: %s\n", call_names[which], twill_comm_message(program->comm));
         program->wrong++;

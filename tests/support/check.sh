@@ -22,13 +22,14 @@ ranks()
     timeout 240 "$bin/twillrun" -n "$ranks_n" "$@" >"$scratch/out" 2>"$scratch/err"
 }
 
+patience=240 # seconds; what builds takes longer
 # expect STATUS TEXT command...: it must end with this status, and say this (a fixed string).
 expect()
 {
     expect_status=$1 expect_text=$2 expect_got=0
     shift 2
     rm -f "$scratch/err"
-    timeout 240 "$@" >"$scratch/out" 2>&1 || expect_got=$?
+    timeout "$patience" "$@" >"$scratch/out" 2>&1 || expect_got=$?
     [ "$expect_got" -eq "$expect_status" ] || fail "status $expect_got, not $expect_status: $*"
     grep -qF -e "$expect_text" "$scratch/out" || fail "'$expect_text' was not said by: $*"
 }

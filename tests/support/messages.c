@@ -11,7 +11,7 @@
 
 /* A message and its place, as both ends know it. */
 struct letter {
-    struct twill_request request;
+    struct twill_transfer request;
     uint32_t from, to, number;
     size_t seen; /* bytes folded */
     bool wrong;
@@ -52,7 +52,7 @@ static unsigned char expected(const struct letter *letter, size_t at)
                            letter->request.lane * 5 + letter->number * 13 + 1);
 }
 
-static void fold(struct twill_request *request, size_t offset, const void *data, size_t bytes)
+static void fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
     struct letter *letter = request->fold_with;
     const unsigned char *from = data;
@@ -65,10 +65,10 @@ static void fold(struct twill_request *request, size_t offset, const void *data,
 }
 
 /* Make a letter ready to be posted; its memory is kept from call to call. */
-static void write_letter(struct letter *letter, enum twill_request_kind kind, uint32_t lane,
+static void write_letter(struct letter *letter, enum twill_transfer_kind kind, uint32_t lane,
                          size_t bytes, bool folds)
 {
-    struct twill_request *request = &letter->request;
+    struct twill_transfer *request = &letter->request;
     letter->seen = 0;
     letter->wrong = false;
     letter->buffer = realloc(letter->buffer, bytes + 16);
@@ -76,12 +76,12 @@ static void write_letter(struct letter *letter, enum twill_request_kind kind, ui
     memset(request, 0, sizeof(*request));
     request->kind = (uint8_t)kind;
     request->lane = (uint8_t)lane;
-    request->peer = kind == TWILL_REQUEST_SEND ? letter->to : letter->from;
+    request->peer = kind == TWILL_TRANSFER_SEND ? letter->to : letter->from;
     request->signature = SIGNATURE + letter->number;
     request->buffer = letter->buffer;
     request->bytes = bytes;
     memset(letter->buffer, 0xee, bytes + 16);
-    if (kind == TWILL_REQUEST_SEND) {
+    if (kind == TWILL_TRANSFER_SEND) {
         for (size_t i = 0; i < bytes; i++)
             letter->buffer[i] = expected(letter, i);
     } else if (folds) {
@@ -117,7 +117,7 @@ static bool progress(struct twill_test_end *end)
                            end->error.message);
 }
 
-bool twill_test_await(struct twill_test_end *end, const struct twill_request *requests, size_t n)
+bool twill_test_await(struct twill_test_end *end, const struct twill_transfer *requests, size_t n)
 {
     uint64_t limit = twill_now() + PATIENCE;
     for (size_t i = 0; i < n; i++) {
@@ -142,10 +142,10 @@ static bool await_letters(struct twill_test_end *end, struct letter *letters, si
 /* A letter has arrived as it was written, and nothing beyond it. */
 static bool read_letter(const struct twill_test_end *end, struct letter *letter)
 {
-    const struct twill_request *request = &letter->request;
+    const struct twill_transfer *request = &letter->request;
     size_t bytes = request->bytes;
     bool good = request->status == TWILL_OK && !letter->wrong;
-    if (request->kind == TWILL_REQUEST_RECV && request->fold != NULL)
+    if (request->kind == TWILL_TRANSFER_RECV && request->fold != NULL)
         good = good && letter->seen == bytes;
     for (size_t i = 0; good && request->fold == NULL && i < bytes; i++)
         good = letter->buffer[i] == expected(letter, i);
@@ -177,8 +177,8 @@ static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t 
             letter->from = sends ? end->rank : peer;
             letter->to = sends ? peer : end->rank;
             letter->number = number;
-            write_letter(letter, sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV,
-                         number % TWILL_NODE_LANES, bytes, folds);
+            write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                         number % TWILL_LANES, bytes, folds);
             if (!post(end, letter))
                 return false;
         }
@@ -236,8 +236,9 @@ static bool stream_step(struct twill_test_end *end, struct stream *stream, uint3
     while (stream->posted < messages && stream->posted < stream->done + WINDOW) {
         struct letter *letter = &stream->letter[stream->posted % WINDOW];
         letter->number = stream->posted++;
-        write_letter(letter, stream->sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV, stream->lane,
-                     size_of_letter(letter, stream->lane, max_bytes), letter->number % 3 == 1);
+        write_letter(letter, stream->sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                     stream->lane, size_of_letter(letter, stream->lane, max_bytes),
+                     letter->number % 3 == 1);
         if (!post(end, letter))
             return false;
     }
@@ -258,11 +259,11 @@ static void stream_start(struct twill_test_end *end, struct stream *stream, uint
 bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_bytes)
 {
     size_t n = 0, finished = 0;
-    struct stream *streams = calloc((size_t)end->size * TWILL_NODE_LANES * 2, sizeof(*streams));
+    struct stream *streams = calloc((size_t)end->size * TWILL_LANES * 2, sizeof(*streams));
     TWILL_REQUIRE(streams != NULL);
-    for (uint32_t s = 0; s < end->size * TWILL_NODE_LANES * 2; s++)
-        if (is_peer(end, s / (TWILL_NODE_LANES * 2)))
-            stream_start(end, &streams[n++], s / (TWILL_NODE_LANES * 2), s / 2 % TWILL_NODE_LANES,
+    for (uint32_t s = 0; s < end->size * TWILL_LANES * 2; s++)
+        if (is_peer(end, s / (TWILL_LANES * 2)))
+            stream_start(end, &streams[n++], s / (TWILL_LANES * 2), s / 2 % TWILL_LANES,
                          s % 2 == 0);
     uint64_t limit = twill_now() + PATIENCE;
     bool good = true;
@@ -303,10 +304,10 @@ bool twill_test_mismatch(struct twill_test_end *end)
         letter->from = 0;
         letter->to = 1;
         letter->number = i;
-        write_letter(letter, sends ? TWILL_REQUEST_SEND : TWILL_REQUEST_RECV, 3,
+        write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, 3,
                      sends ? cases[i].sent : cases[i].wanted, i % 2 == 1);
         letter->request.signature += sends ? cases[i].signature : 0;
-        struct twill_request *request = &letter->request;
+        struct twill_transfer *request = &letter->request;
         good = post(end, letter) && twill_test_await(end, request, 1);
         if (!good || sends || fits) {
             good = good && read_letter(end, letter);

@@ -20,7 +20,7 @@ bool twill_test_world(struct twill_world *world, uint32_t size, uint32_t per_nod
 void twill_test_world_free(struct twill_world *world);
 
 /* Progress until none of n requests is pending; false after 30 s or on an error. */
-bool twill_test_await(struct twill_test_end *end, const struct twill_request *requests, size_t n);
+bool twill_test_await(struct twill_test_end *end, const struct twill_transfer *requests, size_t n);
 /* Every rank sends to every other one: each size, stored and folded, posted before and after. */
 bool twill_test_sweep(struct twill_test_end *end, const size_t *sizes, size_t n);
 /* All lanes with all peers in both directions, several messages posted at a time, sizes at random

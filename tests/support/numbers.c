@@ -16,12 +16,60 @@ typedef long double wide;
 typedef __int128 huge;
 
 static const struct twill_test_layout layouts[TWILL_TYPE_COUNT] = {
-    [TWILL_F32] = {32, 23, 127}, [TWILL_F64] = {64, 52, 1023}, [TWILL_I32] = {32, 0, 0},
-    [TWILL_I64] = {64, 0, 0},    [TWILL_F16] = {16, 10, 15},   [TWILL_BF16] = {16, 7, 127}};
+    [TWILL_F32] = {32, 23, 127, false, false}, [TWILL_F64] = {64, 52, 1023, false, false},
+    [TWILL_F16] = {16, 10, 15, false, false},  [TWILL_BF16] = {16, 7, 127, false, false},
+    [TWILL_F8E4M3] = {8, 3, 7, false, true},   [TWILL_F8E5M2] = {8, 2, 15, false, false},
+    [TWILL_I8] = {8, 0, 0, false, false},      [TWILL_U8] = {8, 0, 0, true, false},
+    [TWILL_I16] = {16, 0, 0, false, false},    [TWILL_U16] = {16, 0, 0, true, false},
+    [TWILL_I32] = {32, 0, 0, false, false},    [TWILL_U32] = {32, 0, 0, true, false},
+    [TWILL_I64] = {64, 0, 0, false, false},    [TWILL_U64] = {64, 0, 0, true, false}};
+
+/* An element: its value's bits and, in a pair, its index. */
+struct number {
+    uint64_t bits;
+    int32_t index;
+};
 
 const struct twill_test_layout *twill_test_layout(twill_type type)
 {
     return &layouts[type];
+}
+
+static bool in_pairs(twill_op op)
+{
+    return op == TWILL_MINLOC || op == TWILL_MAXLOC;
+}
+
+bool twill_test_takes(twill_type type, twill_op op)
+{
+    switch (op) {
+    case TWILL_SUM:
+    case TWILL_PROD:
+    case TWILL_MIN:
+    case TWILL_MAX:
+    case TWILL_AVG:
+        return true;
+    case TWILL_MINLOC:
+    case TWILL_MAXLOC:
+        return type == TWILL_F32 || type == TWILL_F64 || type == TWILL_I16 || type == TWILL_I32 ||
+               type == TWILL_I64;
+    default:
+        return layouts[type].mantissa == 0;
+    }
+}
+
+/* The type a partial is kept in. */
+static twill_type partial_type(twill_type type, twill_op op)
+{
+    bool rounds = op == TWILL_SUM || op == TWILL_PROD || op == TWILL_AVG;
+    return rounds && layouts[type].mantissa && layouts[type].bits < 32 ? TWILL_F32 : type;
+}
+
+size_t twill_test_element(twill_type type, twill_op op, bool partial)
+{
+    if (in_pairs(op))
+        return layouts[type].bits == 64 ? 16 : 8;
+    return layouts[partial ? partial_type(type, op) : type].bits / 8;
 }
 
 uint64_t twill_test_random(uint64_t *state)
@@ -51,15 +99,20 @@ static uint64_t ones(unsigned bits)
     return bits < 64 ? ((uint64_t)1 << bits) - 1 : UINT64_MAX;
 }
 
-static uint64_t infinity(const struct twill_test_layout *l)
+static uint64_t exponent_bits(const struct twill_test_layout *l)
 {
     return ones(l->bits - 1) & ~ones(l->mantissa);
 }
 
+/* What is above is NaN: infinity, or the largest number where there is none. */
+static uint64_t limit(const struct twill_test_layout *l)
+{
+    return l->finite ? ones(l->bits - 1) - 1 : exponent_bits(l);
+}
+
 static uint64_t special(const struct twill_test_layout *l, uint64_t random)
 {
-    uint64_t top = (uint64_t)1 << (l->bits - 1), inf = infinity(l),
-             one = (uint64_t)1 << l->mantissa;
+    uint64_t top = (uint64_t)1 << (l->bits - 1), inf = limit(l), one = (uint64_t)1 << l->mantissa;
     uint64_t quiet = one >> 1, sign = random & 64 ? top : 0;
     const uint64_t integers[] = {0, 1, ones(l->bits), top, top - 1, top + 1, top >> 1, 0x10001};
     const uint64_t floats[] = {0,
@@ -78,32 +131,103 @@ static uint64_t special(const struct twill_test_layout *l, uint64_t random)
     return sign | floats[(random >> 8) % TWILL_ARRAY_LENGTH(floats)];
 }
 
+static uint64_t random_bits(const struct twill_test_layout *l, uint64_t *seed)
+{
+    uint64_t random = twill_test_random(seed), bits = twill_test_random(seed);
+    if (random % 4 == 0)
+        bits = special(l, bits);
+    else if (random % 4 > 1 && l->mantissa) /* sign, an exponent near that of one, mantissa */
+        bits = (bits & ~exponent_bits(l)) | (uint64_t)(l->bias - 2 + (int)(random >> 8 & 3))
+                                                << l->mantissa;
+    return bits & ones(l->bits);
+}
+
 void twill_test_fill(twill_type type, void *array, size_t count, uint64_t seed)
 {
-    const struct twill_test_layout *l = &layouts[type];
+    for (size_t i = 0; i < count; i++)
+        twill_test_put(type, array, i, random_bits(&layouts[type], &seed));
+}
+
+static size_t index_at(twill_type type)
+{
+    return layouts[type].bits == 64 ? 8 : 4;
+}
+
+static struct number read_number(twill_type type, twill_op op, const void *array, size_t i)
+{
+    struct number number = {0, 0};
+    if (!in_pairs(op)) {
+        number.bits = twill_test_get(type, array, i);
+        return number;
+    }
+    const char *pair = (const char *)array + i * twill_test_element(type, op, false);
+    memcpy(&number.bits, pair, layouts[type].bits / 8);
+    memcpy(&number.index, pair + index_at(type), sizeof(number.index));
+    return number;
+}
+
+static void write_number(twill_type type, twill_op op, void *array, size_t i, struct number number)
+{
+    if (!in_pairs(op)) {
+        twill_test_put(type, array, i, number.bits);
+        return;
+    }
+    char *pair = (char *)array + i * twill_test_element(type, op, false);
+    memset(pair, 0, twill_test_element(type, op, false));
+    memcpy(pair, &number.bits, layouts[type].bits / 8);
+    memcpy(pair + index_at(type), &number.index, sizeof(number.index));
+}
+
+/* Padding of any bits; few values and few indices, so that they meet. */
+static void fill_pairs(twill_type type, twill_op op, void *array, size_t count, uint64_t seed)
+{
+    const int32_t indices[] = {0, 1, -1, 7, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < count; i++) {
-        uint64_t random = twill_test_random(&seed), bits = twill_test_random(&seed);
-        if (random % 4 == 0)
-            bits = special(l, bits);
-        else if (random % 4 > 1 && l->mantissa) /* sign, an exponent near that of one, mantissa */
-            bits = (bits & ~infinity(l)) | (uint64_t)(l->bias - 2 + (int)(random >> 8 & 3))
-                                               << l->mantissa;
-        twill_test_put(type, array, i, bits & ones(l->bits));
+        uint64_t random = twill_test_random(&seed);
+        struct number n = {random_bits(&layouts[type], &seed),
+                           indices[(random >> 8) % TWILL_ARRAY_LENGTH(indices)]};
+        if (random % 2)
+            n.bits = special(&layouts[type], random >> 16) & ones(layouts[type].bits);
+        char *pair = (char *)array + i * twill_test_element(type, op, false);
+        memset(pair, 0xa0 + (int)(random >> 20 & 15), twill_test_element(type, op, false));
+        memcpy(pair, &n.bits, layouts[type].bits / 8);
+        memcpy(pair + index_at(type), &n.index, sizeof(n.index));
     }
 }
 
+void twill_test_fill_for(twill_type type, twill_op op, bool partial, void *array, size_t count,
+                         uint64_t seed)
+{
+    if (in_pairs(op)) {
+        fill_pairs(type, op, array, count, seed);
+        return;
+    }
+    twill_test_fill(partial ? partial_type(type, op) : type, array, count, seed);
+    for (size_t i = 0; i < count && (op == TWILL_LAND || op == TWILL_LOR || op == TWILL_LXOR); i++)
+        if ((twill_test_random(&seed) >> 8) % 2)
+            twill_test_put(type, array, i, 0);
+}
+
+/* Where a double does not hold it, in two halves. */
 static wide power(int exponent)
 {
-    wide result = 1, base = exponent < 0 ? (wide)0.5 : (wide)2;
-    for (unsigned n = (unsigned)abs(exponent); n; n >>= 1, base *= base)
-        if (n & 1)
-            result *= base;
-    return result;
+    if (exponent > -1000 && exponent < 1000)
+        return (wide)ldexp(1, exponent);
+    return (wide)ldexp(1, exponent / 2) * (wide)ldexp(1, exponent - exponent / 2);
+}
+
+/* That of the largest power of two that is no larger, for anything a double does not lose. */
+static int exponent_of(wide value)
+{
+    int exponent;
+    (void)frexp((double)(value * (wide)0.25), &exponent); /* f64's own overflow fits in */
+    exponent++;
+    return value < power(exponent) ? exponent - 1 : exponent; /* it was rounded up */
 }
 
 static bool is_nan(const struct twill_test_layout *l, uint64_t bits)
 {
-    return (bits & ones(l->bits - 1)) > infinity(l);
+    return (bits & ones(l->bits - 1)) > limit(l);
 }
 
 static bool is_negative(const struct twill_test_layout *l, uint64_t bits)
@@ -115,9 +239,9 @@ static wide decode(const struct twill_test_layout *l, uint64_t bits)
 {
     uint64_t rest = bits & ones(l->bits - 1), exponent = rest >> l->mantissa;
     wide sign = is_negative(l, bits) ? -1 : 1;
-    if (rest > infinity(l))
+    if (rest > limit(l))
         return (wide)NAN;
-    if (rest == infinity(l))
+    if (rest == limit(l) && !l->finite)
         return sign * (wide)INFINITY;
     uint64_t mantissa = rest & ones(l->mantissa);
     if (exponent > 0)
@@ -127,30 +251,32 @@ static wide decode(const struct twill_test_layout *l, uint64_t bits)
     return sign * (wide)mantissa * power((int)exponent - l->bias - (int)l->mantissa);
 }
 
-/* To nearest even; the one quiet NaN for any NaN. */
+static uint64_t one_nan(const struct twill_test_layout *l)
+{
+    return l->finite ? limit(l) + 1 : limit(l) | (uint64_t)1 << (l->mantissa - 1);
+}
+
+/* To nearest even; the one quiet NaN for any NaN, and for what is too large if nothing is infinite.
+ */
 static uint64_t encode(const struct twill_test_layout *l, wide value)
 {
     const int lowest = 1 - l->bias;
     if (value != value)
-        return infinity(l) | (uint64_t)1 << (l->mantissa - 1);
+        return one_nan(l);
     uint64_t sign = value < 0 || (value == 0 && 1 / value < 0) ? (uint64_t)1 << (l->bits - 1) : 0;
+    uint64_t overflow = l->finite ? one_nan(l) : sign | limit(l);
     if (value < 0)
         value = -value;
-    if (value >= power(l->bias + 1))
-        return sign | infinity(l);
-    int exponent = lowest;
-    while (value >= power(exponent + 1)) {
-        int step = 1; /* the largest power of two that does not overshoot */
-        while (value >= power(exponent + 2 * step))
-            step *= 2;
-        exponent += step;
-    }
-    wide scaled = value / power(exponent - (int)l->mantissa);
+    if (value >= power(l->bias + 2))
+        return overflow;
+    int exponent = value < power(lowest) ? lowest : exponent_of(value);
+    wide scaled = value * power((int)l->mantissa - exponent);
     uint64_t whole = (uint64_t)scaled;
     wide rest = scaled - (wide)whole;
     if (rest > (wide)0.5 || (rest == (wide)0.5 && (whole & 1)))
         whole++;
-    return sign | (((uint64_t)(exponent - lowest) << l->mantissa) + whole);
+    uint64_t code = ((uint64_t)(exponent - lowest) << l->mantissa) + whole;
+    return code > limit(l) ? overflow : sign | code;
 }
 
 uint64_t twill_test_convert(twill_type to, twill_type from, uint64_t bits)
@@ -168,51 +294,113 @@ static uint64_t extreme(const struct twill_test_layout *l, uint64_t a, uint64_t 
     return first != greatest ? a : b;
 }
 
-static uint64_t reduce_float(twill_type type, twill_op op, const uint64_t *elements, unsigned nsrc,
-                             uint32_t divisor)
+static uint64_t apply_float(const struct twill_test_layout *l, twill_op op, uint64_t a, uint64_t b)
 {
-    twill_type in = type == TWILL_F64 ? TWILL_F64 : TWILL_F32; /* accumulated in */
+    if (op == TWILL_MIN || op == TWILL_MAX)
+        return extreme(l, a, b, op == TWILL_MAX);
+    if (op == TWILL_PROD)
+        return encode(l, decode(l, a) * decode(l, b));
+    return encode(l, decode(l, a) + decode(l, b));
+}
+
+static huge as_integer(const struct twill_test_layout *l, uint64_t bits)
+{
+    huge value = (huge)(bits & ones(l->bits));
+    return !l->is_unsigned && is_negative(l, bits) ? value - ((huge)1 << l->bits) : value;
+}
+
+huge twill_test_combine(twill_op op, huge a, huge b)
+{
+    switch (op) {
+    case TWILL_PROD:
+        return (huge)((unsigned __int128)a * (unsigned __int128)b);
+    case TWILL_MIN:
+        return a < b ? a : b;
+    case TWILL_MAX:
+        return a > b ? a : b;
+    case TWILL_BAND:
+        return a & b;
+    case TWILL_BOR:
+        return a | b;
+    case TWILL_BXOR:
+        return a ^ b;
+    case TWILL_LAND:
+        return a != 0 && b != 0;
+    case TWILL_LOR:
+        return a != 0 || b != 0;
+    case TWILL_LXOR:
+        return (a != 0) != (b != 0);
+    default:
+        return a + b;
+    }
+}
+
+static uint64_t apply_integer(const struct twill_test_layout *l, twill_op op, uint64_t a,
+                              uint64_t b)
+{
+    huge result = twill_test_combine(op, as_integer(l, a), as_integer(l, b));
+    return (uint64_t)result & ones(l->bits);
+}
+
+/* Which of two pairs: NaN, else the extreme value, else the lower index. */
+static struct number apply_pair(const struct twill_test_layout *l, twill_op op, struct number a,
+                                struct number b)
+{
+    const bool greatest = op == TWILL_MAXLOC;
+    if (l->mantissa && is_nan(l, a.bits) != is_nan(l, b.bits))
+        return is_nan(l, a.bits) ? a : b;
+    bool equal = l->mantissa && is_nan(l, a.bits) ? true : a.bits == b.bits;
+    if (equal)
+        return a.index < b.index ? a : b;
+    uint64_t wins = l->mantissa
+                        ? extreme(l, a.bits, b.bits, greatest)
+                        : apply_integer(l, greatest ? TWILL_MAX : TWILL_MIN, a.bits, b.bits);
+    return wins == a.bits ? a : b;
+}
+
+/* The elements as what they are accumulated in. */
+static struct number fold_numbers(const struct twill_fold *fold, twill_type in,
+                                  const struct number *numbers, unsigned nsrc)
+{
     const struct twill_test_layout *l = &layouts[in];
-    uint64_t acc = twill_test_convert(in, type, elements[0]);
+    struct number acc = numbers[0];
     for (unsigned s = 1; s < nsrc; s++) {
-        uint64_t next = twill_test_convert(in, type, elements[s]);
-        if (op == TWILL_MIN || op == TWILL_MAX)
-            acc = extreme(l, acc, next, op == TWILL_MAX);
-        else if (op == TWILL_PROD)
-            acc = encode(l, decode(l, acc) * decode(l, next));
+        if (in_pairs(fold->op))
+            acc = apply_pair(l, fold->op, acc, numbers[s]);
+        else if (l->mantissa)
+            acc.bits = apply_float(l, fold->op, acc.bits, numbers[s].bits);
         else
-            acc = encode(l, decode(l, acc) + decode(l, next));
+            acc.bits = apply_integer(l, fold->op, acc.bits, numbers[s].bits);
     }
-    if (op == TWILL_AVG)
-        acc = encode(l, decode(l, acc) / decode(l, encode(l, (wide)divisor)));
-    return twill_test_convert(type, in, acc);
+    if (fold->op == TWILL_LAND || fold->op == TWILL_LOR || fold->op == TWILL_LXOR)
+        acc.bits = acc.bits != 0;
+    if (fold->op == TWILL_AVG && !fold->partial_result)
+        acc.bits = l->mantissa
+                       ? encode(l, decode(l, acc.bits) / decode(l, encode(l, (wide)fold->divisor)))
+                       : (uint64_t)(as_integer(l, acc.bits) / (huge)fold->divisor) & ones(l->bits);
+    return acc;
 }
 
-static huge as_signed(unsigned bits, uint64_t value)
+void twill_test_fold(const struct twill_fold *fold, void *dst, const void *const *src,
+                     unsigned nsrc, size_t count)
 {
-    return bits == 32 ? (huge)(int32_t)(uint32_t)value : (huge)(int64_t)value;
-}
-
-static uint64_t reduce_integer(unsigned bits, twill_op op, const uint64_t *elements, unsigned nsrc,
-                               uint32_t divisor)
-{
-    huge acc = as_signed(bits, elements[0]);
-    for (unsigned s = 1; s < nsrc; s++) {
-        huge next = as_signed(bits, elements[s]);
-        if (op == TWILL_MIN || op == TWILL_MAX)
-            acc = (acc < next) == (op == TWILL_MIN) ? acc : next;
-        else
-            acc = as_signed(bits, (uint64_t)(op == TWILL_PROD ? acc * next : acc + next));
+    const twill_type type = fold->type, partial = partial_type(type, fold->op);
+    const twill_type in = layouts[type].mantissa && layouts[type].bits < 32 ? TWILL_F32 : type;
+    const twill_type out = fold->partial_result ? partial : type;
+    struct number *numbers = calloc(nsrc, sizeof(*numbers));
+    if (numbers == NULL)
+        abort();
+    for (size_t i = 0; i < count; i++) {
+        for (unsigned s = 0; s < nsrc; s++) {
+            twill_type from = s < 32 && fold->partial_sources >> s & 1 ? partial : type;
+            numbers[s] = read_number(from, fold->op, src[s], i);
+            if (layouts[type].mantissa)
+                numbers[s].bits = twill_test_convert(in, from, numbers[s].bits);
+        }
+        struct number result = fold_numbers(fold, in, numbers, nsrc);
+        if (layouts[type].mantissa)
+            result.bits = twill_test_convert(out, in, result.bits);
+        write_number(out, fold->op, dst, i, result);
     }
-    if (op == TWILL_AVG)
-        acc /= (huge)divisor;
-    return (uint64_t)acc & ones(bits);
-}
-
-uint64_t twill_test_reduce(twill_type type, twill_op op, const uint64_t *elements, unsigned nsrc,
-                           uint32_t divisor)
-{
-    if (layouts[type].mantissa == 0)
-        return reduce_integer(layouts[type].bits, op, elements, nsrc, divisor);
-    return reduce_float(type, op, elements, nsrc, divisor);
+    free(numbers);
 }

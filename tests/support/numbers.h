@@ -3,32 +3,49 @@
 #ifndef TWILL_TEST_NUMBERS_H
 #define TWILL_TEST_NUMBERS_H
 
+#include "kernels/kernels.h"
 #include "lib/base.h"
 
-/* How a floating-point type is laid out; mantissa 0 for an integer. */
+/* How a type is laid out; mantissa 0 for an integer. */
 struct twill_test_layout {
     unsigned bits, mantissa;
     int bias;
+    bool is_unsigned; /* of integers */
+    bool finite;      /* no infinity: only all ones is NaN */
 };
 
 const struct twill_test_layout *twill_test_layout(twill_type type);
 
+/* What twill.h says an operation takes, and the bytes of its elements (pairs!), raw or partial;
+ * told independently of the kernels. */
+bool twill_test_takes(twill_type type, twill_op op);
+size_t twill_test_element(twill_type type, twill_op op, bool partial);
+
 /* A pseudo-random number; *state is any number to begin with. */
 uint64_t twill_test_random(uint64_t *state);
 
+/* The bits of an element that is no pair. */
 uint64_t twill_test_get(twill_type type, const void *array, size_t index);
 void twill_test_put(twill_type type, void *array, size_t index, uint64_t bits);
 
 /* Fill with numbers near one, random bits, and special values: zeros, denormals, the largest,
  * infinities, NaNs with payloads, integer extremes. */
 void twill_test_fill(twill_type type, void *array, size_t count, uint64_t seed);
+/* Likewise with elements of the operation: pairs with many equal values, half of them zero if only
+ * truth counts. Partials, where they are wider, are f32. */
+void twill_test_fill_for(twill_type type, twill_op op, bool partial, void *array, size_t count,
+                         uint64_t seed);
 
 /* Value of the layout, rounded to nearest even from another layout's bits. */
 uint64_t twill_test_convert(twill_type to, twill_type from, uint64_t bits);
 
-/* The bits a reduction of these nsrc elements must give, computed in 128-bit floats and integers.
+/* An operation on integers that hold the exact values; a product is modulo 2^128. AVG adds. */
+__int128 twill_test_combine(twill_op op, __int128 a, __int128 b);
+
+/* What twill_kernels_fold must give, from left to right in 128-bit floats and integers that are
+ * rounded, or wrap, after each operation. nsrc is not limited; only the first 32 may be partials.
  */
-uint64_t twill_test_reduce(twill_type type, twill_op op, const uint64_t *elements, unsigned nsrc,
-                           uint32_t divisor);
+void twill_test_fold(const struct twill_fold *fold, void *dst, const void *const *src,
+                     unsigned nsrc, size_t count);
 
 #endif

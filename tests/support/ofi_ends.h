@@ -100,7 +100,7 @@ static inline bool progress(struct end *end)
                            end->error.message);
 }
 
-static inline bool wait_done(struct end *end, const struct twill_request *requests, size_t n)
+static inline bool wait_done(struct end *end, const struct twill_transfer *requests, size_t n)
 {
     uint64_t limit = twill_now() + PATIENCE;
     for (size_t i = 0; i < n;) {
@@ -112,7 +112,7 @@ static inline bool wait_done(struct end *end, const struct twill_request *reques
         if (!twill_test_note(twill_now() < limit, __FILE__, __LINE__,
                              "rank %u: request %zu of %zu (%s, peer %u, lane %u, %zu bytes) hangs",
                              end->rank, i, n,
-                             requests[i].kind == TWILL_REQUEST_SEND ? "SEND" : "RECV",
+                             requests[i].kind == TWILL_TRANSFER_SEND ? "SEND" : "RECV",
                              requests[i].peer, requests[i].lane, requests[i].bytes))
             return false;
         if (!progress(end))
@@ -121,7 +121,7 @@ static inline bool wait_done(struct end *end, const struct twill_request *reques
     return true;
 }
 
-static inline bool all_ok(const struct twill_request *requests, size_t n)
+static inline bool all_ok(const struct twill_transfer *requests, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!twill_test_note(requests[i].status == TWILL_OK, __FILE__, __LINE__,
@@ -132,7 +132,7 @@ static inline bool all_ok(const struct twill_request *requests, size_t n)
     return true;
 }
 
-static inline bool post(struct end *end, struct twill_request *request)
+static inline bool post(struct end *end, struct twill_transfer *request)
 {
     twill_status status = twill_ofi_transport.post(end->transport, request, &end->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "post: %s", end->error.message);
@@ -166,14 +166,15 @@ static inline bool filled(const unsigned char *data, size_t bytes, uint32_t from
 /* --- a table of messages, each with a buffer of its own -------------------- */
 
 struct message {
-    struct twill_request request;
+    struct twill_transfer request;
     unsigned char *data, *bounce;
     size_t folded; /* bytes folded so far: pieces must come in order */
     uint32_t number;
 };
 
 /* Adds, so that a piece folded twice or not at all shows. */
-static inline void add(struct twill_request *request, size_t offset, const void *data, size_t bytes)
+static inline void add(struct twill_transfer *request, size_t offset, const void *data,
+                       size_t bytes)
 {
     struct message *m = request->fold_with;
     twill_test_note(offset == m->folded && (bytes % 8 == 0 || offset + bytes == request->bytes),
@@ -185,11 +186,11 @@ static inline void add(struct twill_request *request, size_t offset, const void 
     m->folded = offset + bytes;
 }
 
-static inline bool message_make(struct message *m, struct end *end, enum twill_request_kind kind,
+static inline bool message_make(struct message *m, struct end *end, enum twill_transfer_kind kind,
                                 uint32_t peer, uint32_t lane, uint32_t number, size_t bytes,
                                 bool folds)
 {
-    bool sends = kind == TWILL_REQUEST_SEND;
+    bool sends = kind == TWILL_TRANSFER_SEND;
     m->number = number;
     m->folded = 0;
     m->data = calloc(1, bytes + 1);
@@ -198,23 +199,23 @@ static inline bool message_make(struct message *m, struct end *end, enum twill_r
     if (sends)
         fill(m->data, bytes, end->rank, peer, number);
     m->data[bytes] = 0xa5;
-    m->request = (struct twill_request){.kind = (uint8_t)kind,
-                                        .lane = (uint8_t)lane,
-                                        .peer = peer,
-                                        .signature = 1000 + number,
-                                        .buffer = m->data,
-                                        .bytes = bytes,
-                                        .fold = folds ? add : NULL,
-                                        .fold_with = m,
-                                        .bounce = m->bounce};
+    m->request = (struct twill_transfer){.kind = (uint8_t)kind,
+                                         .lane = (uint8_t)lane,
+                                         .peer = peer,
+                                         .signature = 1000 + number,
+                                         .buffer = m->data,
+                                         .bytes = bytes,
+                                         .fold = folds ? add : NULL,
+                                         .fold_with = m,
+                                         .bounce = m->bounce};
     return true;
 }
 
 static inline bool message_check(const struct message *m, struct end *end)
 {
-    const struct twill_request *r = &m->request;
+    const struct twill_transfer *r = &m->request;
     TWILL_REQUIRE(m->data[r->bytes] == 0xa5);
-    if (r->kind == TWILL_REQUEST_SEND)
+    if (r->kind == TWILL_TRANSFER_SEND)
         return filled(m->data, r->bytes, end->rank, r->peer, m->number);
     TWILL_REQUIRE(r->fold == NULL || r->bytes == 0 || m->folded == r->bytes);
     return filled(m->data, r->bytes, r->peer, end->rank, m->number);

@@ -28,6 +28,13 @@ void twill_test_expect_death(int rank);
 struct twill_boot *twill_test_boot(twill_bootstrap *caller);
 void twill_test_boot_close(struct twill_boot *boot);
 
+/* A context and a communicator of all ranks: TWILL_NODES=nodes, TWILL_MOCK=mock unless it is NULL,
+ * TWILL_INTERFACE=lo, and up to TWILL_TEST_SETTINGS more, ended by NULL. False has been noted; both
+ * are to be destroyed all the same. */
+#define TWILL_TEST_SETTINGS 12
+bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *boot,
+                        const char *nodes, const char *mock, const char *const *more);
+
 /* Record a failure unless ok; the first one stays. Returns ok. */
 bool twill_test_note(bool ok, const char *file, int line, const char *format, ...)
     TWILL_PRINTF(4, 5);

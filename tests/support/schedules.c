@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -54,52 +55,206 @@ bool test_world(struct twill_world *world, uint32_t size, unsigned placement, ui
     return true;
 }
 
-static void each_root(struct test_case *test, uint32_t roots, test_case_fn fn, void *user)
+struct each {
+    struct test_case test;
+    uint32_t roots;
+    test_case_fn fn;
+    void *user;
+};
+
+static void describe(struct test_case *test)
 {
-    uint32_t size = test->world->size;
-    uint32_t count = test->shape.collective != TWILL_BROADCAST ? 1
-                     : roots == 0 || roots > size              ? size
-                                                               : roots;
+    static const char *const orders[TWILL_ORDER_COUNT] = {"", ", by rank", ", from the left"};
+    const struct twill_shape *s = &test->shape;
+    char parameters[40] = "";
+    size_t used = 0;
+    for (unsigned i = 0; i < TWILL_PARAMETERS; i++)
+        if (s->parameter[i] != 0)
+            used += (size_t)snprintf(parameters + used, sizeof(parameters) - used, "%c%u",
+                                     i == 0 ? '=' : 'x', s->parameter[i]);
+    snprintf(test->name, sizeof(test->name), "%s%s@%s %s%s, %u ranks on %u nodes, root %u%s",
+             test->algorithm->name, parameters, twill_flavour_name(s->flavour),
+             twill_collective_name(s->collective), s->vector ? "v" : "", test->world->size,
+             test->world->nodes, s->root, orders[s->order]);
+}
+
+/* From the strictest to the least strict. */
+static void each_demand(struct each *each)
+{
+    struct test_case *test = &each->test;
+    const struct twill_collective_facts *facts = twill_collective_facts(test->shape.collective);
+    for (int vector = facts->parts; vector >= 0; vector--) {
+        for (unsigned o = facts->reduces ? TWILL_ORDER_COUNT : 1; o-- > 0;) {
+            test->shape.vector = vector != 0;
+            test->shape.order = (enum twill_order)o;
+            if (!twill_algorithm_applies(test->algorithm, test->world, &test->shape))
+                continue;
+            describe(test);
+            each->fn(test, each->user);
+        }
+    }
+}
+
+static void each_root(struct each *each)
+{
+    uint32_t size = each->test.world->size, roots = each->roots;
+    uint32_t count = !twill_collective_facts(each->test.shape.collective)->rooted ? 1
+                     : roots == 0 || roots > size                                 ? size
+                                                                                  : roots;
     for (uint32_t i = 0; i < count; i++) {
         /* Spread, with both ends. */
-        test->shape.root = count == 1 ? 0 : (uint32_t)((uint64_t)i * (size - 1) / (count - 1));
-        const struct twill_request_shape *shape = &test->shape;
-        if (!twill_algorithm_applies(test->algorithm, test->world, shape))
-            continue;
-        snprintf(test->name, sizeof(test->name), "%s@%s %s, %u ranks on %u nodes, root %u",
-                 test->algorithm->name, twill_flavour_name(shape->flavour),
-                 twill_collective_name(shape->collective), size, test->world->nodes, shape->root);
-        fn(test, user);
+        each->test.shape.root = count == 1 ? 0 : (uint32_t)((uint64_t)i * (size - 1) / (count - 1));
+        each_demand(each);
     }
+}
+
+/* Up to the first number that does not apply come some that may; of two numbers such as divide the
+ * ranks between them. */
+static void each_number(struct each *each)
+{
+    uint16_t *parameter = each->test.shape.parameter;
+    uint32_t size = each->test.world->size;
+    for (uint32_t a = 1; a <= 8; a += a < 5 ? 1 : 3) {
+        parameter[0] = (uint16_t)a;
+        if (each->test.algorithm->parameters > 1)
+            parameter[1] = (uint16_t)((size + a - 1) / a);
+        each_root(each);
+    }
+}
+
+static void each_parameter(struct each *each)
+{
+    const struct twill_algorithm *algorithm = each->test.algorithm;
+    uint16_t *parameter = each->test.shape.parameter;
+    memset(parameter, 0, sizeof(each->test.shape.parameter));
+    each_root(each);
+    if (algorithm->parse == NULL && algorithm->parameters > 0)
+        each_number(each);
+    for (const char *text = algorithm->examples; text != NULL && *text != '\0';) {
+        size_t length = strcspn(text, ";");
+        memset(parameter, 0, sizeof(each->test.shape.parameter));
+        if (!algorithm->parse(text, length, parameter))
+            fail_msg("%s: cannot read its example at %s", algorithm->name, text);
+        each_root(each);
+        text += length + (text[length] == ';');
+    }
+}
+
+uint32_t test_draw(uint64_t *state, uint32_t below)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((*state >> 33) % below);
+}
+
+size_t test_algorithm_index(const struct twill_algorithm *algorithm)
+{
+    size_t a = 0;
+    while (twill_algorithm_at(a) != algorithm)
+        a++;
+    assert_true(a < TEST_ALGORITHMS);
+    return a;
+}
+
+uint64_t test_seed(void)
+{
+    const char *seed = getenv("TEST_SEED");
+    return seed != NULL ? strtoull(seed, NULL, 0) : 1;
+}
+
+bool test_whole(void)
+{
+    return getenv("TEST_WHOLE") != NULL;
+}
+
+static bool is_wanted(const char *variable, const char *name)
+{
+    const char *wanted = getenv(variable);
+    return wanted == NULL || strcmp(wanted, name) == 0;
 }
 
 void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, void *user)
 {
-    struct test_case test = {.world = world};
-    for (size_t a = 0; (test.algorithm = twill_algorithm_at(a)) != NULL; a++) {
+    struct each each = {.test = {.world = world}, .roots = roots, .fn = fn, .user = user};
+    struct test_case *test = &each.test;
+    for (size_t a = 0; (test->algorithm = twill_algorithm_at(a)) != NULL; a++) {
         for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
-            bool plain = test.algorithm->flavours == 0 || c == TWILL_BARRIER;
+            bool plain = test->algorithm->flavours == 0 || c == TWILL_BARRIER;
+            bool does = (test->algorithm->collectives >> c & 1) != 0;
+            if (!does || !is_wanted("TEST_ALGORITHM", test->algorithm->name) ||
+                !is_wanted("TEST_COLLECTIVE", twill_collective_name((enum twill_collective)c)))
+                continue;
             for (unsigned f = 0; f < (plain ? 1u : (unsigned)TWILL_FLAVOUR_COUNT); f++) {
-                test.shape.collective = (enum twill_collective)c;
-                test.shape.flavour = (enum twill_flavour)f;
-                each_root(&test, roots, fn, user);
+                test->shape.collective = (enum twill_collective)c;
+                test->shape.flavour = (enum twill_flavour)f;
+                each_parameter(&each);
             }
         }
     }
 }
 
-struct twill_schedule *test_emit(const struct test_case *test)
+struct twill_schedule *test_try_emit(const struct test_case *test, struct twill_error *error)
 {
     uint32_t size = test->world->size;
     struct twill_schedule *schedules = calloc(size, sizeof(*schedules));
     assert_non_null(schedules);
     for (uint32_t r = 0; r < size; r++) {
-        struct twill_error error = {.status = TWILL_OK};
         if (twill_schedule_emit(&schedules[r], test->algorithm, test->world, r, &test->shape,
-                                &error) != TWILL_OK)
-            fail_msg("%s: %s", test->name, error.message);
+                                error) != TWILL_OK) {
+            test_schedules_destroy(schedules, r);
+            return NULL;
+        }
     }
     return schedules;
+}
+
+struct twill_schedule *test_emit(const struct test_case *test)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_schedule *schedules = test_try_emit(test, &error);
+    if (schedules == NULL)
+        fail_msg("%s: %s", test->name, error.message);
+    return schedules;
+}
+
+static uint64_t hash_schedules(const struct twill_schedule *schedules, uint32_t size)
+{
+    uint64_t h = 1;
+    for (uint32_t r = 0; r < size; r++) {
+        const struct twill_schedule *s = &schedules[r];
+        const uint64_t facts[] = {s->count,         s->lanes,        s->parts,
+                                  s->blocks,        s->tmp_blocks,   s->shared_blocks,
+                                  s->uses_peer_src, s->uses_peer_dst};
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(facts); i++)
+            h = (h ^ facts[i]) * 0x9e3779b97f4a7c15u ^ h >> 32;
+        for (size_t i = 0; i < (size_t)s->count * sizeof(*s->steps) / 8; i++) {
+            uint64_t word;
+            memcpy(&word, (const char *)s->steps + 8 * i, 8);
+            h = (h ^ word) * 0x9e3779b97f4a7c15u ^ h >> 32;
+        }
+    }
+    return h;
+}
+
+bool test_is_covered(struct test_seen *seen, const struct test_case *test,
+                     const struct twill_schedule *schedules)
+{
+    struct test_case *last = &seen->last;
+    uint64_t hash = hash_schedules(schedules, test->world->size);
+    struct twill_shape least = test->shape;
+    least.vector = last->shape.vector;
+    least.order = last->shape.order;
+    bool fresh = last->algorithm != test->algorithm || last->world != test->world ||
+                 memcmp(&least, &last->shape, sizeof(least)) != 0 ||
+                 test->shape.vector > least.vector;
+    *last = *test;
+    if (fresh)
+        seen->count = 0;
+    for (unsigned i = 0; i < seen->count; i++)
+        if (seen->hash[i] == hash)
+            return true;
+    if (seen->count < TEST_SEEN)
+        seen->hash[seen->count++] = hash;
+    return false;
 }
 
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size)

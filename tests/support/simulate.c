@@ -15,6 +15,7 @@ struct value {
     int64_t sum;
     uint64_t order;
     uint32_t divided;
+    bool partial;
 };
 
 struct message {
@@ -33,10 +34,10 @@ struct lane {
 struct world {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
-    const struct twill_request_shape *shape;
+    const struct twill_shape *shape;
     bool in_place;
     uint64_t random;
-    uint32_t blocks;
+    uint32_t blocks, pieces;
     struct value **memory;   /* [rank * spaces + space] */
     struct lane *lane;       /* [rank * lanes + lane] */
     struct message **queue;  /* [(lane * ranks + from) * ranks + to] */
@@ -62,7 +63,8 @@ static struct value *cell(const struct world *w, uint32_t rank, uint32_t run, un
                           unsigned space, uint32_t block)
 {
     const struct twill_schedule *s = &w->schedules[rank];
-    if (space == TWILL_SRC && w->in_place)
+    if (space == TWILL_SRC && w->in_place &&
+        twill_shape_holds_dst(w->shape, rank, block / w->pieces))
         space = TWILL_DST;
     size_t at = block;
     if (space == TWILL_SHARED)
@@ -84,9 +86,32 @@ static struct value *operand(const struct world *w, uint32_t rank, const struct 
 
 static struct value fold(struct value a, struct value b)
 {
-    return (struct value){.sum = a.sum + b.sum,
+    return (struct value){.partial = true,
+                          .sum = a.sum + b.sum,
                           .order = (a.order ^ 0xabcdef) * 0x100000001b3u + b.order,
                           .divided = a.divided + b.divided};
+}
+
+static void finish(struct value *value, const struct twill_step *step)
+{
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    value->divided += final;
+    value->partial = !final;
+}
+
+/* Is a value the partial, or not, that the step takes it for? */
+static void tell(struct world *w, bool partial, const struct twill_step *step, unsigned flag)
+{
+    if (partial != ((step->flags & flag) != 0))
+        w->why = "a partial is taken for a value, or a value for a partial";
+}
+
+static void put(struct world *w, uint32_t rank, const struct twill_step *step, uint32_t i,
+                struct value value)
+{
+    if (value.partial && twill_operand_space(step->dst) == TWILL_DST)
+        w->why = "a partial is put where only values may be";
+    *operand(w, rank, step, step->dst, 0, i) = value;
 }
 
 static struct message **queue_of(const struct world *w, unsigned lane, uint32_t from, uint32_t to)
@@ -102,8 +127,10 @@ static void move_send(struct world *w, uint32_t rank, const struct twill_step *s
         at = &(*at)->next;
     *at = m;
     m->blocks = step->blocks;
-    for (uint32_t i = 0; i < step->blocks; i++)
+    for (uint32_t i = 0; i < step->blocks; i++) {
         m->value[i] = *operand(w, rank, step, step->src, 0, i);
+        tell(w, m->value[i].partial, step, TWILL_STEP_PARTIAL);
+    }
 }
 
 static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *step)
@@ -116,12 +143,14 @@ static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *s
         w->why = "lengths of a message differ";
     for (uint32_t i = 0; i < step->blocks && w->why == NULL; i++) {
         struct value got = m->value[i];
+        tell(w, got.partial, step, TWILL_STEP_PARTIAL);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
             struct value mine = *operand(w, rank, step, step->src, 0, i);
+            tell(w, mine.partial, step, TWILL_STEP_PARTIAL_OWN);
             got = step->flags & TWILL_STEP_FIRST ? fold(got, mine) : fold(mine, got);
-            got.divided += (step->flags & TWILL_STEP_FINAL) != 0;
+            finish(&got, step);
         }
-        *operand(w, rank, step, step->dst, 0, i) = got;
+        put(w, rank, step, i, got);
     }
     free(m);
     return true;
@@ -153,20 +182,34 @@ static bool move_posted(struct world *w, uint32_t rank, struct lane *lane)
     return false;
 }
 
+/* Operand k of a REDUCE or COPY. */
+static struct value source(struct world *w, uint32_t rank, const struct twill_step *step,
+                           unsigned k, uint32_t i)
+{
+    struct value value = *operand(w, rank, step, step->src, k, i);
+    bool own = (step->flags & TWILL_STEP_OWN_SRC) != 0 && step->peer[k] == rank;
+    tell(w, value.partial || (own && (step->flags & TWILL_STEP_PARTIAL) != 0), step,
+         TWILL_STEP_PARTIAL);
+    return value;
+}
+
 static void combine(struct world *w, uint32_t rank, const struct twill_step *step)
 {
     for (uint32_t i = 0; i < step->blocks; i++) {
         struct value *dst = operand(w, rank, step, step->dst, 0, i);
-        struct value sum = *operand(w, rank, step, step->src, 0, i);
+        struct value sum = source(w, rank, step, 0, i);
         bool acc = step->flags & TWILL_STEP_ACC, last = step->flags & TWILL_STEP_FIRST;
+        if (acc)
+            tell(w, dst->partial, step, TWILL_STEP_PARTIAL_OWN);
         if (acc && !last)
             sum = fold(*dst, sum);
         for (unsigned k = 1; k < step->nsrc; k++)
-            sum = fold(sum, *operand(w, rank, step, step->src, k, i));
+            sum = fold(sum, source(w, rank, step, k, i));
         if (acc && last)
             sum = fold(sum, *dst);
-        sum.divided += (step->flags & TWILL_STEP_FINAL) != 0;
-        *dst = sum;
+        if (step->op == TWILL_STEP_REDUCE)
+            finish(&sum, step);
+        put(w, rank, step, i, sum);
     }
 }
 
@@ -216,22 +259,30 @@ static bool do_step(struct world *w, uint32_t rank, struct lane *lane)
     return true;
 }
 
+static bool holds(const struct world *w, uint32_t rank, unsigned space, uint32_t block)
+{
+    uint32_t part = block / w->pieces;
+    return space == TWILL_SRC ? twill_shape_holds_src(w->shape, rank, part)
+                              : twill_shape_holds_dst(w->shape, rank, part);
+}
+
 static void scribble(struct world *w, uint32_t rank, unsigned space)
 {
     for (uint32_t b = 0; b < w->blocks; b++)
-        *cell(w, rank, 0, 0, space, b) = (struct value){.sum = GARBAGE};
+        if (holds(w, rank, space, b))
+            *cell(w, rank, 0, 0, space, b) = (struct value){.sum = GARBAGE};
 }
 
 static void begin(struct world *w, uint32_t rank)
 {
     const struct twill_schedule *s = &w->schedules[rank];
     for (uint32_t b = 0; b < w->blocks; b++)
-        if (cell(w, rank, 0, 0, TWILL_DST, b)->sum != GARBAGE)
+        if (holds(w, rank, TWILL_DST, b) && cell(w, rank, 0, 0, TWILL_DST, b)->sum != GARBAGE)
             w->why = "a buffer was written after the end";
     scribble(w, rank, TWILL_DST);
-    bool gives = w->shape->collective != TWILL_BROADCAST || rank == w->shape->root;
-    for (uint32_t b = 0; b < w->blocks && gives; b++)
-        *cell(w, rank, 0, 0, TWILL_SRC, b) = input(w->run[rank], rank, b);
+    for (uint32_t b = 0; b < w->blocks; b++)
+        if (holds(w, rank, TWILL_SRC, b))
+            *cell(w, rank, 0, 0, TWILL_SRC, b) = input(w->run[rank], rank, b);
     for (uint32_t l = 0; l < s->lanes; l++) {
         struct lane *lane = &w->lane[rank * TWILL_SCHEDULE_LANES + l];
         lane->at = lane->posted = s->lane_first[l];
@@ -240,22 +291,34 @@ static void begin(struct world *w, uint32_t rank)
     w->running[rank] = 1;
 }
 
+/* The sum of what should be in a block of DST. */
+static int64_t expected(const struct world *w, uint32_t rank, uint32_t run, uint32_t block)
+{
+    uint32_t part = block / w->pieces;
+    bool reduces = twill_collective_facts(w->shape->collective)->reduces;
+    if (w->shape->collective == TWILL_ALLTOALL)
+        return input(run, part, rank * w->pieces + block % w->pieces).sum;
+    int64_t sum = 0;
+    for (uint32_t r = 0; r < w->world->size; r++)
+        if (reduces || holds(w, r, TWILL_SRC, block))
+            sum += input(run, r, block).sum;
+    return sum;
+}
+
 static void check(struct world *w, uint32_t rank)
 {
     uint32_t run = w->run[rank];
-    bool reduces = w->shape->collective == TWILL_ALLREDUCE;
-    for (uint32_t b = 0; b < w->blocks && w->shape->collective != TWILL_BARRIER; b++) {
+    bool reduces = twill_collective_facts(w->shape->collective)->reduces && w->world->size > 1;
+    for (uint32_t b = 0; b < w->blocks; b++) {
+        if (!holds(w, rank, TWILL_DST, b))
+            continue;
         const struct value *got = cell(w, rank, run, 0, TWILL_DST, b);
         struct value *same = &w->result[run * w->blocks + b];
-        int64_t sum = 0;
-        for (uint32_t r = 0; r < w->world->size; r++)
-            if (reduces || r == w->shape->root)
-                sum += input(run, r, b).sum;
-        if (got->sum != sum)
+        if (got->sum != expected(w, rank, run, b))
             w->why = "a value is wrong";
-        else if (got->divided != (reduces && w->world->size > 1))
+        else if (got->divided != reduces)
             w->why = "a value is not divided once";
-        else if (same->order != 0 && same->order != got->order)
+        else if (reduces && same->order != 0 && same->order != got->order)
             w->why = "ranks differ";
         *same = *got;
     }
@@ -318,15 +381,16 @@ static size_t cells_of(const struct world *w, uint32_t rank, unsigned space)
 }
 
 const char *test_simulate(const struct twill_schedule *schedules, const struct twill_world *world,
-                          const struct twill_request_shape *shape, bool in_place, uint32_t seed)
+                          const struct twill_shape *shape, bool in_place, uint32_t seed)
 {
     size_t size = world->size, lanes = size * TWILL_SCHEDULE_LANES;
     struct world w = {.schedules = schedules,
                       .world = world,
                       .shape = shape,
-                      .in_place = in_place,
+                      .in_place = in_place && shape->collective != TWILL_ALLTOALL,
                       .random = seed,
-                      .blocks = schedules[0].blocks};
+                      .blocks = schedules[0].blocks,
+                      .pieces = schedules[0].blocks / schedules[0].parts};
     w.memory = calloc(size * TWILL_SPACE_COUNT, sizeof(*w.memory));
     w.lane = calloc(lanes, sizeof(*w.lane));
     w.queue = calloc(lanes * size, sizeof(struct message *));

@@ -9,6 +9,6 @@
 /* Run three times over, interleaved by seed. NULL: every rank got the right values, the same
  * ones, in every run; else what went wrong. */
 const char *test_simulate(const struct twill_schedule *schedules, const struct twill_world *world,
-                          const struct twill_request_shape *shape, bool in_place, uint32_t seed);
+                          const struct twill_shape *shape, bool in_place, uint32_t seed);
 
 #endif

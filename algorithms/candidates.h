@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What can do a collective on a world, and what each costs at every size: curves of a few points,
+ * measured where there are measurements, else priced. Internal to the selector and to what explains
+ * it. */
+#ifndef TWILL_CANDIDATES_H
+#define TWILL_CANDIDATES_H
+
+#include "algorithms/price.h"
+#include "algorithms/tuning.h"
+
+#define TWILL_CURVE_POINTS 48
+
+struct twill_curve_point {
+    size_t bytes;
+    uint64_t picoseconds;
+    uint64_t rate; /* to the next one, per KiB */
+    bool falls;    /* the next one is cheaper: rate is to be taken off */
+};
+
+struct twill_candidate {
+    const struct twill_algorithm *algorithm;
+    struct twill_shape shape; /* with root 0 */
+    size_t least, most;       /* bytes that it may be chosen for */
+    size_t measured;          /* entries that its curve is of; 0: the price alone */
+    unsigned points;
+    struct twill_curve_point point[TWILL_CURVE_POINTS];
+};
+
+struct twill_candidates {
+    enum twill_collective collective;
+    bool vector;
+    enum twill_order order;
+    twill_type type;
+    size_t count;
+    struct twill_candidate *candidate;
+};
+
+/* All that apply, in the order of the registry; of those that are the same schedule the first. */
+twill_status twill_candidates_create(struct twill_candidates **candidates,
+                                     const struct twill_world *world,
+                                     const struct twill_tuning *tuning,
+                                     const struct twill_select_request *like,
+                                     struct twill_error *error);
+void twill_candidates_destroy(struct twill_candidates *candidates);
+
+/* Those that a chooser chooses among for such a request. */
+twill_status twill_chooser_candidates(struct twill_chooser *chooser,
+                                      const struct twill_select_request *request,
+                                      const struct twill_candidates **candidates,
+                                      struct twill_error *error);
+
+/* Picoseconds of a candidate at so many bytes: continuous in bytes. */
+uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
+/* May it be chosen for this? Apart from the root, which its algorithm is to be asked about. */
+static inline bool twill_candidate_takes(const struct twill_candidate *candidate, size_t bytes,
+                                         bool mapped)
+{
+    bool needs = candidate->algorithm->flavours != 0 &&
+                 candidate->shape.flavour == TWILL_FLAVOUR_MAPPED &&
+                 candidate->shape.collective != TWILL_BARRIER;
+    return bytes >= candidate->least && bytes <= candidate->most && (mapped || !needs);
+}
+/* Bytes to choose for: those of the request, or a guess where nobody can know. */
+size_t twill_request_bytes(const struct twill_world *world,
+                           const struct twill_select_request *request);
+/* Most bytes that fit IMM. */
+size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The composer: an allreduce over any number of levels is a reduce-scatter down the levels, an
+ * allreduce at the top, and an allgather back up. Each half is a collective of its own, with the
+ * ranks' parts for shards.
+ *
+ * The buffer is cut into shards. At each level below the top the members of a unit share out among
+ * themselves the shards that they hold partials of, so that each shard has one owner in the unit;
+ * at the top the owners of a shard allreduce it. Levels of a node go through memory (direct): the
+ * lowest reads what the ranks bring (MAPPED: SRC where it lies, STAGED: out of SHARED), the next
+ * ones partials in SHARED. Levels by messages hand a shard's partial round the unit to its owner
+ * (ring). Back up the complete shards go the same ways.
+ *
+ *     node 0:  0   1          node and all: shard 0 is folded by 0, 2 and 4, shard 1 by 1, 3 and 4,
+ *     node 1:  2   3          which then allreduce it between them, and give it back on their nodes
+ *     node 2:  4
+ *
+ * Bytes that leave a unit are its message divided by its ranks, as if it were one rank: with equal
+ * nodes of L ranks 2(n/L)(G-1)/G per rank, ring on top. The cut depends on the world alone: nodes
+ * may use different flavours. Ranks that own several shards take them in ascending order
+ * everywhere, so that the lowest one under way can always go on. */
+#include "algorithms/compose.h"
+
+#include <stdlib.h>
+
+static twill_operand at(unsigned space, uint32_t block)
+{
+    return twill_operand_make(space, block);
+}
+
+/* The number of the signal that a rank gives on its way down at a rung, or back up. Where there is
+ * no way down, MAPPED has one to begin with: others write its DST. */
+static uint32_t ordinal_of(const struct twill_compose *c, uint32_t rung, bool up, uint32_t rank)
+{
+    const struct twill_ladder *l = &c->ladder;
+    if (!up)
+        return twill_ladder_signals(l, rank, 0, rung + 1);
+    return (c->down ? twill_ladder_signals(l, rank, 0, l->count) + !c->up : c->mapped) +
+           twill_ladder_signals(l, rank, rung, l->count);
+}
+
+void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up)
+{
+    const struct twill_group node = twill_group_node(&c->e);
+    for (uint32_t ordinal = 1; ordinal <= 2 * TWILL_RUNGS; ordinal++) {
+        struct twill_group g = {.rank = c->list, .size = 1};
+        c->list[0] = c->e.rank;
+        for (uint32_t i = 1; i < node.size; i++) {
+            uint32_t peer = node.rank[(node.me + i) % node.size];
+            if (c->marked[peer] && ordinal_of(c, rung, up, peer) == ordinal) {
+                c->list[g.size++] = peer;
+                c->marked[peer] = false;
+            }
+        }
+        twill_emit_await(&c->e, &g, ordinal, 0);
+    }
+}
+
+void twill_compose_settle(struct twill_emitter *e, bool all)
+{
+    const struct twill_step_list *list = &e->lanes[e->lane];
+    bool waits = false;
+    for (size_t i = list->count; i-- > 0 && list->steps[i].op != TWILL_STEP_WAIT && !waits;)
+        waits = list->steps[i].op == TWILL_STEP_RECV ||
+                list->steps[i].op == TWILL_STEP_RECV_REDUCE ||
+                (all && list->steps[i].op == TWILL_STEP_SEND);
+    if (waits)
+        twill_emit_wait(e);
+}
+
+/* The last messages of one shard may still be under way when the next begins, and those sent when
+ * others go back up. */
+static void emit_top(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_rung *r = &l->rung[l->count - 1];
+    for (uint32_t s = 0; s < l->shards; s++) {
+        if (!twill_ladder_owns(l, l->scatters, s))
+            continue;
+        struct twill_group g = {.rank = c->list,
+                                .size = r->fan,
+                                .me = r->me,
+                                .first = twill_compose_block(c, s),
+                                .blocks = c->each};
+        for (uint32_t m = 0; m < r->fan; m++)
+            c->list[m] = twill_ladder_owner(l, l->count - 1, c->e.rank, m, s);
+        enum twill_space from = l->scatters == 0 ? TWILL_SRC : TWILL_TMP;
+        if (r->choice.how == TWILL_BY_RING)
+            twill_emit_ring(&c->e, &g, from);
+        else
+            twill_emit_recursive_doubling(&c->e, &g, from);
+    }
+    twill_compose_settle(&c->e, false);
+}
+
+static void emit_all(struct twill_compose *c)
+{
+    if (c->ladder.count == 0) {
+        twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+        return;
+    }
+    if (c->down)
+        twill_compose_down(c);
+    else
+        twill_compose_begin_up(c);
+    if (c->ladder.scatters < c->ladder.count)
+        emit_top(c);
+    if (c->up)
+        twill_compose_up(c);
+    else
+        twill_compose_end_down(c);
+    twill_compose_settle(&c->e, true);
+}
+
+/* What the schedule needs: the same on all ranks. */
+static void declare(struct twill_compose *c, enum twill_flavour flavour)
+{
+    const struct twill_ladder *l = &c->ladder;
+    uint32_t messages = 0, shared = 0;
+    for (uint32_t j = 0; j < l->count; j++) {
+        bool direct = l->rung[j].choice.how == TWILL_BY_DIRECT;
+        messages += !direct;
+        shared += direct && (j > 0 || !c->mapped) && c->down;
+        c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped && c->up);
+        c->e.uses_peer_src = c->e.uses_peer_src || (direct && c->mapped && j == 0 && c->down);
+    }
+    if (l->count == 0)
+        return;
+    const struct twill_rung *top = &l->rung[l->count - 1];
+    bool direct_top = top->choice.how == TWILL_BY_DIRECT;
+    if (top->choice.how == TWILL_BY_RING && !l->parts)
+        c->each = top->fan;
+    if (!c->mapped && messages < l->count && l->rung[0].choice.how != TWILL_BY_DIRECT)
+        shared++; /* the first copy is there all the same: the way back goes through it */
+    else if (!c->mapped && messages < l->count && !c->down)
+        shared = 1;
+    c->e.blocks = l->shards * c->each;
+    c->e.parts = l->parts ? l->world->size : 1;
+    c->e.shared_blocks = shared * c->e.blocks;
+    c->final = TWILL_DST;
+    if (c->down && direct_top && (c->up || top->fan > TWILL_STEP_PEERS))
+        c->final = twill_node_final_space(flavour, top->fan);
+    if (top->choice.how == TWILL_BY_RECURSIVE_DOUBLING)
+        c->e.tmp_blocks = 2 * c->e.blocks;
+    else if (c->down && (messages > 0 || c->final == TWILL_TMP))
+        c->e.tmp_blocks = c->e.blocks;
+}
+
+twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
+                           uint32_t rank, const struct twill_shape *shape,
+                           const struct twill_rung_choice *choice, uint32_t choices,
+                           struct twill_error *error)
+{
+    struct twill_compose c = {.each = 1,
+                              .down = shape->collective != TWILL_ALLGATHER,
+                              .up = shape->collective != TWILL_REDUCE_SCATTER,
+                              .mapped = shape->flavour == TWILL_FLAVOUR_MAPPED};
+    bool parts = twill_collective_facts(shape->collective)->parts;
+    twill_emitter_begin(&c.e, world, rank, 1);
+    c.list = calloc((size_t)world->size + 1, sizeof(*c.list));
+    c.marked = calloc(world->size, sizeof(*c.marked));
+    if (c.list == NULL || c.marked == NULL ||
+        !twill_ladder_open(&c.ladder, world, rank, parts, choice, choices)) {
+        c.e.no_memory = true;
+    } else {
+        declare(&c, shape->flavour);
+        emit_all(&c);
+    }
+    twill_ladder_close(&c.ladder);
+    free(c.list);
+    free(c.marked);
+    return twill_emitter_finish(&c.e, schedule, error);
+}

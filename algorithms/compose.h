@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The composer over a ladder of levels. Internal to this room. */
+#ifndef TWILL_COMPOSE_H
+#define TWILL_COMPOSE_H
+
+#include "algorithms/ladder.h"
+
+/* A schedule in the making: an allreduce goes down and up, a reduce-scatter down, an allgather up.
+ */
+struct twill_compose {
+    struct twill_emitter e;
+    struct twill_ladder ladder;
+    uint32_t each; /* blocks of a shard */
+    bool down, up;
+    bool mapped;            /* the flavour of what goes through memory; else STAGED */
+    enum twill_space final; /* where a top that goes through memory leaves complete shards */
+    uint32_t *list;         /* [size + 1] ranks */
+    bool *marked;           /* [size] */
+};
+
+static inline uint32_t twill_compose_block(const struct twill_compose *c, uint32_t s)
+{
+    return s * c->each;
+}
+/* Await the signals of those marked, which come down or back up at this rung; clears the marks. */
+void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up);
+/* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
+ * before the next WAIT, so that the next round need not wait for it. */
+void twill_compose_settle(struct twill_emitter *e, bool all);
+
+/* All rungs that scatter, down and up; the end of a reduce-scatter, the beginning of an allgather.
+ */
+void twill_compose_down(struct twill_compose *c);
+void twill_compose_up(struct twill_compose *c);
+void twill_compose_end_down(struct twill_compose *c);
+void twill_compose_begin_up(struct twill_compose *c);
+
+/* Allreduce, reduce-scatter or allgather over levels: ascending, the whole world last. STAGED or
+ * MAPPED. Recursive doubling only at the top of an allreduce. */
+twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
+                           uint32_t rank, const struct twill_shape *shape,
+                           const struct twill_rung_choice *choice, uint32_t choices,
+                           struct twill_error *error);
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pieces of "direct": one function for each collective, for two ranks and more that share a
+ * node. Internal to this room. */
+#ifndef TWILL_DIRECT_H
+#define TWILL_DIRECT_H
+
+#include "algorithms/emit.h"
+
+void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape);
+void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape *shape);
+void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twill_shape *shape);
+void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape);
+void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape *shape);
+void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape);
+void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape);
+
+#endif

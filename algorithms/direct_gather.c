@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Direct allgather and gather: everybody's part to everybody, or to the root.
+ *
+ * IMM and STAGED: everybody shows its part, in its line or in SHARED, and when all have come who
+ * takes copies: one synchronisation, two copies.
+ * MAPPED: one copy from SRC to DST, between two synchronisations. In an allgather everybody reads
+ * the parts it lacks; in a gather everybody writes its part into the root's DST: so all copy at
+ * once.
+ *
+ *     allgather  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2     gather  1 2 3 -> 0 */
+#include "algorithms/direct.h"
+
+static twill_operand at(unsigned space, uint32_t block)
+{
+    return twill_operand_make(space, block);
+}
+
+/* Everybody's part out of its `space`. */
+static void take_all(struct twill_emitter *e, unsigned space)
+{
+    uint32_t me = e->rank, size = e->world->size;
+    twill_emit_copy(e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
+    for (uint32_t i = 1; i < size; i++) {
+        uint32_t peer = (me + i) % size;
+        twill_emit_copy(e, at(TWILL_DST, peer),
+                        at(space | TWILL_PEER, space == TWILL_IMM ? 0 : peer), peer, 1, 0);
+    }
+}
+
+/* reads_me: do others take this rank's part? In a line it tells that the rank is there all the
+ * same. */
+static void show_and_take(struct twill_emitter *e, enum twill_flavour flavour, bool takes,
+                          bool reads_me)
+{
+    struct twill_group g = twill_group_node(e);
+    bool imm = flavour == TWILL_FLAVOUR_IMM;
+    if (imm) {
+        twill_emit_put_imm(e, at(TWILL_SRC, e->rank), 0);
+        twill_emit_await(e, &g, 0, TWILL_STEP_IMM);
+    } else {
+        if (reads_me)
+            twill_emit_copy(e, at(TWILL_SHARED, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+        twill_emit_node_meet(e, 1);
+    }
+    if (takes)
+        take_all(e, imm ? TWILL_IMM : TWILL_SHARED);
+}
+
+void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
+        show_and_take(e, shape->flavour, true, true);
+        return;
+    }
+    e->uses_peer_src = true;
+    twill_emit_node_meet(e, 1);
+    take_all(e, TWILL_SRC);
+    twill_emit_node_meet(e, 2);
+}
+
+void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    struct twill_group g = twill_group_node(e);
+    bool root = e->rank == shape->root;
+    if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
+        show_and_take(e, shape->flavour, root, !root);
+        return;
+    }
+    e->uses_peer_dst = true;
+    twill_emit_signal(e);
+    if (!root) /* the root hears of them when they have stored their parts */
+        twill_emit_await(e, &g, 1, 0);
+    twill_emit_copy(e, at(root ? TWILL_DST : TWILL_DST | TWILL_PEER, e->rank),
+                    at(TWILL_SRC, e->rank), shape->root, 1, 0);
+    if (root)
+        twill_emit_await(e, &g, 2, 0);
+    else
+        twill_emit_signal(e);
+}

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The price of a schedule: running it against clocks. See price.h. */
+#include "algorithms/price_state.h"
+#include "algorithms/step.h"
+
+#include <string.h>
+
+/* --- sizes and resources -------------------------------------------------------------------- */
+
+static uint64_t per_kib(uint64_t rate, uint64_t bytes)
+{
+    return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
+}
+
+/* Bytes of a step's blocks; a partial of narrow floats is kept in 32 bits. */
+static uint64_t bytes_of(const struct twill_pricing *p, const struct twill_step *step)
+{
+    uint64_t more = p->rest > 0 ? (p->rest * step->blocks + p->blocks - 1) / p->blocks : 0;
+    uint64_t bytes = p->each * step->blocks + more;
+    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->widen : bytes;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The lane has its rank's core for so long. */
+static void work(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
+{
+    lane->time = later(lane->time, p->core[lane->rank]) + time;
+    p->core[lane->rank] = lane->time;
+    p->busy[lane->rank] += time;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+static const struct twill_link_cost *link_of(const struct twill_pricing *p, uint32_t at)
+{
+    return &p->model->link[p->link[at]];
+}
+
+static const struct twill_link_cost *link_to(const struct twill_pricing *p, uint32_t a, uint32_t b)
+{
+    return &p->model->link[twill_link_between(p->world, a, b)];
+}
+
+/* The node's interface, which all its ranks go through, on both sides: when the message is there as
+ * far as they are concerned. */
+static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t to, uint64_t bytes,
+                                uint64_t latency, uint64_t *start)
+{
+    uint32_t node = p->world->node[from], other = p->world->node[to];
+    uint64_t share = per_kib(p->model->interface, bytes);
+    *start = later(*start, p->node_out[node]);
+    p->node_out[node] = *start + share;
+    p->busy_node[node] += share;
+    p->node_in[other] = later(p->node_in[other], *start + latency) + share;
+    return p->node_in[other];
+}
+
+/* Of a rank that is run alone: its node's other ranks are not there to take their part. */
+static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
+                           uint64_t bytes)
+{
+    uint32_t node = p->world->node[lane->rank];
+    return later(per_kib(link_of(p, lane->at)->gap, bytes),
+                 per_kib(p->model->interface, bytes) * p->world->node_size[node]);
+}
+
+/* On a node the core itself moves the bytes; between nodes the network does. */
+static void send(struct twill_pricing *p, struct twill_price_lane *lane,
+                 const struct twill_step *step)
+{
+    uint32_t from = lane->rank, to = step->peer[0];
+    const struct twill_link_cost *link = link_of(p, lane->at);
+    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes), there = 0;
+    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
+    work(p, lane, link->overhead + (remote ? 0 : time));
+    p->sent[lane->at] = lane->time;
+    p->when[lane->at] = lane->time + link->latency;
+    if (!remote)
+        return;
+    uint64_t start = later(lane->time, p->out[from]);
+    if (p->whole)
+        there = pass_interfaces(p, from, to, bytes, link->latency, &start);
+    else
+        time = time_alone(p, lane, bytes);
+    p->out[from] = p->sent[lane->at] = start + time;
+    p->busy_out[from] += time;
+    if (p->whole) {
+        p->in[to] = later(p->in[to], start + link->latency) + time;
+        p->when[lane->at] = later(there, p->in[to]);
+    }
+}
+
+/* What a rank that is run alone receives: sent by a peer that was where it is now, or where it was
+ * when it sent itself. */
+static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane *lane,
+                         const struct twill_step *step)
+{
+    const struct twill_link_cost *link = link_of(p, lane->at);
+    uint64_t bytes = bytes_of(p, step), sent = lane->time;
+    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
+    if (lane->posted == lane->at || p->step[lane->posted].op != TWILL_STEP_SEND)
+        sent += link->overhead + (remote ? 0 : per_kib(link->gap, bytes));
+    if (!remote)
+        return sent + link->latency;
+    uint64_t *in = &p->in[lane->rank];
+    *in = later(*in, sent + link->latency) + time_alone(p, lane, bytes);
+    return *in;
+}
+
+static uint64_t fold(const struct twill_pricing *p, uint64_t bytes)
+{
+    return per_kib(p->fold, bytes);
+}
+
+/* The first of the messages posted since the last WAIT that has not been sent, or TWILL_PRICE_NONE.
+ */
+static int32_t unsent(const struct twill_pricing *p, const struct twill_price_lane *lane)
+{
+    for (uint32_t i = lane->posted; i < lane->at && p->whole; i++)
+        if (p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts &&
+            p->match[i] != TWILL_PRICE_NONE && p->when[p->match[i]] == TWILL_PRICE_NOT_YET)
+            return p->match[i];
+    return TWILL_PRICE_NONE;
+}
+
+/* Done with what was posted, in its order. LATER: the next of it is still under way; the lane's
+ * time is now when it is there, and until then the core is free for other lanes. */
+static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *lane)
+{
+    for (; lane->posted < lane->at; lane->posted++) {
+        uint32_t i = lane->posted;
+        const struct twill_step *step = &p->step[i];
+        bool sends = step->op == TWILL_STEP_SEND;
+        if (!twill_step_shape(step->op)->posts)
+            continue;
+        uint64_t when = sends ? p->sent[i] : p->when[i];
+        if (!sends && p->whole)
+            when = p->match[i] == TWILL_PRICE_NONE ? 0 : p->when[p->match[i]];
+        if (when > lane->time) {
+            lane->time = when;
+            return TWILL_PRICE_LATER;
+        }
+        bool folds = step->op == TWILL_STEP_RECV_REDUCE;
+        if (!sends)
+            work(p, lane, link_of(p, i)->overhead + (folds ? fold(p, bytes_of(p, step)) : 0));
+    }
+    lane->posted = lane->at + 1;
+    return TWILL_PRICE_NONE;
+}
+
+/* --- shared memory ---------------------------------------------------------------------------- */
+
+static uint64_t touch(const struct twill_pricing *p, const struct twill_price_lane *lane,
+                      twill_operand operand, uint32_t peer, uint64_t bytes)
+{
+    unsigned space = twill_operand_space(operand);
+    bool shared = space == TWILL_SHARED;
+    if (!twill_operand_is_peer(operand) || peer == lane->rank)
+        return per_kib(shared ? p->model->stage : p->model->copy, bytes);
+    const struct twill_link_cost *link = link_to(p, lane->rank, peer);
+    return per_kib(shared || space == TWILL_IMM ? link->shared : link->mapped, bytes);
+}
+
+static uint64_t local_work(const struct twill_pricing *p, const struct twill_price_lane *lane,
+                           const struct twill_step *step)
+{
+    uint64_t bytes = bytes_of(p, step), time = 0;
+    unsigned operands = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
+    for (unsigned i = 0; i < operands; i++)
+        time += touch(p, lane, step->src, step->peer[i], bytes);
+    if (step->op == TWILL_STEP_REDUCE) {
+        operands += (step->flags & TWILL_STEP_ACC) != 0;
+        return time + (operands - 1) * fold(p, bytes);
+    }
+    /* Of a copy the dearer end. */
+    return later(time, touch(p, lane, step->dst, step->peer[0], bytes));
+}
+
+/* The step that raises what peer i of an AWAIT is awaited for, or TWILL_PRICE_NONE. */
+static int32_t awaited(const struct twill_pricing *p, const struct twill_step *step, unsigned i)
+{
+    uint32_t lane = step->peer[i] * TWILL_SCHEDULE_LANES + step->lane;
+    if ((step->flags & TWILL_STEP_IMM) != 0)
+        return p->put[lane];
+    int32_t at = p->raised[lane];
+    for (unsigned n = 1; n < step->ordinal && at != TWILL_PRICE_NONE; n++)
+        at = p->match[at];
+    return at;
+}
+
+/* TWILL_PRICE_NONE if all have raised their flag and the lane has seen it; LATER, as above; else a
+ * step to wait for. */
+static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
+                     const struct twill_step *step)
+{
+    uint64_t time = lane->time;
+    for (unsigned i = 0; i < step->nsrc && !lane->awaited; i++) {
+        const struct twill_link_cost *link = link_to(p, lane->rank, step->peer[i]);
+        uint64_t when = lane->time;
+        if (p->whole && step->peer[i] != lane->rank) {
+            int32_t raised = awaited(p, step, i);
+            if (raised != TWILL_PRICE_NONE && p->when[raised] == TWILL_PRICE_NOT_YET)
+                return raised;
+            when = raised != TWILL_PRICE_NONE ? p->when[raised] : 0;
+        }
+        time = later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
+    }
+    lane->awaited = time > lane->time;
+    lane->time = time;
+    if (lane->awaited)
+        return TWILL_PRICE_LATER;
+    work(p, lane, step->nsrc * p->model->poll);
+    return TWILL_PRICE_NONE;
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static bool before(const struct twill_pricing *p, uint32_t a, uint32_t b)
+{
+    uint64_t x = p->lane[a].time, y = p->lane[b].time;
+    return x != y ? x < y : a < b;
+}
+
+static void heap_put(struct twill_pricing *p, uint32_t lane)
+{
+    uint32_t at = p->heaped++;
+    while (at > 0 && before(p, lane, p->heap[(at - 1) / 2])) {
+        p->heap[at] = p->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    p->heap[at] = lane;
+}
+
+static uint32_t heap_take(struct twill_pricing *p)
+{
+    uint32_t first = p->heap[0], last = p->heap[--p->heaped], at = 0;
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= p->heaped)
+            break;
+        if (child + 1 < p->heaped && before(p, p->heap[child + 1], p->heap[child]))
+            child++;
+        if (before(p, last, p->heap[child]))
+            break;
+        p->heap[at] = p->heap[child];
+        at = child;
+    }
+    p->heap[at] = last;
+    return first;
+}
+
+/* A SEND, SIGNAL or PUT_IMM is done: who waits for it may go on. */
+static void wake(struct twill_pricing *p, uint32_t step)
+{
+    for (int32_t l = p->waiter[step]; l != TWILL_PRICE_NONE;) {
+        int32_t next = p->lane[l].next;
+        heap_put(p, (uint32_t)l);
+        l = next;
+    }
+    p->waiter[step] = TWILL_PRICE_NONE;
+}
+
+/* One step of a lane; TWILL_PRICE_NONE, LATER, or the step that it has to wait for. */
+static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
+{
+    const struct twill_step *step = &p->step[lane->at];
+    int32_t missing = TWILL_PRICE_NONE;
+    switch (step->op) {
+    case TWILL_STEP_SEND:
+        send(p, lane, step);
+        wake(p, lane->at);
+        break;
+    case TWILL_STEP_RECV:
+    case TWILL_STEP_RECV_REDUCE:
+        if (!p->whole)
+            p->when[lane->at] = mirrored(p, lane, step);
+        break;
+    case TWILL_STEP_WAIT:
+        missing = unsent(p, lane);
+        if (missing == TWILL_PRICE_NONE)
+            missing = finish_posted(p, lane);
+        break;
+    case TWILL_STEP_SIGNAL:
+    case TWILL_STEP_PUT_IMM:
+        work(p, lane, p->model->raise);
+        p->when[lane->at] = lane->time;
+        wake(p, lane->at);
+        break;
+    case TWILL_STEP_AWAIT:
+        missing = await(p, lane, step);
+        break;
+    default:
+        work(p, lane, local_work(p, lane, step));
+        break;
+    }
+    if (missing == TWILL_PRICE_NONE) {
+        lane->time += p->model->step;
+        lane->at++;
+    }
+    return missing;
+}
+
+static void reset(struct twill_pricing *p)
+{
+    const struct twill_world *world = p->world;
+    uint32_t steps = p->base[world->size];
+    memset(p->when, 0xff, steps * sizeof(*p->when));
+    memset(p->waiter, 0xff, steps * sizeof(*p->waiter));
+    memset(p->core, 0, (size_t)world->size * 5 * sizeof(*p->core));
+    memset(p->node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->node_out));
+    p->lanes = p->heaped = 0;
+    for (uint32_t r = 0; r < world->size; r++) {
+        const struct twill_schedule *schedule = &p->schedule[r];
+        for (uint32_t l = 0; l < schedule->lanes; l++) {
+            uint32_t at = p->base[r] + schedule->lane_first[l];
+            p->lane[p->lanes] = (struct twill_price_lane){
+                .rank = r, .at = at, .end = p->base[r] + schedule->lane_first[l + 1], .posted = at};
+            p->lanes++;
+        }
+    }
+}
+
+/* When the last lane ends. */
+static uint64_t run(struct twill_pricing *p, size_t bytes)
+{
+    uint64_t end = 0;
+    p->each = bytes / p->blocks;
+    p->rest = bytes % p->blocks;
+    reset(p);
+    for (uint32_t l = 0; l < p->lanes; l++)
+        heap_put(p, l);
+    while (p->heaped > 0) {
+        uint32_t l = heap_take(p);
+        struct twill_price_lane *lane = &p->lane[l];
+        int32_t missing = lane->at < lane->end ? advance(p, lane) : TWILL_PRICE_NONE;
+        if (missing >= 0) {
+            lane->next = p->waiter[missing];
+            p->waiter[missing] = (int32_t)l;
+        } else if (lane->at < lane->end) {
+            heap_put(p, l);
+        } else {
+            end = later(end, lane->time);
+        }
+    }
+    return end;
+}
+
+/* Of the run before: what the busiest core, link or interface had to do. */
+static uint64_t busiest(const struct twill_pricing *p)
+{
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < p->world->size; r++)
+        most = later(most, later(p->busy[r], p->busy_out[r]));
+    for (uint32_t n = 0; n < p->world->nodes; n++)
+        most = later(most, p->busy_node[n]);
+    return most;
+}
+
+static bool is_narrow(twill_type type)
+{
+    return type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
+}
+
+uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
+                          size_t bytes, twill_type type)
+{
+    if (p->half != NULL) {
+        uint64_t one = twill_pricing_at(p->half, model, bytes, type);
+        uint64_t before_it = twill_pricing_at(p->quarter, model, bytes, type);
+        return one + (one > before_it ? one - before_it : 0) * p->doublings;
+    }
+    const uint64_t slices[] = {[TWILL_PRICE_CUT_NET] = model->slice_net,
+                               [TWILL_PRICE_CUT_SHARED] = model->slice,
+                               [TWILL_PRICE_UNCUT] = 0};
+    size_t slice = (size_t)slices[p->cut];
+    bool direct = p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst;
+    p->model = model;
+    p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
+    p->widen = is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
+    p->fold = model->reduce[p->type];
+    uint64_t entry = model->start + (direct ? model->vote : 0);
+    if (bytes <= slice || slice == 0)
+        return entry + run(p, bytes);
+    struct twill_price_sliced *sliced = &p->sliced;
+    if (sliced->model != model || sliced->type != p->type) {
+        sliced->one = run(p, slice);
+        sliced->each = later(busiest(p), sliced->one / later(model->window, 1));
+        sliced->model = model;
+        sliced->type = p->type;
+    }
+    return entry + sliced->one + per_kib(sliced->each * 1024 / slice, bytes - slice);
+}
+
+bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricing *b)
+{
+    if ((a->half != NULL) != (b->half != NULL))
+        return false;
+    if (a->half != NULL)
+        return a->doublings == b->doublings && twill_pricing_same(a->half, b->half) &&
+               twill_pricing_same(a->quarter, b->quarter);
+    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut)
+        return false;
+    for (uint32_t r = 0; r < a->world->size; r++) {
+        const struct twill_schedule *x = &a->schedule[r], *y = &b->schedule[r];
+        if (x->count != y->count || x->lanes != y->lanes || x->shared_blocks != y->shared_blocks ||
+            memcmp(x->lane_first, y->lane_first, sizeof(x->lane_first)) != 0 ||
+            (x->count > 0 && memcmp(x->steps, y->steps, x->count * sizeof(*x->steps)) != 0))
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Says why a choice is what it is: see why.h. */
+#include "algorithms/why.h"
+#include "algorithms/candidates.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct writer {
+    char *text;
+    size_t length, room;
+    bool no_memory;
+};
+
+static void put(struct writer *w, const char *format, ...) TWILL_PRINTF(2, 3);
+
+static void put(struct writer *w, const char *format, ...)
+{
+    va_list list;
+    if (w->room - w->length < 512) {
+        size_t room = 2 * w->room + 1024;
+        char *more = realloc(w->text, room);
+        w->no_memory = w->no_memory || more == NULL;
+        if (more == NULL)
+            return;
+        w->text = more;
+        w->room = room;
+    }
+    va_start(list, format);
+    int length = vsnprintf(w->text + w->length, w->room - w->length, format, list);
+    va_end(list);
+    if (length > 0)
+        w->length += twill_min((size_t)length, w->room - w->length - 1);
+}
+
+/* "torus=4x6@staged" */
+static const char *name_of(const struct twill_algorithm *a, const struct twill_shape *shape,
+                           char text[96])
+{
+    size_t used = (size_t)snprintf(text, 96, "%s", a->name);
+    for (unsigned i = 0; i < a->parameters && i < TWILL_PARAMETERS; i++)
+        if (shape->parameter[i] != 0 && used < 80)
+            used += (size_t)snprintf(text + used, 96 - used, "%c%u", i == 0 ? '=' : 'x',
+                                     shape->parameter[i]);
+    if (a->flavours != 0 && shape->collective != TWILL_BARRIER && used < 80)
+        snprintf(text + used, 96 - used, "@%s", twill_flavour_name(shape->flavour));
+    return text;
+}
+
+static bool takes_in_any_flavour(const struct twill_algorithm *a, const struct twill_world *world,
+                                 struct twill_shape shape)
+{
+    for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
+        shape.flavour = (enum twill_flavour)f;
+        if (twill_algorithm_applies(a, world, &shape))
+            return true;
+    }
+    return false;
+}
+
+static const char *reason(const struct twill_algorithm *a, const struct twill_world *world,
+                          const struct twill_select_request *request)
+{
+    struct twill_shape shape = {
+        .collective = request->collective, .vector = request->vector, .order = request->order};
+    if ((a->collectives >> request->collective & 1) == 0)
+        return "does not do this collective";
+    if (takes_in_any_flavour(a, world, shape))
+        return "the same schedule here as another";
+    shape.vector = false;
+    if (takes_in_any_flavour(a, world, shape))
+        return "not with parts of different sizes";
+    shape.vector = request->vector;
+    shape.order = TWILL_ORDER_ANY;
+    if (takes_in_any_flavour(a, world, shape))
+        return "cannot keep this order of operands";
+    return world->nodes == 1 ? "not on one node" : "not on these nodes and ranks";
+}
+
+static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name,
+                       uint32_t nodes)
+{
+    if (c->most != SIZE_MAX)
+        put(w, "small\t%s\tat most %zu bytes\n", name, c->most);
+    else
+        put(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc%s\n", name, c->least,
+            nodes > 1 ? ": in place of @staged" : "");
+}
+
+struct ranked {
+    uint64_t cost;
+    size_t index;
+};
+
+static int by_cost(const void *left, const void *right)
+{
+    const struct ranked *a = left, *b = right;
+    if (a->cost != b->cost)
+        return a->cost < b->cost ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
+static twill_status put_candidates(struct writer *w, const struct twill_world *world,
+                                   const struct twill_tuning *tuning,
+                                   const struct twill_candidates *all,
+                                   const struct twill_select_request *request,
+                                   struct twill_error *error)
+{
+    char name[96];
+    size_t bytes = twill_request_bytes(world, request), takers = 0;
+    bool mapped = request->mapped && world->nodes == 1; /* see select.c */
+    struct ranked *ranked = calloc(all->count + 1, sizeof(*ranked));
+    if (ranked == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
+    for (size_t i = 0; i < all->count; i++)
+        if (twill_candidate_takes(&all->candidate[i], bytes, mapped))
+            ranked[takers++] = (struct ranked){twill_candidate_cost(&all->candidate[i], bytes), i};
+    qsort(ranked, takers, sizeof(*ranked), by_cost);
+    twill_status status = TWILL_OK;
+    for (size_t i = 0; i < takers && status == TWILL_OK; i++) {
+        const struct twill_candidate *c = &all->candidate[ranked[i].index];
+        uint64_t price;
+        status = twill_price(&price, c->algorithm, world, &c->shape, &tuning->model, bytes,
+                             all->type, error);
+        put(w, "candidate\t%s\t%llu\t%llu\t%zu\n", name_of(c->algorithm, &c->shape, name),
+            (unsigned long long)price, (unsigned long long)ranked[i].cost, c->measured);
+    }
+    free(ranked);
+    for (size_t i = 0; i < all->count; i++)
+        if (!twill_candidate_takes(&all->candidate[i], bytes, mapped))
+            put_limits(w, &all->candidate[i],
+                       name_of(all->candidate[i].algorithm, &all->candidate[i].shape, name),
+                       world->nodes);
+    return status;
+}
+
+static void put_others(struct writer *w, const struct twill_world *world,
+                       const struct twill_candidates *all,
+                       const struct twill_select_request *request)
+{
+    const struct twill_algorithm *a;
+    for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
+        bool is_candidate = false;
+        for (size_t c = 0; c < all->count; c++)
+            is_candidate = is_candidate || all->candidate[c].algorithm == a;
+        if (!is_candidate)
+            put(w, "other\t%s\t%s\n", a->name, reason(a, world, request));
+    }
+}
+
+static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
+                               const struct twill_world *world, const struct twill_tuning *tuning,
+                               const char *wanted, const struct twill_select_request *request,
+                               struct twill_error *error)
+{
+    char name[96];
+    struct twill_choice choice;
+    uint64_t price;
+    TWILL_TRY(error, twill_select(&choice, chooser, request, error));
+    TWILL_TRY(error, twill_price(&price, choice.algorithm, world, &choice.shape, &tuning->model,
+                                 twill_request_bytes(world, request), request->type, error));
+    put(w, "chosen\t%s\t%llu\t%s%s\n", name_of(choice.algorithm, &choice.shape, name),
+        (unsigned long long)price, wanted != NULL && *wanted != '\0' ? wanted : "auto",
+        choice.substituted ? " (which does not do this call)" : "");
+    return TWILL_OK;
+}
+
+twill_status twill_why(char **text, const struct twill_world *world,
+                       const struct twill_tuning *tuning, const char *wanted,
+                       const struct twill_select_request *request, struct twill_error *error)
+{
+    struct writer w = {.no_memory = false};
+    struct twill_chooser *chooser;
+    const struct twill_candidates *all;
+    const char *type = twill_type_name(request->type);
+    TWILL_TRY(error, twill_chooser_create(&chooser, world, tuning, wanted, error));
+    twill_status status = twill_chooser_candidates(chooser, request, &all, error);
+    if (status == TWILL_OK) {
+        put(&w, "call\t%s\t%zu\t%s\t%ux%u\t%u\t%s\n", twill_collective_name(request->collective),
+            request->bytes, type != NULL ? type : "?", world->nodes, twill_world_widest(world),
+            world->size, tuning->model.name);
+        status = put_candidates(&w, world, tuning, all, request, error);
+        put_others(&w, world, all, request);
+    }
+    if (status == TWILL_OK)
+        status = put_choice(&w, chooser, world, tuning, wanted, request, error);
+    twill_chooser_destroy(chooser);
+    if (status == TWILL_OK && w.no_memory)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
+    if (status != TWILL_OK) {
+        free(w.text);
+        w.text = NULL;
+    }
+    *text = w.text;
+    return status;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-info --why: the answer of twill_context_why() as a table. */
+#include "bench/why.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELDS = 7 };
+
+struct line {
+    char text[512];
+    const char *field[FIELDS]; /* "" where there is none */
+};
+
+static void split(struct line *line, const char *text)
+{
+    char *at = line->text;
+    snprintf(line->text, sizeof(line->text), "%s", text);
+    for (int i = 0; i < FIELDS; i++) {
+        line->field[i] = at;
+        at += strcspn(at, "\t");
+        if (*at == '\t')
+            *at++ = '\0';
+    }
+}
+
+/* Microseconds, losing decimals as they grow. */
+static const char *time_of(const char *picoseconds, char text[32])
+{
+    double us = strtod(picoseconds, NULL) / 1e6;
+    if (strcmp(picoseconds, "18446744073709551615") == 0)
+        snprintf(text, 32, "-");
+    else
+        snprintf(text, 32, us < 100 ? "%.2f" : us < 1000 ? "%.1f" : "%.0f", us);
+    return text;
+}
+
+static void print_call(const struct line *l)
+{
+    printf("%s of %s bytes, %s: %s ranks, %s (nodes x ranks), machine %s\n\n", l->field[1],
+           l->field[2], l->field[3], l->field[5], l->field[4], l->field[6]);
+    printf("  %-44s %12s %12s\n", "candidate", "price (us)", "measured");
+}
+
+static void print_candidate(const struct line *l)
+{
+    char price[32], cost[32];
+    bool measured = strcmp(l->field[4], "0") != 0;
+    printf("  %-44s %12s %12s\n", l->field[1], time_of(l->field[2], price),
+           measured ? time_of(l->field[3], cost) : "-");
+}
+
+static void print_choice(const struct line *l)
+{
+    char price[32];
+    printf("\n%s is chosen (price %s us), by: %s\n", l->field[1], time_of(l->field[2], price),
+           l->field[3]);
+}
+
+int twill_bench_print_why(twill_context *context, const char *question)
+{
+    const char *text = twill_context_why(context, question, 0), *said = "";
+    struct line line;
+    if (text == NULL) {
+        fprintf(stderr, "twill-info: --why: %s\n", twill_context_message(context));
+        return 2;
+    }
+    for (size_t i = 0; text != NULL; text = twill_context_why(context, question, ++i)) {
+        split(&line, text);
+        if (strcmp(line.field[0], "call") == 0) {
+            print_call(&line);
+        } else if (strcmp(line.field[0], "candidate") == 0) {
+            print_candidate(&line);
+        } else if (strcmp(line.field[0], "chosen") == 0) {
+            print_choice(&line);
+        } else {
+            bool small = strcmp(line.field[0], "small") == 0;
+            const char *title = small ? "not for this size" : "no candidates";
+            if (strcmp(said, title) != 0)
+                printf("\n  %s\n", title);
+            said = title;
+            printf("  %-44s %s\n", line.field[1], line.field[2]);
+        }
+    }
+    return 0;
+}

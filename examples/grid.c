@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Model and data parallelism in one: ranks form a grid, and each row and each column of it is a
+ * communicator of its own. A row holds one copy of the model, a weight matrix cut by columns; the
+ * rows share the samples out between them.
+ *
+ *     0 1    a row sums its parts of the activations (model parallelism),
+ *     2 3    a column sums its gradients (data parallelism)
+ *
+ * Run: twillrun -n 4 grid. Trains a linear model and checks that it is, bit for bit, the one that a
+ * single rank trains on all samples: numbers are small integers, which add up exactly. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <twill.h>
+
+enum { INPUTS = 64, SAMPLES = 32, STEPS = 4 };
+
+struct grid {
+    twill_comm *row, *column;
+    int rows, columns; /* of the grid */
+};
+
+static double sample(int s, int i)
+{
+    return (s * 5 + i * 3) % 7 - 3;
+}
+
+static double target(int s)
+{
+    return s % 5 - 2;
+}
+
+/* A step on the samples of this row with the weights of this column; exact, since the rate is a
+ * power of two and everything else are small integers at first. */
+static twill_status step(const struct grid *grid, double *weights)
+{
+    int wide = INPUTS / grid->columns, share = SAMPLES / grid->rows;
+    int first = twill_comm_rank(grid->row) * wide, from = twill_comm_rank(grid->column) * share;
+    double output[SAMPLES], gradient[INPUTS] = {0};
+    for (int s = 0; s < share; s++) {
+        output[s] = 0;
+        for (int i = 0; i < wide; i++)
+            output[s] += weights[i] * sample(from + s, first + i);
+    }
+    twill_status status =
+        twill_allreduce(grid->row, output, output, (size_t)share, TWILL_F64, TWILL_SUM);
+    if (status != TWILL_OK)
+        return status;
+    for (int s = 0; s < share; s++)
+        for (int i = 0; i < wide; i++)
+            gradient[i] += (output[s] - target(from + s)) * sample(from + s, first + i);
+    status = twill_allreduce(grid->column, gradient, gradient, (size_t)wide, TWILL_F64, TWILL_SUM);
+    for (int i = 0; i < wide; i++)
+        weights[i] -= gradient[i] / 4096;
+    return status;
+}
+
+static twill_status train(const struct grid *grid, double *weights)
+{
+    twill_status status = TWILL_OK;
+    for (int i = 0; i < STEPS && status == TWILL_OK; i++)
+        status = step(grid, weights);
+    return status;
+}
+
+/* The same on one rank: a grid of one, a communicator of one. */
+static twill_status train_alone(twill_comm *self, double *weights)
+{
+    struct grid grid = {.row = self, .column = self, .rows = 1, .columns = 1};
+    return train(&grid, weights);
+}
+
+static twill_status compare(twill_comm *comm, const struct grid *grid, int *wrong)
+{
+    double mine[INPUTS] = {0}, all[INPUTS] = {0}, alone[INPUTS] = {0};
+    int rank = twill_comm_rank(comm);
+    twill_comm *self = NULL;
+    size_t wide = (size_t)(INPUTS / grid->columns);
+    twill_status status = twill_comm_split(&self, comm, rank, 0);
+    if (status == TWILL_OK)
+        status = train_alone(self, alone);
+    if (status == TWILL_OK)
+        status = train(grid, mine);
+    if (status == TWILL_OK)
+        status = twill_allgather(grid->row, mine, all, wide, TWILL_F64);
+    *wrong = memcmp(all, alone, sizeof(all)) != 0;
+    if (status == TWILL_OK)
+        printf("rank %d: row %d of %d, column %d of %d, model %s\n", rank,
+               twill_comm_rank(grid->column), grid->rows, twill_comm_rank(grid->row), grid->columns,
+               *wrong ? "DIFFERS" : "equal to that of one rank");
+    twill_comm_destroy(self);
+    return status;
+}
+
+int main(void)
+{
+    twill_comm *comm;
+    struct grid grid = {.columns = 2};
+    int wrong = 0;
+    if (twill_init(&comm) != TWILL_OK)
+        return 1;
+    int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
+    grid.columns = size % 2 == 0 ? 2 : 1;
+    grid.rows = size / grid.columns;
+    twill_status status = SAMPLES % grid.rows != 0 ? TWILL_ERR_UNSUPPORTED : TWILL_OK;
+    if (status == TWILL_OK)
+        status = twill_comm_split(&grid.row, comm, rank / grid.columns, rank);
+    if (status == TWILL_OK)
+        status = twill_comm_split(&grid.column, comm, rank % grid.columns, rank);
+    if (status == TWILL_OK)
+        status = compare(comm, &grid, &wrong);
+    if (status != TWILL_OK)
+        fprintf(stderr, "grid: %s: %s\n", twill_strerror(status), twill_comm_message(comm));
+    twill_comm_destroy(grid.row);
+    twill_comm_destroy(grid.column);
+    twill_finalize(comm);
+    return status == TWILL_OK && wrong == 0 ? 0 : 1;
+}

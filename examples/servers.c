@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parameter servers over messages and groups of calls: workers push gradients, servers sum them and
+ * hand the sum back. Four kinds, as PHub names them (Luo et al. 2018):
+ *
+ *     cc   one server, which is a worker too          root sends and receives 2n(P-1)
+ *     nc   one server, which is not                   it receives nW and sends nW
+ *     cs   every worker serves a shard                each sends 2n(P-1)/P
+ *     ncs  M servers that are no workers              a worker sends n, a server nW/M
+ *
+ * Run: twillrun -n 4 servers cs; twillrun -n 5 servers ncs 2. Checks that the sum is that of
+ * twill_allreduce among the workers, and that the bytes are what the table says. */
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <twill.h>
+
+enum { ELEMENTS = 120000, STEPS = 3 };
+
+struct job {
+    twill_comm *comm;
+    int rank, size;
+    int workers;              /* ranks 0 .. workers-1 */
+    int servers, first;       /* ranks first .. first+servers-1, each with a shard */
+    size_t sent, received;    /* payload bytes of this rank */
+    float *gradient, *summed; /* a worker's */
+    float *shard;             /* a server's: one row for each worker */
+};
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        twill_status try_status = (call);                                                          \
+        if (try_status != TWILL_OK)                                                                \
+            return try_status;                                                                     \
+    } while (0)
+
+static size_t shard_begin(const struct job *job, int server)
+{
+    return (size_t)ELEMENTS * (size_t)server / (size_t)job->servers;
+}
+
+static size_t shard_count(const struct job *job, int server)
+{
+    return shard_begin(job, server + 1) - shard_begin(job, server);
+}
+
+/* Shard `server` between a worker and its server, in either direction; what stays on a rank is
+ * copied, not sent. Inside a group: nothing moves before its end. */
+static twill_status move(struct job *job, int worker, int server, bool push)
+{
+    int at = job->first + server, from = push ? worker : at, to = push ? at : worker;
+    size_t count = shard_count(job, server), bytes = count * sizeof(float);
+    float *row = job->shard + (push ? (size_t)worker * count : 0);
+    float *mine = (push ? job->gradient : job->summed) + shard_begin(job, server);
+    if (from == to) {
+        if (job->rank == from)
+            memcpy(push ? row : mine, push ? mine : row, bytes);
+        return TWILL_OK;
+    }
+    if (job->rank == from) {
+        job->sent += bytes;
+        return twill_send(job->comm, push ? mine : row, count, TWILL_F32, to);
+    }
+    if (job->rank != to)
+        return TWILL_OK;
+    job->received += bytes;
+    return twill_recv(job->comm, push ? row : mine, count, TWILL_F32, from);
+}
+
+static twill_status move_all(struct job *job, bool push)
+{
+    TRY(twill_group_start(job->comm));
+    for (int worker = 0; worker < job->workers; worker++)
+        for (int server = 0; server < job->servers; server++)
+            TRY(move(job, worker, server, push));
+    return twill_group_end(job->comm);
+}
+
+/* Push, sum in the order of ranks, pull. */
+static twill_status step(struct job *job)
+{
+    TRY(move_all(job, true));
+    int server = job->rank - job->first;
+    if (server >= 0 && server < job->servers) {
+        size_t count = shard_count(job, server);
+        for (int worker = 1; worker < job->workers; worker++)
+            for (size_t i = 0; i < count; i++)
+                job->shard[i] += job->shard[(size_t)worker * count + i];
+    }
+    return move_all(job, false);
+}
+
+/* Small integers: every order of adding gives the same bits. */
+static void fill(struct job *job, int turn)
+{
+    for (size_t i = 0; i < ELEMENTS; i++)
+        job->gradient[i] = (float)((job->rank * 7 + (int)(i % 97) + turn) % 31 - 15);
+}
+
+static twill_status compare(const struct job *job, twill_comm *workers, int *wrong)
+{
+    TRY(twill_allreduce(workers, job->gradient, job->gradient, ELEMENTS, TWILL_F32, TWILL_SUM));
+    *wrong += memcmp(job->gradient, job->summed, ELEMENTS * sizeof(float)) != 0;
+    return TWILL_OK;
+}
+
+static twill_status run(struct job *job, int *wrong)
+{
+    twill_comm *workers = NULL;
+    bool works = job->rank < job->workers;
+    TRY(twill_comm_split(&workers, job->comm, works ? 0 : TWILL_COLOUR_NONE, job->rank));
+    twill_status status = TWILL_OK;
+    for (int turn = 0; turn < STEPS && status == TWILL_OK; turn++) {
+        fill(job, turn);
+        status = step(job);
+        if (status == TWILL_OK && works)
+            status = compare(job, workers, wrong);
+    }
+    twill_comm_destroy(workers);
+    return status;
+}
+
+/* What a rank must have sent and received by the table above. */
+static int wrong_bytes(const struct job *job)
+{
+    size_t n = ELEMENTS * sizeof(float), want = 0;
+    int server = job->rank - job->first;
+    bool serves = server >= 0 && server < job->servers, works = job->rank < job->workers;
+    size_t own = serves ? shard_count(job, server) * sizeof(float) : 0;
+    if (works)
+        want += n - own;
+    if (serves)
+        want += own * (size_t)(job->workers - works);
+    printf("rank %d: %s%s sent %zu received %zu bytes a step\n", job->rank, works ? "worker" : "",
+           serves ? works ? ", server" : "server" : "", job->sent / STEPS, job->received / STEPS);
+    return job->sent != want * STEPS || job->received != want * STEPS;
+}
+
+static bool arrange(struct job *job, int argc, char **argv)
+{
+    const char *kind = argc > 1 ? argv[1] : "";
+    int servers = argc > 2 ? atoi(argv[2]) : 1;
+    if (strcmp(kind, "cc") == 0 || strcmp(kind, "cs") == 0) {
+        job->workers = job->size;
+        job->servers = kind[1] == 'c' ? 1 : job->size;
+    } else if (strcmp(kind, "nc") == 0 || strcmp(kind, "ncs") == 0) {
+        job->servers = kind[2] == 's' ? servers : 1;
+        job->workers = job->first = job->size - job->servers;
+    }
+    return job->workers >= 1 && job->servers >= 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct job job = {.rank = 0};
+    int wrong = 0;
+    if (twill_init(&job.comm) != TWILL_OK)
+        return 1;
+    job.rank = twill_comm_rank(job.comm);
+    job.size = twill_comm_size(job.comm);
+    if (!arrange(&job, argc, argv)) {
+        fprintf(stderr, "usage: servers cc|nc|cs|ncs [servers], with a worker at least\n");
+        twill_finalize(job.comm);
+        return 2;
+    }
+    job.gradient = calloc(ELEMENTS, sizeof(float));
+    job.summed = calloc(ELEMENTS, sizeof(float));
+    job.shard = calloc((size_t)ELEMENTS * (size_t)job.workers, sizeof(float));
+    twill_status status = TWILL_ERR_MEMORY;
+    if (job.gradient != NULL && job.summed != NULL && job.shard != NULL)
+        status = run(&job, &wrong);
+    if (status != TWILL_OK)
+        fprintf(stderr, "servers: %s: %s\n", twill_strerror(status), twill_comm_message(job.comm));
+    else
+        wrong += wrong_bytes(&job);
+    free(job.gradient);
+    free(job.summed);
+    free(job.shard);
+    twill_finalize(job.comm);
+    return status == TWILL_OK && wrong == 0 ? 0 : 1;
+}

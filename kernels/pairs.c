@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* minloc and maxloc: pairs of a value and an index, in plain C for every table. */
+#include "kernels/convert.h"
+#include "kernels/isa.h"
+
+typedef float value_f32;
+typedef double value_f64;
+typedef int16_t value_i16;
+typedef int32_t value_i32;
+typedef int64_t value_i64;
+
+#define NEGATIVE(a) (!!__builtin_signbit(a))
+/* Of two zeros the negative one goes first. */
+#define FLOAT_BEFORE(a, b)   ((a) < (b) || ((a) == (b) && NEGATIVE(a) > NEGATIVE(b)))
+#define INTEGER_BEFORE(a, b) ((a) < (b))
+#define FLOAT_NAN(a)         ((bool)__builtin_isnan(a))
+#define INTEGER_NAN(a)       ((void)(a), false)
+
+/* wins: whether a goes before b, in a total order: neither sequence nor grouping matters then.
+ * put: without what the padding held, and with the one NaN. */
+#define PAIR(type, kind, one_nan)                                                                  \
+    struct pair_##type {                                                                           \
+        value_##type value;                                                                        \
+        int32_t index;                                                                             \
+    };                                                                                             \
+    TWILL_INLINE bool wins_##type(struct pair_##type a, struct pair_##type b, bool greatest)       \
+    {                                                                                              \
+        bool a_nan = kind##_NAN(a.value), b_nan = kind##_NAN(b.value);                             \
+        if (a_nan != b_nan)                                                                        \
+            return a_nan;                                                                          \
+        if (!a_nan && kind##_BEFORE(a.value, b.value))                                             \
+            return !greatest;                                                                      \
+        if (!a_nan && kind##_BEFORE(b.value, a.value))                                             \
+            return greatest;                                                                       \
+        return a.index < b.index;                                                                  \
+    }                                                                                              \
+    TWILL_INLINE void put_##type(struct pair_##type *to, struct pair_##type pair)                  \
+    {                                                                                              \
+        memset(to, 0, sizeof(*to));                                                                \
+        to->value = kind##_NAN(pair.value) ? (one_nan) : pair.value;                               \
+        to->index = pair.index;                                                                    \
+    }                                                                                              \
+    TWILL_INLINE void reduce_##type(struct pair_##type *dst, const void *const *src,               \
+                                    unsigned nsrc, size_t count, bool greatest)                    \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            struct pair_##type best = ((const struct pair_##type *)src[0])[i];                     \
+            for (unsigned s = 1; s < nsrc; s++) {                                                  \
+                struct pair_##type next = ((const struct pair_##type *)src[s])[i];                 \
+                if (wins_##type(next, best, greatest))                                             \
+                    best = next;                                                                   \
+            }                                                                                      \
+            put_##type(&dst[i], best);                                                             \
+        }                                                                                          \
+    }
+PAIR(f32, FLOAT, __builtin_nanf(""))
+PAIR(f64, FLOAT, __builtin_nan(""))
+PAIR(i16, INTEGER, 0)
+PAIR(i32, INTEGER, 0)
+PAIR(i64, INTEGER, 0)
+
+#define LOCATE(stem, type, greatest)                                                               \
+    void twill_##stem##_##type(void *dst, const void *const *src, unsigned nsrc, size_t count,     \
+                               uint32_t divisor, unsigned flags)                                   \
+    {                                                                                              \
+        (void)divisor;                                                                             \
+        (void)flags;                                                                               \
+        reduce_##type(dst, src, nsrc, count, greatest);                                            \
+    }
+LOCATE(minloc, f32, false)
+LOCATE(maxloc, f32, true)
+LOCATE(minloc, f64, false)
+LOCATE(maxloc, f64, true)
+LOCATE(minloc, i16, false)
+LOCATE(maxloc, i16, true)
+LOCATE(minloc, i32, false)
+LOCATE(maxloc, i32, true)
+LOCATE(minloc, i64, false)
+LOCATE(maxloc, i64, true)

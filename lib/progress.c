@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The open communicators of a context, and moving along what is under way on the others. */
+#include "lib/progress.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define HOLD_SPINS 200u /* an advance is short; then its thread may have lost the core */
+
+void twill_comm_hold(struct twill_comm *comm)
+{
+    for (unsigned spins = 0; !twill_comm_try_hold(comm); spins++) {
+        if (spins < HOLD_SPINS)
+            twill_pause();
+        else
+            sched_yield();
+    }
+}
+
+void twill_comm_pend(struct twill_comm *comm)
+{
+    atomic_fetch_add_explicit(&comm->pending, 1, memory_order_release);
+    atomic_fetch_add(&comm->context->pending, 1);
+    if (comm->context->progress.wanted)
+        twill_progress_wake(comm->context);
+}
+
+void twill_comm_unpend(struct twill_comm *comm)
+{
+    atomic_fetch_sub_explicit(&comm->context->pending, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&comm->pending, 1, memory_order_release);
+}
+
+twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
+                               struct twill_error *error)
+{
+    twill_status status = TWILL_OK;
+    twill_context_lock(context);
+    if (context->opened == context->open_room) {
+        size_t room = context->open_room * 2 + 4;
+        struct twill_comm **open = realloc(context->open, room * sizeof(struct twill_comm *));
+        if (open == NULL)
+            status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+        else
+            context->open = open;
+        context->open_room = open != NULL ? room : context->open_room;
+    }
+    if (status == TWILL_OK)
+        context->open[context->opened++] = comm;
+    twill_context_unlock(context);
+    return status;
+}
+
+void twill_context_remove(struct twill_context *context, struct twill_comm *comm)
+{
+    twill_context_lock(context);
+    for (size_t i = 0; i < context->opened; i++)
+        if (context->open[i] == comm)
+            context->open[i--] = context->open[--context->opened];
+    twill_context_unlock(context);
+    twill_comm_hold(comm); /* who found it in the list before has it until it leaves */
+}
+
+/* Take the i-th open communicator if it has something pending; NULL: past the end. What is held
+ * stays, because twill_context_remove() waits. */
+static struct twill_comm *take(struct twill_context *context, size_t i,
+                               const struct twill_comm *except, bool *taken)
+{
+    twill_context_lock(context);
+    struct twill_comm *comm = i < context->opened ? context->open[i] : NULL;
+    *taken = comm != NULL && comm != except &&
+             atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0 &&
+             twill_comm_try_hold(comm);
+    twill_context_unlock(context);
+    return comm;
+}
+
+int twill_context_advance(struct twill_context *context, const struct twill_comm *except)
+{
+    int moved = 0;
+    bool taken;
+    struct twill_comm *comm;
+    for (size_t i = 0; (comm = take(context, i, except, &taken)) != NULL; i++) {
+        if (!taken)
+            continue;
+        if (atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0) {
+            int n = twill_comm_advance(comm);
+            if (n < 0 && !comm->broken)
+                (void)twill_comm_fail(comm, (twill_status)n);
+            moved += n > 0 ? n : 0;
+        }
+        twill_comm_release(comm);
+    }
+    return moved;
+}

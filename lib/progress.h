@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress of what is under way on a communicator by others than its owner: threads that wait on
+ * another communicator of the context, and the thread of TWILL_PROGRESS=thread.
+ *
+ * `pending` counts requests under way that others may advance. While it is 0 the communicator is
+ * its owner's alone, and a blocking call takes no lock; else it belongs to whoever holds it. */
+#ifndef TWILL_PROGRESS_H
+#define TWILL_PROGRESS_H
+
+#include "lib/comm.h"
+
+/* Take the communicator: spin for a while, then give the core away until it is free. */
+void twill_comm_hold(struct twill_comm *comm);
+/* Take it if it is free. Who is not the owner then looks at pending, and leaves at once if it is 0.
+ */
+static inline bool twill_comm_try_hold(struct twill_comm *comm)
+{
+    return !atomic_load_explicit(&comm->held, memory_order_relaxed) &&
+           !atomic_exchange_explicit(&comm->held, true, memory_order_acquire);
+}
+static inline void twill_comm_release(struct twill_comm *comm)
+{
+    atomic_store_explicit(&comm->held, false, memory_order_release);
+}
+
+/* The owner enters a blocking call: true if it had to take the communicator, and must release it.
+ * Two loads when nothing is under way: pending only becomes more by the owner itself. `held` is
+ * looked at too, because who completed the last request may not have left yet. */
+static inline bool twill_comm_enter(struct twill_comm *comm)
+{
+    if (TWILL_LIKELY(atomic_load_explicit(&comm->pending, memory_order_acquire) == 0 &&
+                     !atomic_load_explicit(&comm->held, memory_order_acquire)))
+        return false;
+    twill_comm_hold(comm);
+    return true;
+}
+
+/* A request is under way from now on, which others may advance; the communicator is held. The first
+ * one of a context wakes, or starts, its progress thread if there is to be one. */
+void twill_comm_pend(struct twill_comm *comm);
+/* And it is complete; the communicator is held. */
+void twill_comm_unpend(struct twill_comm *comm);
+
+/* Move every communicator of the context along but `except` (or NULL) that has something pending
+ * and that nobody holds: how much moved, never an error. One that fails is broken, alone. Cheap
+ * when nothing is pending. */
+int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
+static inline int twill_context_advance_others(struct twill_comm *self)
+{
+    unsigned own = atomic_load_explicit(&self->pending, memory_order_relaxed);
+    if (TWILL_LIKELY(atomic_load_explicit(&self->context->pending, memory_order_relaxed) == own))
+        return 0;
+    return twill_context_advance(self->context, self);
+}
+
+/* lib/request.c. Move what is under way along: how much moved, or an error, upon which the caller
+ * breaks the communicator unless that has been done. The communicator is held. */
+int twill_comm_advance(struct twill_comm *comm);
+
+/* lib/progress_thread.c. What TWILL_PROGRESS asks for; start the thread or wake it; stop and join
+ * it if there is one. */
+twill_status twill_progress_configure(struct twill_context *context);
+void twill_progress_wake(struct twill_context *context);
+void twill_progress_stop(struct twill_context *context);
+
+/* Make a communicator one of the open ones of its context, and no longer so: then nobody but the
+ * caller has it. */
+twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
+                               struct twill_error *error);
+void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
+
+#endif

@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests under way: the queue of collectives, what is in flight of it, and moving it along. */
+#include "lib/progress.h"
+
+#include <stdlib.h>
+
+static void set_state(struct twill_request *request, enum twill_request_state state)
+{
+    atomic_store_explicit(&request->state, state, memory_order_release);
+}
+
+bool twill_request_done(const void *request)
+{
+    const struct twill_request *r = request;
+    return atomic_load_explicit(&r->state, memory_order_acquire) != TWILL_REQUEST_ACTIVE;
+}
+
+/* --- the queue ------------------------------------------------------------------------------- */
+
+/* The first of the queue is the call that this rank is in, as others see it. */
+static void show_first(struct twill_comm *comm)
+{
+    if (comm->queue != NULL && comm->queue->run.sequence != comm->sequence)
+        twill_comm_publish(comm, comm->queue);
+}
+
+void twill_request_enqueue(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    request->next = NULL;
+    request->talks = false;
+    set_state(request, TWILL_REQUEST_ACTIVE);
+    if (comm->queue == NULL)
+        comm->queue = request;
+    else
+        comm->queue_tail->next = request;
+    comm->queue_tail = request;
+    if (comm->filling == NULL)
+        comm->filling = request;
+    show_first(comm);
+}
+
+/* At most the window's calls are before it. */
+static void dequeue(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_request *before = NULL, *at = comm->queue;
+    while (at != request) {
+        before = at;
+        at = at->next;
+    }
+    if (before == NULL)
+        comm->queue = request->next;
+    else
+        before->next = request->next;
+    if (comm->queue_tail == request)
+        comm->queue_tail = before;
+}
+
+void twill_request_complete(struct twill_request *request, twill_status status)
+{
+    struct twill_comm *comm = request->comm;
+    if (!request->is_point) {
+        dequeue(request);
+        atomic_store_explicit(&comm->node->area[comm->local]->call.left, request->run.sequence,
+                              memory_order_relaxed);
+        comm->counters.calls++;
+        show_first(comm);
+    }
+    if (request->talks)
+        comm->talking--;
+    request->talks = false;
+    request->status = status;
+    bool pends = request->pends;
+    request->pends = false;
+    set_state(request, TWILL_REQUEST_COMPLETE); /* from here on it may be gone */
+    if (pends)
+        twill_comm_unpend(comm);
+}
+
+static void fail_list(struct twill_request *first, twill_status status)
+{
+    while (first != NULL) {
+        struct twill_request *request = first;
+        first = request->next;
+        bool pends = request->pends;
+        request->pends = request->talks = false;
+        request->status = status;
+        set_state(request, TWILL_REQUEST_COMPLETE);
+        if (pends)
+            twill_comm_unpend(request->comm);
+    }
+}
+
+void twill_requests_fail(struct twill_comm *comm, twill_status status)
+{
+    struct twill_request *queue = comm->queue, *points = comm->points;
+    comm->queue = comm->queue_tail = comm->filling = comm->points = NULL;
+    comm->talking = 0;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        comm->slot[i].instance.active = false;
+    fail_list(queue, status);
+    fail_list(points, status);
+}
+
+/* --- moving it along ------------------------------------------------------------------------- */
+
+/* Memory is had for all slots at once, so that a call of a known shape finds it. */
+static twill_status reserve(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        if (!comm->slot[i].instance.active)
+            TWILL_TRY(&comm->error, twill_run_reserve(run, &comm->slot[i]));
+    return TWILL_OK;
+}
+
+/* Begin what may begin: a slice takes the place of the one TWILL_WINDOW before it. */
+static int begin_slices(struct twill_comm *comm)
+{
+    int begun = 0;
+    while (comm->filling != NULL) {
+        struct twill_run *run = &comm->filling->run;
+        struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+        if (slot->instance.active)
+            break;
+        if (run->plan == NULL) {
+            int answer = twill_run_choose(run);
+            if (answer <= 0)
+                return answer < 0 ? answer : begun;
+            TWILL_TRY(&comm->error, reserve(run));
+        }
+        if (run->started == 0 && run->plan->most_posted > 0) {
+            comm->filling->talks = true;
+            comm->talking++;
+        }
+        TWILL_TRY(&comm->error, twill_run_begin_slice(run, slot, comm->epoch));
+        comm->epoch++;
+        begun++;
+        if (run->started == run->slices)
+            comm->filling = comm->filling->next;
+    }
+    return begun;
+}
+
+static int advance_transports(struct twill_comm *comm)
+{
+    int moved = 0;
+    for (unsigned t = 0; t < comm->transports; t++) {
+        int answer = comm->transport[t]->ops->progress(comm->transport[t], &comm->error);
+        if (answer < 0)
+            return answer;
+        moved += answer;
+    }
+    if (moved > 0 && comm->points != NULL) {
+        int answer = twill_points_sweep(comm);
+        if (answer < 0)
+            return answer;
+    }
+    return moved;
+}
+
+int twill_comm_advance(struct twill_comm *comm)
+{
+    int moved =
+        TWILL_UNLIKELY(comm->asking != NULL) ? twill_run_vote(comm->asking) : begin_slices(comm);
+    if (moved < 0)
+        return moved;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++) {
+        struct twill_slot *slot = &comm->slot[i];
+        struct twill_run *run = slot->instance.run;
+        if (!slot->instance.active)
+            continue;
+        int answer = twill_run_advance(slot);
+        if (answer < 0)
+            return answer;
+        moved += answer;
+        if (!slot->instance.active && run->finished == run->slices)
+            twill_request_complete(twill_request_of(run), TWILL_OK);
+    }
+    if (comm->talking > 0) {
+        int answer = advance_transports(comm);
+        if (answer < 0)
+            return answer;
+        moved += answer;
+    }
+    return moved;
+}
+
+static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint32_t *ranks,
+                                   unsigned most, const char *name, const char **step)
+{
+    unsigned n = 0;
+    for (unsigned i = 2; i-- > 0 && n < most;)
+        if (transfer[i].status == TWILL_PENDING && (n == 0 || ranks[0] != transfer[i].peer))
+            ranks[n++] = transfer[i].peer;
+    if (n > 0)
+        *step = name;
+    return n;
+}
+
+unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
+                              const char **step)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        n += twill_run_waits_for(&comm->slot[i], ranks + n, most - n, step);
+    const struct twill_run *asking = comm->filling != NULL ? &comm->filling->run : comm->asking;
+    if (asking != NULL && asking->plan == NULL) {
+        unsigned missing = twill_run_votes_missing(asking, ranks + n, most - n);
+        if (missing > 0)
+            *step = "entry";
+        n += missing;
+    }
+    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+        n += transfers_wait_for(r->transfer, ranks + n, most - n, "message", step);
+    if (comm->setting_up != NULL)
+        n += transfers_wait_for(comm->setting_up, ranks + n, most - n, "message of set-up", step);
+    return n;
+}
+
+static bool are_polled(const struct twill_comm *comm, const struct twill_transfer transfer[2])
+{
+    for (unsigned i = 0; i < 2; i++)
+        if (transfer[i].status == TWILL_PENDING &&
+            !twill_comm_link(comm, transfer[i].peer)->ops->sleeps_on_bell)
+            return true;
+    return false;
+}
+
+bool twill_comm_is_polled(const struct twill_comm *comm)
+{
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        if (comm->slot[i].instance.active && comm->slot[i].instance.run->plan->polled)
+            return true;
+    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+        if (are_polled(comm, r->transfer))
+            return true;
+    return comm->setting_up != NULL && are_polled(comm, comm->setting_up);
+}
+
+/* --- where they come from -------------------------------------------------------------------- */
+
+twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm)
+{
+    request->comm = request->run.comm = comm;
+    request->run.peer_src = calloc(comm->local_size, sizeof(*request->run.peer_src));
+    request->run.peer_dst = calloc(comm->local_size, sizeof(*request->run.peer_dst));
+    if (request->run.peer_src == NULL || request->run.peer_dst == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
+    return TWILL_OK;
+}
+
+void twill_request_close(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    if (comm == NULL)
+        return;
+    twill_context_give(comm->context, request->staging, request->staging_bytes);
+    free((void *)request->run.peer_src);
+    free((void *)request->run.peer_dst);
+    free(request->counts);
+    *request = (struct twill_request){.comm = NULL};
+}
+
+struct twill_request *twill_request_take(struct twill_comm *comm)
+{
+    struct twill_request *request = comm->spare;
+    if (request != NULL) {
+        comm->spare = request->next;
+        return request;
+    }
+    request = aligned_alloc(TWILL_CACHE_LINE, twill_round_up(sizeof(*request), TWILL_CACHE_LINE));
+    if (request == NULL) {
+        (void)TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
+        return NULL;
+    }
+    *request = (struct twill_request){.next = NULL};
+    if (twill_request_open(request, comm) == TWILL_OK)
+        return request;
+    twill_request_close(request);
+    free(request);
+    return NULL;
+}
+
+void twill_request_give(struct twill_request *request)
+{
+    request->next = request->comm->spare;
+    request->persistent = false;
+    set_state(request, TWILL_REQUEST_IDLE);
+    request->comm->spare = request;
+}
+
+void twill_requests_destroy(struct twill_comm *comm)
+{
+    while (comm->spare != NULL) {
+        struct twill_request *request = comm->spare;
+        comm->spare = request->next;
+        twill_request_close(request);
+        free(request);
+    }
+    twill_request_close(&comm->blocking);
+    twill_request_close(&comm->blocking_point);
+    for (unsigned i = 0; i < TWILL_WINDOW; i++) {
+        struct twill_slot *slot = &comm->slot[i];
+        twill_context_give(comm->context, slot->scratch, slot->scratch_bytes);
+        free(slot->posted);
+    }
+}

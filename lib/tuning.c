@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads TWILL_TUNING and TWILL_MACHINE, and answers twill_context_why(). */
+#include "algorithms/why.h"
+#include "lib/context.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BYTES = 16 << 20 };
+
+/* The whole file as text, to be freed. */
+static twill_status read_file(char **text, const char *path, struct twill_error *error)
+{
+    twill_status status = TWILL_ERR_CONFIG;
+    FILE *file = fopen(path, "re");
+    *text = NULL;
+    if (file == NULL)
+        return TWILL_FAIL(error, status, "TWILL_TUNING=%s: %s", path, strerror(errno));
+    size_t room = 0, length = 0;
+    ssize_t read = getdelim(text, &room, '\0', file);
+    length = read > 0 ? (size_t)read : 0;
+    if (length == 0 && *text != NULL)
+        **text = '\0';
+    if (ferror(file) || !feof(file) || length > MOST_BYTES) {
+        TWILL_FAIL(error, status, "TWILL_TUNING=%s: is not a text file%s%s", path,
+                   ferror(file) ? ": " : "", ferror(file) ? strerror(errno) : "");
+        free(*text);
+        *text = NULL;
+    } else {
+        status = TWILL_OK;
+    }
+    fclose(file);
+    return status;
+}
+
+twill_status twill_context_open_tuning(struct twill_context *context)
+{
+    const char *path = twill_config_text(&context->config, TWILL_VARIABLE_TUNING);
+    const char *machine = twill_config_text(&context->config, TWILL_VARIABLE_MACHINE);
+    char *text = NULL;
+    if (path != NULL)
+        TWILL_TRY(&context->error, read_file(&text, path, &context->error));
+    twill_status status = twill_tuning_create(
+        &context->tuning, machine, path != NULL && text == NULL ? "" : text, path, &context->error);
+    free(text);
+    return status;
+}
+
+/* --- why -------------------------------------------------------------------------------------- */
+
+struct question {
+    struct twill_select_request request;
+    const char *nodes, *machine; /* in `copy` */
+    char copy[256];
+};
+
+static twill_status refuse(struct twill_context *context, const char *word, const char *what)
+{
+    return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: \"%s\" is not %s", word, what);
+}
+
+static bool is_type(const char *word, twill_type *type)
+{
+    for (unsigned t = 0; t < TWILL_TYPE_COUNT; t++) {
+        *type = (twill_type)t;
+        if (twill_type_name(*type) != NULL && strcmp(twill_type_name(*type), word) == 0)
+            return true;
+    }
+    return false;
+}
+
+static twill_status read_word(struct twill_context *context, struct question *q, unsigned index,
+                              const char *word)
+{
+    struct twill_select_request *r = &q->request;
+    size_t length = strlen(word);
+    if (index == 0) {
+        for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++)
+            if (strcmp(twill_collective_name((enum twill_collective)c), word) == 0) {
+                r->collective = (enum twill_collective)c;
+                return TWILL_OK;
+            }
+        return refuse(context, word, "a collective");
+    }
+    if (index == 1)
+        return twill_wish_read_bytes(word, length, &r->bytes) == length && length > 0
+                   ? TWILL_OK
+                   : refuse(context, word, "a size such as 64K");
+    if (strncmp(word, "world=", 6) == 0)
+        q->nodes = word + 6;
+    else if (strncmp(word, "machine=", 8) == 0)
+        q->machine = word + 8;
+    else if (strcmp(word, "mapped") == 0)
+        r->mapped = true;
+    else if (strcmp(word, "vector") == 0)
+        r->vector = true;
+    else if (strcmp(word, "ordered") == 0)
+        r->order = TWILL_ORDER_RANKS;
+    else if (strcmp(word, "left") == 0)
+        r->order = TWILL_ORDER_LEFT;
+    else if (!is_type(word, &r->type))
+        return refuse(context, word,
+                      "a type, world=NODESxRANKS, machine=NAME, mapped, vector, ordered or left");
+    return TWILL_OK;
+}
+
+static twill_status read_question(struct twill_context *context, struct question *q,
+                                  const char *text)
+{
+    char *rest = NULL;
+    unsigned index = 0;
+    memset(q, 0, sizeof(*q));
+    snprintf(q->copy, sizeof(q->copy), "%s", text);
+    for (char *word = strtok_r(q->copy, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest))
+        TWILL_TRY(&context->error, read_word(context, q, index++, word));
+    if (index < 2)
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT,
+                          "why: a collective and a size are wanted, such as \"allreduce 64K\"");
+    return TWILL_OK;
+}
+
+/* A world as it is declared, of as many ranks as that says. */
+static twill_status declare(struct twill_context *context, struct twill_world *world,
+                            const char *nodes)
+{
+    struct twill_error *error = &context->error;
+    uint64_t ranks = 0;
+    unsigned times = 0, each = 0;
+    char rest;
+    if (sscanf(nodes, "%5ux%5u%c", &times, &each, &rest) == 2)
+        ranks = (uint64_t)times * each;
+    else
+        for (const char *at = nodes; *at != '\0'; at += strcspn(at, "+"), at += *at == '+')
+            ranks += strtoul(at, NULL, 10);
+    if (ranks == 0 || ranks > TWILL_WORLD_MAX_RANKS)
+        return refuse(context, nodes, "a world such as 24x1 or 4+2, of at most 65535 ranks");
+    uint32_t *label = calloc(ranks, sizeof(*label));
+    if (label == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status = twill_world_parse_nodes(nodes, (uint32_t)ranks, label, error);
+    if (status == TWILL_OK)
+        status = twill_world_create(world, (uint32_t)ranks, label, error);
+    free(label);
+    return status;
+}
+
+static twill_status answer(struct twill_context *context, const char *text)
+{
+    struct question q;
+    struct twill_world declared = {.size = 0};
+    struct twill_tuning *other = NULL;
+    TWILL_TRY(&context->error, read_question(context, &q, text));
+    twill_status status = TWILL_OK;
+    if (q.nodes != NULL)
+        status = declare(context, &declared, q.nodes);
+    if (status == TWILL_OK && q.machine != NULL)
+        status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
+    if (status == TWILL_OK)
+        status = twill_why(&context->why, q.nodes != NULL ? &declared : &context->world,
+                           other != NULL ? other : context->tuning,
+                           twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
+                           &q.request, &context->error);
+    twill_tuning_destroy(other);
+    twill_world_destroy(&declared);
+    return status;
+}
+
+const char *twill_context_why(twill_context *context, const char *question, size_t index)
+{
+    if (context == NULL || question == NULL || !context->ready)
+        return NULL;
+    if (index == 0) {
+        free(context->why);
+        context->why = NULL;
+        twill_error_clear(&context->error);
+        if (answer(context, question) != TWILL_OK)
+            return NULL;
+        for (char *c = context->why; *c != '\0'; c++)
+            *c = *c == '\n' ? '\0' : *c;
+    }
+    const char *line = context->why;
+    for (size_t i = 0; line != NULL && i < index; i++)
+        line = *line != '\0' ? line + strlen(line) + 1 : NULL;
+    return line != NULL && *line != '\0' ? line : NULL;
+}

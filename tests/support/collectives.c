@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of every collective, and what must be in every byte of the buffers afterwards. */
+#include "tests/support/collectives.h"
+#include "tests/support/numbers.h"
+#include "tests/support/payload.h"
+#include "tests/support/ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define UNTOUCHED 0xa5
+#define GUARD     64u /* bytes behind everything */
+
+enum { MOST_RANKS = 64 };
+
+/* Counts and places of the parts as the call of one rank names them, in elements. */
+struct parts {
+    size_t src_count[MOST_RANKS], src_at[MOST_RANKS];
+    size_t dst_count[MOST_RANKS], dst_at[MOST_RANKS];
+};
+
+static const struct twill_collective_facts *facts_of(const struct test_call *call)
+{
+    return twill_collective_facts(call->collective);
+}
+
+bool test_call_exists(const struct test_call *call)
+{
+    const struct twill_collective_facts *facts = facts_of(call);
+    if (call->vector && (!facts->parts || (call->collective == TWILL_ALLTOALL && call->in_place)))
+        return false;
+    return facts->reduces ? twill_test_takes(call->type, call->op) : call->op == TWILL_SUM;
+}
+
+/* Elements that rank `from` has for part `part`: the same number wherever it is asked. */
+static size_t count_of(const struct test_call *call, int from, int part)
+{
+    if (!call->vector)
+        return call->count;
+    int of = call->collective == TWILL_ALLTOALL ? from * 3 + part : part;
+    return (call->count + (size_t)of * 5) % (call->count + 3);
+}
+
+static size_t most_of(const struct test_call *call)
+{
+    return call->vector ? call->count + 2 : call->count;
+}
+
+size_t test_call_bytes(const struct test_call *call, int size)
+{
+    size_t parts = facts_of(call)->parts ? (size_t)size : 1;
+    return (most_of(call) + 1) * parts * twill_test_element(call->type, call->op, false) + GUARD;
+}
+
+/* Vectors with offsets of their own lie in reverse order with a hole of one element after each;
+ * reduce_scatterv takes its parts one after the other. */
+static void lay_out(const struct test_call *call, size_t *count, size_t *at, int size, int rank,
+                    bool gives)
+{
+    bool packed = !call->vector || call->collective == TWILL_REDUCE_SCATTER;
+    bool exchange = call->collective == TWILL_ALLTOALL;
+    size_t next = 0;
+    for (int i = 0; i < size; i++) {
+        int part = packed ? i : size - 1 - i;
+        count[part] = gives || !exchange ? count_of(call, rank, part) : count_of(call, part, rank);
+        at[part] = next;
+        next += count[part] + !packed;
+    }
+}
+
+static void describe(const struct test_call *call, int size, int rank, struct parts *parts)
+{
+    lay_out(call, parts->src_count, parts->src_at, size, rank, true);
+    lay_out(call, parts->dst_count, parts->dst_at, size, rank, false);
+}
+
+/* Where in its space a rank's part begins; spaces of one part begin with it. */
+static size_t at_of(enum twill_holder holder, const size_t *at, int part)
+{
+    return holder == TWILL_HOLDS_OWN ? 0 : at[part];
+}
+
+static struct twill_shape shape_of(const struct test_call *call)
+{
+    return (struct twill_shape){
+        .collective = call->collective, .root = (uint32_t)call->root, .vector = call->vector};
+}
+
+/* In place, the two spaces are one buffer: which, and where the other pointer points into it. */
+struct pointers {
+    unsigned char *src, *dst;
+};
+
+static struct pointers pointers_of(const struct test_call *call, int rank,
+                                   const struct parts *parts, unsigned char *src,
+                                   unsigned char *dst)
+{
+    const struct twill_collective_facts *facts = facts_of(call);
+    size_t element = twill_test_element(call->type, call->op, false);
+    struct pointers p = {src, dst};
+    bool root = !facts->rooted || rank == call->root;
+    if (!call->in_place || !root)
+        return p;
+    if (facts->src == TWILL_HOLDS_OWN)
+        p.src = dst + parts->dst_at[rank] * element;
+    else if (facts->dst == TWILL_HOLDS_OWN)
+        p.dst = src + parts->src_at[rank] * element;
+    else
+        p.src = dst;
+    return p;
+}
+
+/* Part `part` of the input of `rank`, or of the result on it, into the space at `base`. */
+static void put_input(const struct test_call *call, int rank, int part, unsigned char *base,
+                      const struct parts *parts)
+{
+    size_t element = twill_test_element(call->type, call->op, false);
+    size_t at = at_of(facts_of(call)->src, parts->src_at, part);
+    test_payload(base + at * element, facts_of(call)->parts ? parts->src_count[part] : call->count,
+                 (uint64_t)part * 977, call->type, call->op, rank);
+}
+
+static void put_result(const struct test_call *call, int rank, int size, int part,
+                       unsigned char *base, const struct parts *parts)
+{
+    const struct twill_collective_facts *facts = facts_of(call);
+    size_t element = twill_test_element(call->type, call->op, false);
+    size_t count = facts->parts ? parts->dst_count[part] : call->count;
+    unsigned char *at = base + at_of(facts->dst, parts->dst_at, part) * element;
+    uint64_t first = (uint64_t)part * 977;
+    if (facts->reduces) {
+        test_payload_folded(at, count, first, call->type, call->op, size);
+        return;
+    }
+    int from = facts->src == TWILL_HOLDS_ROOT ? call->root : part;
+    if (call->collective == TWILL_ALLTOALL)
+        first = (uint64_t)rank * 977;
+    test_payload(at, count, first, call->type, call->op, from);
+}
+
+void test_call_fill(const struct test_call *call, int rank, int size,
+                    const struct test_buffers *buffers)
+{
+    struct parts parts;
+    struct twill_shape shape = shape_of(call);
+    int count = facts_of(call)->parts ? size : 1;
+    size_t bytes = test_call_bytes(call, size);
+    describe(call, size, rank, &parts);
+    memset(buffers->src, UNTOUCHED, bytes);
+    memset(buffers->dst, UNTOUCHED, bytes);
+    struct pointers p = pointers_of(call, rank, &parts, buffers->src, buffers->dst);
+    for (int part = 0; part < count && call->collective != TWILL_BARRIER; part++)
+        if (twill_shape_holds_src(&shape, (uint32_t)rank, (uint32_t)part))
+            put_input(call, rank, part, p.src, &parts);
+    memcpy(buffers->src_want, buffers->src, bytes);
+    memcpy(buffers->dst_want, buffers->dst, bytes);
+    p = pointers_of(call, rank, &parts, buffers->src_want, buffers->dst_want);
+    for (int part = 0; part < count && call->collective != TWILL_BARRIER; part++)
+        if (twill_shape_holds_dst(&shape, (uint32_t)rank, (uint32_t)part))
+            put_result(call, rank, size, part, p.dst, &parts);
+}
+
+/* A call in its three forms. */
+#define FORM(name, ...)                                                                            \
+    (call->form == TEST_BLOCKING  ? twill_##name(__VA_ARGS__)                                      \
+     : call->form == TEST_STARTED ? twill_##name##_start(__VA_ARGS__, request)                     \
+                                  : twill_##name##_init(__VA_ARGS__, request))
+
+static twill_status begin_even(const struct test_call *call, twill_comm *comm, struct pointers p,
+                               twill_request **request)
+{
+    switch (call->collective) {
+    case TWILL_ALLREDUCE:
+        return FORM(allreduce, comm, p.src, p.dst, call->count, call->type, call->op);
+    case TWILL_REDUCE:
+        return FORM(reduce, comm, p.src, p.dst, call->count, call->type, call->op, call->root);
+    case TWILL_BROADCAST:
+        return FORM(broadcast, comm, p.src, p.dst, call->count, call->type, call->root);
+    case TWILL_BARRIER:
+        return FORM(barrier, comm);
+    case TWILL_ALLGATHER:
+        return FORM(allgather, comm, p.src, p.dst, call->count, call->type);
+    case TWILL_REDUCE_SCATTER:
+        return FORM(reduce_scatter, comm, p.src, p.dst, call->count, call->type, call->op);
+    case TWILL_GATHER:
+        return FORM(gather, comm, p.src, p.dst, call->count, call->type, call->root);
+    case TWILL_SCATTER:
+        return FORM(scatter, comm, p.src, p.dst, call->count, call->type, call->root);
+    default:
+        return FORM(alltoall, comm, p.src, p.dst, call->count, call->type);
+    }
+}
+
+static twill_status begin_vector(const struct test_call *call, twill_comm *comm, struct pointers p,
+                                 const struct parts *parts, twill_request **request)
+{
+    int rank = twill_comm_rank(comm);
+    bool root = rank == call->root;
+    switch (call->collective) {
+    case TWILL_ALLGATHER:
+        return FORM(allgatherv, comm, p.src, p.dst, parts->dst_count, parts->dst_at, call->type);
+    case TWILL_REDUCE_SCATTER:
+        return FORM(reduce_scatterv, comm, p.src, p.dst, parts->src_count, call->type, call->op);
+    case TWILL_GATHER:
+        return FORM(gatherv, comm, p.src, parts->src_count[rank], p.dst,
+                    root ? parts->dst_count : NULL, root ? parts->dst_at : NULL, call->type,
+                    call->root);
+    case TWILL_SCATTER:
+        return FORM(scatterv, comm, p.src, root ? parts->src_count : NULL,
+                    root ? parts->src_at : NULL, p.dst, parts->dst_count[rank], call->type,
+                    call->root);
+    default:
+        return FORM(alltoallv, comm, p.src, parts->src_count, parts->src_at, p.dst,
+                    parts->dst_count, parts->dst_at, call->type);
+    }
+}
+
+twill_status test_call_begin(const struct test_call *call, twill_comm *comm,
+                             const struct test_buffers *buffers, twill_request **request)
+{
+    struct parts parts;
+    int rank = twill_comm_rank(comm);
+    describe(call, twill_comm_size(comm), rank, &parts);
+    struct pointers p = pointers_of(call, rank, &parts, buffers->src, buffers->dst);
+    const struct twill_collective_facts *facts = facts_of(call);
+    /* Who has no part in it may hand over NULL. */
+    if (facts->src == TWILL_HOLDS_ROOT && rank != call->root && call->count % 2 == 1)
+        p.src = NULL;
+    if (facts->dst == TWILL_HOLDS_ROOT && rank != call->root && call->count % 2 == 1)
+        p.dst = NULL;
+    return call->vector ? begin_vector(call, comm, p, &parts, request)
+                        : begin_even(call, comm, p, request);
+}
+
+void test_call_name(const struct test_call *call, char *text, size_t bytes)
+{
+    static const char *const forms[TEST_FORM_COUNT] = {"", " started", " prepared"};
+    const struct twill_collective_facts *facts = facts_of(call);
+    snprintf(text, bytes, "%s%s %s %s count %zu root %d%s%s", facts->name, call->vector ? "v" : "",
+             twill_type_name(call->type), facts->reduces ? twill_op_name(call->op) : "",
+             call->count, call->root, call->in_place ? " in place" : "", forms[call->form]);
+}
+
+static bool equal(const struct test_call *call, int rank, int size, const unsigned char *got,
+                  const unsigned char *want, const char *which)
+{
+    size_t bytes = test_call_bytes(call, size), i = 0;
+    if (memcmp(got, want, bytes) == 0)
+        return true;
+    while (got[i] == want[i])
+        i++;
+    char name[160];
+    test_call_name(call, name, sizeof(name));
+    return twill_test_note(false, __FILE__, __LINE__,
+                           "rank %d of %d: %s: %s byte %zu (element %zu) is 0x%02x, not 0x%02x",
+                           rank, size, name, which, i,
+                           i / twill_test_element(call->type, call->op, false), got[i], want[i]);
+}
+
+bool test_call_compare(const struct test_call *call, int rank, int size,
+                       const struct test_buffers *buffers)
+{
+    return equal(call, rank, size, buffers->dst, buffers->dst_want, "dst") &&
+           equal(call, rank, size, buffers->src, buffers->src_want, "src");
+}
+
+static twill_status run(const struct test_call *call, twill_comm *comm,
+                        const struct test_buffers *buffers)
+{
+    twill_request *request = NULL;
+    twill_status status = test_call_begin(call, comm, buffers, &request);
+    if (status != TWILL_OK || call->form == TEST_BLOCKING)
+        return status;
+    if (call->form == TEST_PREPARED)
+        status = twill_request_start(request);
+    if (status == TWILL_OK)
+        status = twill_wait(&request);
+    if (call->form == TEST_PREPARED && request != NULL)
+        (void)twill_request_free(&request);
+    return status;
+}
+
+bool test_call_check(const struct test_call *call, twill_comm *comm,
+                     const struct test_buffers *buffers)
+{
+    int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
+    test_call_fill(call, rank, size, buffers);
+    twill_status status = run(call, comm, buffers);
+    char name[160];
+    test_call_name(call, name, sizeof(name));
+    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d of %d: %s: %s", rank,
+                         size, name, twill_comm_message(comm)))
+        return false;
+    return test_call_compare(call, rank, size, buffers);
+}

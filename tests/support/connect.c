@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ranks of a test begin with: a context and a communicator. A file of its own, since not
+ * every program that runs ranks links the library. */
+#include "tests/support/ranks.h"
+
+#include <stdio.h>
+
+bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *boot,
+                        const char *nodes, const char *mock, const char *const *more)
+{
+    char nodes_setting[64], mock_setting[80];
+    const char *settings[TWILL_TEST_SETTINGS + 4] = {nodes_setting, "TWILL_INTERFACE=lo"};
+    size_t count = 2;
+    snprintf(nodes_setting, sizeof(nodes_setting), "TWILL_NODES=%s", nodes);
+    snprintf(mock_setting, sizeof(mock_setting), "TWILL_MOCK=%s", mock != NULL ? mock : "");
+    if (mock != NULL)
+        settings[count++] = mock_setting;
+    for (size_t i = 0; i < TWILL_TEST_SETTINGS && more[i] != NULL; i++)
+        settings[count++] = more[i];
+    *context = NULL;
+    *comm = NULL;
+    twill_status status = twill_context_create(context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(comm, *context);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d of %d: %s", boot->rank,
+                           boot->size, twill_context_message(*context));
+}

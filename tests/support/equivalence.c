@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mutants as good as the original: see mutants.h. */
+#include "algorithms/step.h"
+#include "tests/support/mutants.h"
+
+#include <string.h>
+
+const char *test_rule_name(enum test_rule rule)
+{
+    static const char *const names[TEST_RULES] = {
+        "none",         "commutes",     "waits earlier", "tells later", "learns nothing", "paces",
+        "heard anyway", "pair on node", "same value",    "order free",  "copies more"};
+
+    return names[rule];
+}
+
+/* What a step touches, space by space. */
+struct touch {
+    uint32_t rank, first, blocks;
+    unsigned space;
+    bool write;
+};
+
+static unsigned touches(const struct twill_step *step, uint32_t rank, struct touch *out)
+{
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    unsigned count = 0, sources = shape->src == 0 ? 0 : step->nsrc > 1 ? step->nsrc : 1;
+    for (unsigned k = 0; k <= sources; k++) {
+        bool write = k == sources;
+        twill_operand o = write ? step->dst : step->src;
+        if (step->blocks == 0 || (write && shape->dst == 0))
+            continue;
+        uint32_t owner = twill_operand_is_peer(o) ? step->peer[write ? 0 : k] : rank;
+        bool own = !write && owner == rank && (step->flags & TWILL_STEP_OWN_SRC) != 0;
+        out[count++] = (struct touch){.rank = owner,
+                                      .first = twill_operand_block(o),
+                                      .blocks = step->blocks,
+                                      .space = own ? TWILL_SRC : twill_operand_space(o),
+                                      .write = write};
+    }
+    return count;
+}
+
+/* Do two touches meet in memory, one of them writing? In place SRC is DST where both are held;
+ * there a copy from one to the other writes nothing. */
+static bool meet(const struct test_scene *scene, const struct touch *x, const struct touch *y)
+{
+    const struct twill_shape *shape = &scene->test->shape;
+    uint32_t pieces = scene->whole->blocks / scene->whole->parts;
+    uint32_t first = x->first > y->first ? x->first : y->first;
+    uint32_t end =
+        x->first + x->blocks < y->first + y->blocks ? x->first + x->blocks : y->first + y->blocks;
+    if ((!x->write && !y->write) || x->rank != y->rank || first >= end)
+        return false;
+    if (x->space == y->space)
+        return true;
+    bool buffers =
+        x->space + y->space == TWILL_SRC + TWILL_DST && shape->collective != TWILL_ALLTOALL;
+    for (uint32_t b = first; b < end && buffers; b++)
+        if (twill_shape_holds_src(shape, x->rank, b / pieces) &&
+            twill_shape_holds_dst(shape, x->rank, b / pieces))
+            return true;
+    return false;
+}
+
+/* Does the step copy blocks onto themselves, in place? */
+static bool stays(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_COPY && step->src >> TWILL_BLOCK_BITS == TWILL_SRC &&
+           step->dst >> TWILL_BLOCK_BITS == TWILL_DST;
+}
+
+static bool disjoint(const struct test_scene *scene, const struct twill_step *a,
+                     const struct twill_step *b)
+{
+    struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
+    unsigned m = touches(a, scene->rank, x), n = touches(b, scene->rank, y);
+    for (unsigned i = 0; i < m; i++) {
+        for (unsigned j = 0; j < n; j++) {
+            bool nothing = (x[i].write && stays(a) && x[i].space != y[j].space) ||
+                           (y[j].write && stays(b) && x[i].space != y[j].space);
+            if (!nothing && meet(scene, &x[i], &y[j]))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Is all that a step touches memory of its own rank that no other touches, or only reads as it
+ * does? */
+static bool is_private(const struct test_scene *scene, const struct twill_step *step)
+{
+    struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
+    unsigned m = touches(step, scene->rank, x);
+    m -= m > 0 && stays(step) && scene->test->shape.collective != TWILL_ALLTOALL;
+    if (m == 0)
+        return false;
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        for (uint32_t s = 0; r != scene->rank && s < scene->schedules[r].count; s++) {
+            unsigned n = touches(&scene->schedules[r].steps[s], r, y);
+            for (unsigned i = 0; i < m * n; i++)
+                if (meet(scene, &x[i / n], &y[i % n]))
+                    return false;
+        }
+    }
+    for (unsigned i = 0; i < m; i++) /* a peer's SHARED or IMM is there when it says so */
+        if (x[i].rank != scene->rank)
+            return false;
+    return true;
+}
+
+/* Steps a, b that became b, a. */
+static enum test_rule explain_swap(const struct test_scene *scene)
+{
+    const struct twill_step *steps = scene->whole->steps;
+    const struct twill_world *world = scene->test->world;
+    uint32_t at = scene->at, rank = scene->rank;
+    const struct twill_step *a = &steps[at], *b = &steps[at + 1];
+    bool a_tells = a->op == TWILL_STEP_SIGNAL || a->op == TWILL_STEP_PUT_IMM;
+    bool b_tells = b->op == TWILL_STEP_SIGNAL || b->op == TWILL_STEP_PUT_IMM;
+    bool both_add = a->op == TWILL_STEP_REDUCE && b->op == TWILL_STEP_REDUCE && a->dst == b->dst &&
+                    (a->flags & b->flags & TWILL_STEP_ACC) != 0;
+    if (both_add && scene->test->shape.order == TWILL_ORDER_ANY)
+        return ORDER_FREE;
+    bool a_moves = a->op == TWILL_STEP_COPY || a->op == TWILL_STEP_REDUCE;
+    bool b_moves = b->op == TWILL_STEP_COPY || b->op == TWILL_STEP_REDUCE;
+    if ((a_moves && is_private(scene, a) && (b_tells || b->op == TWILL_STEP_AWAIT)) ||
+        (b_moves && is_private(scene, b) && (a_tells || a->op == TWILL_STEP_AWAIT)))
+        return COMMUTES;
+    bool a_waits = a->op == TWILL_STEP_WAIT || a->op == TWILL_STEP_AWAIT;
+    bool b_waits = b->op == TWILL_STEP_WAIT || b->op == TWILL_STEP_AWAIT;
+    if (!a_tells && !b_tells && !a_waits && !b_waits)
+        return disjoint(scene, a, b) ? COMMUTES : NO_RULE;
+    if (b_waits)
+        return WAITS_EARLIER;
+    if (a_tells)
+        return TELLS_LATER;
+    if (b_tells && twill_step_shape(a->op)->posts)
+        return disjoint(scene, a, b) ? COMMUTES : NO_RULE; /* told of before its WAIT anyway */
+    if (a->op == TWILL_STEP_AWAIT && b_tells && world->node_size[world->node[rank]] == 2)
+        return PAIR;
+    if (a->op == TWILL_STEP_AWAIT && b->op == TWILL_STEP_RECV)
+        return COMMUTES; /* a RECV touches memory of its own, and learns nothing before its WAIT */
+    bool learns = a->op != TWILL_STEP_WAIT, apart = true, own = true;
+    for (uint32_t i = at; i-- > 0 && steps[i].op != TWILL_STEP_WAIT;) {
+        bool posts = twill_step_shape(steps[i].op)->posts;
+        learns = learns || steps[i].op == TWILL_STEP_RECV || steps[i].op == TWILL_STEP_RECV_REDUCE;
+        apart = apart && (!posts || disjoint(scene, &steps[i], b));
+        own = own && (!posts || is_private(scene, &steps[i]));
+    }
+    /* Ranks of a node are told what memory of the node is done with. */
+    if (a->op == TWILL_STEP_WAIT && b_tells && own)
+        return COMMUTES;
+    /* What a WAIT teaches a COPY or REDUCE is that messages are there or gone: ranks of the node
+     * learn of each other by AWAIT. */
+    if (a->op == TWILL_STEP_WAIT && apart &&
+        (b_moves || (twill_step_shape(b->op)->posts && is_private(scene, b))))
+        return COMMUTES;
+    return !learns && apart ? NOTHING_TOLD : NO_RULE;
+}
+
+/* Is what this rank has of the block in one space a copy of what it has in the other? */
+static bool holds_same(const struct twill_step *steps, uint32_t at, unsigned one, unsigned other,
+                       uint32_t block)
+{
+    while (at-- > 0) {
+        const struct twill_step *step = &steps[at];
+        bool puts = step->op == TWILL_STEP_PUT_IMM;
+        unsigned to = puts ? TWILL_IMM : step->dst >> TWILL_BLOCK_BITS;
+        unsigned from = step->src >> TWILL_BLOCK_BITS;
+        uint32_t first = twill_operand_block(step->dst);
+        bool writes = puts || twill_step_shape(step->op)->dst != 0;
+        if (!writes || (to != one && to != other) || block < first || block >= first + step->blocks)
+            continue;
+        return (step->op == TWILL_STEP_COPY || puts) && from == (to == one ? other : one);
+    }
+    return false;
+}
+
+/* One block more, that nobody reads before it is written again. (Others that read it do so after
+ * that, or they would have read what nobody wrote.) */
+static bool copies_more(const struct test_scene *scene, const struct twill_step *now)
+{
+    const struct twill_step *was = &scene->whole->steps[scene->at];
+    bool moves = now->op == TWILL_STEP_COPY || now->op == TWILL_STEP_REDUCE;
+    bool peers = twill_operand_is_peer(now->dst);
+    if (!moves || now->blocks < was->blocks)
+        return false;
+    struct touch y[TWILL_STEP_PEERS + 1];
+    struct touch extra = {.rank = peers ? now->peer[0] : scene->rank,
+                          .first = twill_operand_block(now->dst) + now->blocks - 1u,
+                          .blocks = 1,
+                          .space = twill_operand_space(now->dst),
+                          .write = true};
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        for (uint32_t i = 0; r != scene->rank && i < scene->schedules[r].count; i++) {
+            unsigned n = touches(&scene->schedules[r].steps[i], r, y);
+            if (n > 0 && y[n - 1].write && meet(scene, &extra, &y[n - 1]))
+                return false;
+        }
+    }
+    for (uint32_t i = scene->at + 1; i < scene->whole->count; i++) {
+        const struct twill_step *step = &scene->schedules[scene->rank].steps[i];
+        unsigned n = touches(step, scene->rank, y);
+        bool writes = false, reads = (step->flags & TWILL_STEP_ACC) != 0;
+        for (unsigned k = 0; k < n; k++) {
+            /* What is copied onto itself in place is as it was. */
+            bool met = (!stays(now) || y[k].space == extra.space) && meet(scene, &extra, &y[k]);
+            writes = writes || (met && y[k].write);
+            reads = reads || (met && !y[k].write);
+        }
+        if (writes || (reads && (step->flags & TWILL_STEP_ACC) == 0))
+            return writes && !reads;
+    }
+    return !peers;
+}
+
+/* Is this WAIT between messages only, none of which touches what another does? */
+static bool paces(const struct test_scene *scene)
+{
+    const struct twill_step *steps = scene->whole->steps;
+    uint32_t first = scene->at, end = scene->at + 1, lane = steps[scene->at].lane;
+    if (steps[scene->at].op != TWILL_STEP_WAIT)
+        return false;
+    while (first > scene->whole->lane_first[lane] && steps[first - 1].op != TWILL_STEP_WAIT)
+        first--;
+    while (end < scene->whole->lane_first[lane + 1] && steps[end].op != TWILL_STEP_WAIT) {
+        if (!twill_step_shape(steps[end].op)->posts && steps[end].op != TWILL_STEP_AWAIT)
+            return false;
+        end++;
+    }
+    for (uint32_t i = first; i < scene->at; i++)
+        for (uint32_t j = scene->at + 1; j < end; j++)
+            if (twill_step_shape(steps[i].op)->posts && !disjoint(scene, &steps[i], &steps[j]))
+                return false;
+    return true;
+}
+
+/* Are all ranks that the AWAIT named, and that `now` (or NULL) does not, awaited for their very
+ * first step? */
+static bool heard(const struct test_scene *scene, const struct twill_step *now)
+{
+    const struct twill_step *was = &scene->whole->steps[scene->at];
+    if (was->op != TWILL_STEP_AWAIT || was->ordinal != 1)
+        return false;
+    for (unsigned i = 0; i < was->nsrc; i++) {
+        bool named = false;
+        for (unsigned k = 0; now != NULL && k < now->nsrc; k++)
+            named = named || now->peer[k] == was->peer[i];
+        const struct twill_schedule *peer = &scene->schedules[was->peer[i]];
+        if (!named && peer->steps[peer->lane_first[was->lane]].op != TWILL_STEP_SIGNAL)
+            return false;
+    }
+    return true;
+}
+
+/* Is the step a SIGNAL one that nobody awaits, so many came before? */
+static bool signals_idly(const struct test_scene *scene)
+{
+    const struct twill_step *was = &scene->whole->steps[scene->at];
+    uint32_t before = 0;
+    for (uint32_t i = scene->whole->lane_first[was->lane]; i < scene->at; i++)
+        before += scene->whole->steps[i].op == TWILL_STEP_SIGNAL;
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        for (uint32_t i = 0; i < scene->schedules[r].count; i++) {
+            const struct twill_step *step = &scene->schedules[r].steps[i];
+            for (unsigned k = 0; step->op == TWILL_STEP_AWAIT && k < step->nsrc; k++)
+                if (step->lane == was->lane && step->peer[k] == scene->rank &&
+                    step->ordinal > before)
+                    return false;
+        }
+    }
+    return true;
+}
+
+static bool same_touches(const struct test_scene *scene, const struct twill_step *was,
+                         const struct twill_step *now)
+{
+    struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
+    unsigned m = touches(was, scene->rank, x), n = touches(now, scene->rank, y);
+    bool same = m == n;
+    for (unsigned i = 0; i < m && same; i++)
+        same = x[i].rank == y[i].rank && x[i].space == y[i].space && x[i].first == y[i].first &&
+               x[i].write == y[i].write;
+    return same;
+}
+
+/* Do two spaces of this rank hold the same in all that is right? Where data only move, and the rank
+ * is to have at last what it had at first. */
+static bool means_same(const struct test_scene *scene, const struct twill_step *was,
+                       const struct twill_step *now)
+{
+    const struct twill_shape *shape = &scene->test->shape;
+    uint32_t part = twill_operand_block(was->src) / (scene->whole->blocks / scene->whole->parts);
+    unsigned from = was->src >> TWILL_BLOCK_BITS, to = now->src >> TWILL_BLOCK_BITS;
+    return from + to == TWILL_SRC + TWILL_DST && from <= TWILL_DST &&
+           !twill_collective_facts(shape->collective)->reduces &&
+           shape->collective != TWILL_ALLTOALL && twill_shape_holds_src(shape, scene->rank, part) &&
+           twill_shape_holds_dst(shape, scene->rank, part);
+}
+
+/* A data step that nothing else of the rank touches: any lane will do. */
+static bool is_alone(const struct test_scene *scene)
+{
+    const struct twill_step *was = &scene->whole->steps[scene->at];
+    for (uint32_t i = 0; i < scene->whole->count; i++)
+        if (i != scene->at && !disjoint(scene, was, &scene->whole->steps[i]))
+            return false;
+    return is_private(scene, was);
+}
+
+static enum test_rule explain_flag(const struct test_scene *scene, const struct twill_step *was,
+                                   unsigned changed)
+{
+    const struct twill_shape *shape = &scene->test->shape;
+    unsigned from = was->src >> TWILL_BLOCK_BITS & ~(unsigned)TWILL_PEER;
+    /* The simulation is asked, too, whether all have the same. */
+    if (changed == TWILL_STEP_FIRST && shape->order == TWILL_ORDER_ANY)
+        return ORDER_FREE;
+    if (changed == TWILL_STEP_OWN_SRC &&
+        holds_same(scene->whole->steps, scene->at, TWILL_SRC, from, twill_operand_block(was->src)))
+        return SAME_VALUE;
+    return NO_RULE;
+}
+
+enum test_rule test_explain(enum test_mutation kind, const struct test_scene *scene)
+{
+    const struct twill_step *steps = scene->whole->steps;
+    const struct twill_step *now = &scene->schedules[scene->rank].steps[scene->at];
+    const struct twill_step *was = &steps[scene->at];
+    uint32_t block = twill_operand_block(was->src);
+    unsigned from = was->src >> TWILL_BLOCK_BITS, to = now->src >> TWILL_BLOCK_BITS;
+    switch (kind) {
+    case SWAP:
+        return explain_swap(scene);
+    case DROP:
+    case ALTER_LANE:
+        if (kind == ALTER_LANE && is_alone(scene))
+            return COMMUTES;
+        return paces(scene) ? PACES : heard(scene, NULL) ? HEARD : NO_RULE;
+    case DROP_PEER:
+    case ALTER_PEER:
+        return heard(scene, now) ? HEARD : NO_RULE;
+    case ALTER_OP:
+        if (now->op != TWILL_STEP_SIGNAL && now->op != TWILL_STEP_WAIT)
+            return NO_RULE;
+        if (now->op == TWILL_STEP_SIGNAL && !signals_idly(scene))
+            return NO_RULE;
+        return paces(scene) ? PACES : heard(scene, NULL) ? HEARD : NO_RULE;
+    case ALTER_ORDINAL:
+        return now->ordinal > was->ordinal ? WAITS_EARLIER : NO_RULE;
+    case ALTER_SRC_SPACE:
+    case ALTER_DST_SPACE:
+        return same_touches(scene, was, now) || means_same(scene, was, now) ||
+                       holds_same(steps, scene->at, from, to, block)
+                   ? SAME_VALUE
+                   : NO_RULE;
+    case ALTER_FLAG:
+        return explain_flag(scene, was, was->flags ^ now->flags);
+    case ALTER_LENGTH:
+        return copies_more(scene, now) ? MORE_COPIED : NO_RULE;
+    default:
+        return NO_RULE;
+    }
+}

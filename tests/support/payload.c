@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The payload of the sweeps and its oracle. It shares no arithmetic with the kernels. */
+#include "tests/support/payload.h"
+#include "tests/support/numbers.h"
+
+#include <string.h>
+
+#define PERIOD 8191u /* of the payload: prime, so that no segment looks like another */
+
+/* What is known of a type; `most` bounds what is summed: eight ranks' sums are exact. */
+static const struct facts {
+    bool is_float, is_unsigned, narrow;
+    int64_t most;
+} facts[TWILL_TYPE_COUNT] = {
+    [TWILL_F32] = {.is_float = true, .most = 1 << 19},
+    [TWILL_F64] = {.is_float = true, .most = INT64_C(1) << 40},
+    [TWILL_I32] = {.most = 1 << 26},
+    [TWILL_I64] = {.most = INT64_C(1) << 52},
+    [TWILL_F16] = {.is_float = true, .narrow = true, .most = 1023},
+    [TWILL_BF16] = {.is_float = true, .narrow = true, .most = 127},
+    [TWILL_I8] = {.most = 15},
+    [TWILL_U8] = {.is_unsigned = true, .most = 15},
+    [TWILL_I16] = {.most = 4000},
+    [TWILL_U16] = {.is_unsigned = true, .most = 4000},
+    [TWILL_U32] = {.is_unsigned = true, .most = 1 << 26},
+    [TWILL_U64] = {.is_unsigned = true, .most = INT64_C(1) << 52},
+    [TWILL_F8E4M3] = {.is_float = true, .narrow = true, .most = 15},
+    [TWILL_F8E5M2] = {.is_float = true, .narrow = true, .most = 7},
+};
+
+static bool is_located(twill_op op)
+{
+    return op == TWILL_MINLOC || op == TWILL_MAXLOC;
+}
+
+static uint64_t mix(uint64_t rank, uint64_t position)
+{
+    uint64_t x = (position % PERIOD) * 0x9e3779b97f4a7c15u + rank * 0xd1342543de82ef95u + 1;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    return x ^ x >> 27;
+}
+
+/* A rank's value as an integer; every type holds it. */
+static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
+{
+    const struct facts *f = &facts[type];
+    uint64_t bits = mix((uint64_t)rank, position);
+    switch (op) {
+    case TWILL_PROD: /* at most two ranks in eight give a 3 */
+        if ((rank + (int)(position % 5)) % 4 == 0)
+            return 3;
+        return f->is_unsigned || bits % 2 ? 1 : -1;
+    case TWILL_BAND:
+    case TWILL_BOR:
+    case TWILL_BXOR:
+        return (int64_t)bits;
+    case TWILL_LAND:
+    case TWILL_LOR:
+    case TWILL_LXOR:
+        return bits % 5 < 3 ? 0 : (int64_t)(bits % 100);
+    case TWILL_MINLOC:
+    case TWILL_MAXLOC:
+        return (int64_t)(bits % 7) - 3; /* often equal */
+    default: {
+        int64_t v = (int64_t)(bits % (uint64_t)(2 * f->most + 1));
+        return f->is_unsigned ? v : v - f->most;
+    }
+    }
+}
+
+/* Store v / divisor, divided in the precision that the library promises. */
+static void store(void *element, twill_type type, int64_t v, int divisor)
+{
+    float narrow = (float)v / (float)divisor;
+    double real = (double)v / divisor;
+    uint64_t bits = (uint64_t)(divisor == 1 ? v : v / divisor);
+    uint32_t narrow_bits;
+    memcpy(&narrow_bits, &narrow, sizeof(narrow));
+    if (type == TWILL_F32)
+        bits = narrow_bits;
+    else if (facts[type].narrow)
+        bits = twill_test_convert(type, TWILL_F32, narrow_bits);
+    else if (type == TWILL_F64)
+        memcpy(&bits, &real, sizeof(real));
+    twill_test_put(type, element, 0, bits);
+}
+
+static int32_t place_of(int rank, uint64_t position)
+{
+    return (int32_t)((uint64_t)((rank * 5 + 3) % 8) + position % PERIOD * 8);
+}
+
+static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v, int divisor,
+                     int32_t place)
+{
+    size_t element = twill_test_element(type, op, false);
+    if (is_located(op)) {
+        memset(at, 0, element);
+        memcpy(at + element / 2, &place, sizeof(place));
+    }
+    store(at, type, v, divisor);
+}
+
+static void fold_one(unsigned char *at, uint64_t position, twill_type type, twill_op op, int size)
+{
+    int64_t v = value(type, op, 0, position);
+    int32_t place = place_of(0, position);
+    if (size == 1 && op >= TWILL_LAND && op <= TWILL_LXOR) {
+        store_at(at, type, op, v, 1, place); /* nothing is combined: it is handed on */
+        return;
+    }
+    for (int r = 1; r < size; r++) {
+        int64_t x = value(type, op, r, position);
+        int32_t where = place_of(r, position);
+        if (!is_located(op)) {
+            v = (int64_t)twill_test_combine(op, v, x);
+            continue;
+        }
+        bool better = op == TWILL_MINLOC ? x < v : x > v;
+        if (better || (x == v && where < place))
+            place = where;
+        if (better)
+            v = x;
+    }
+    store_at(at, type, op, v, op == TWILL_AVG ? size : 1, place);
+}
+
+/* Positions repeat: compute a period, then copy. */
+static void fill(unsigned char *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
+                 int rank, int size)
+{
+    size_t element = twill_test_element(type, op, false), made = twill_min(count, PERIOD);
+    for (size_t i = 0; i < made; i++) {
+        unsigned char *at = buffer + i * element;
+        if (size > 0)
+            fold_one(at, first + i, type, op, size);
+        else
+            store_at(at, type, op, value(type, op, rank, first + i), 1, place_of(rank, first + i));
+    }
+    for (size_t i = made; i < count; i += made)
+        memcpy(buffer + i * element, buffer, twill_min(made, count - i) * element);
+}
+
+void test_payload(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
+                  int rank)
+{
+    fill(buffer, count, first, type, op, rank, 0);
+}
+
+void test_payload_folded(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
+                         int size)
+{
+    fill(buffer, count, first, type, op, 0, size);
+}

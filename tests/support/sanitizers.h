@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the program is built with, for tests that do less under sanitizers or that they misread. */
+#ifndef TWILL_TEST_SANITIZERS_H
+#define TWILL_TEST_SANITIZERS_H
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TEST_ASAN 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define TEST_TSAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) && !defined(TEST_ASAN)
+#define TEST_ASAN 1
+#endif
+#if defined(__SANITIZE_THREAD__) && !defined(TEST_TSAN)
+#define TEST_TSAN 1
+#endif
+#ifndef TEST_ASAN
+#define TEST_ASAN 0
+#endif
+#ifndef TEST_TSAN
+#define TEST_TSAN 0
+#endif
+
+/* Sanitizers make everything some ten times slower: sweep less. */
+#define TEST_SLOW (TEST_ASAN || TEST_TSAN)
+
+#endif

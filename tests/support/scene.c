@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scenes: setting them, and looking at what was made. */
+#include "tests/support/scene.h"
+#include "tests/support/sanitizers.h"
+
+#include <stdio.h>
+
+const struct twill_test_shape twill_test_shapes[TWILL_TEST_SHAPES] = {
+    {1, 0, ""}, {2, 0, ""}, {5, 0, ""}, {4, 0, "2x2"}, {6, 0, "1+3+2"}, {4, 1, ""}, {6, 2, "2x3"},
+};
+
+struct twill_test_group twill_test_everyone(int size)
+{
+    struct twill_test_group group = {.size = size};
+    for (int r = 0; r < size; r++)
+        group.rank[r] = r;
+    return group;
+}
+
+int twill_test_place(const struct twill_test_group *group, int job)
+{
+    for (int i = 0; i < group->size; i++)
+        if (group->rank[i] == job)
+            return i;
+    return -1;
+}
+
+bool twill_test_fine(twill_comm *comm, twill_status status)
+{
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "status %d: %s", status,
+                           twill_comm_message(comm));
+}
+
+/* Everybody says who it is, in order; sums and barriers work. */
+bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, int me)
+{
+    int self = twill_test_place(group, me);
+    TWILL_REQUIRE(self >= 0 && twill_comm_rank(comm) == self);
+    TWILL_REQUIRE(twill_comm_size(comm) == group->size);
+    for (int root = 0; root < group->size; root++) {
+        int64_t mine = me, told = -1;
+        TWILL_REQUIRE(twill_test_fine(
+            comm, twill_broadcast(comm, root == self ? &mine : NULL, &told, 1, TWILL_I64, root)));
+        TWILL_REQUIRE(told == group->rank[root]);
+    }
+    int64_t sum = 0, src[700], dst[700];
+    for (int i = 0; i < group->size; i++)
+        sum += group->rank[i] + 1;
+    for (int i = 0; i < 700; i++)
+        src[i] = (me + 1) * (i + 1);
+    TWILL_REQUIRE(
+        twill_test_fine(comm, twill_allreduce(comm, src, dst, 700, TWILL_I64, TWILL_SUM)));
+    for (int i = 0; i < 700; i++)
+        TWILL_REQUIRE(dst[i] == sum * (i + 1));
+    return twill_test_fine(comm, twill_barrier(comm));
+}
+
+static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct twill_test_scene *scene = user;
+    const char *settings[8] = {"TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", "TWILL_SEGMENT_NET=8K"};
+    (void)rank, (void)size;
+    for (size_t i = 0; scene->settings[i] != NULL; i++)
+        settings[3 + i] = scene->settings[i];
+    twill_context *context;
+    twill_comm *all;
+    if (twill_test_connect(&context, &all, boot, scene->shape->nodes, NULL, settings))
+        scene->play(scene, all);
+    if (!twill_test_failed()) { /* else others may be anywhere */
+        twill_comm_destroy(all);
+        twill_context_destroy(context);
+    }
+}
+
+/* Of threads of several processes the thread sanitizer would report what is none: it does not see
+ * that two of one process are ordered by a third in another, nor that the locks that memkind takes
+ * before a fork are new ones after it. */
+void twill_test_play(struct twill_test_scene *scene)
+{
+    int threads = scene->shape->threads;
+    if (threads == 0)
+        twill_test_run_ranks(scene->shape->size, scene_rank, scene);
+    else
+        twill_test_run_mixed(scene->shape->size, TEST_TSAN ? 1 : threads, scene_rank, scene);
+}
+
+void twill_test_play_all(void (*play)(struct twill_test_scene *, twill_comm *))
+{
+    for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN ? 2 : 1) {
+        struct twill_test_scene scene = {.shape = &twill_test_shapes[s], .play = play, .seed = s};
+        twill_test_play(&scene);
+    }
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Scenes for tests of communicators: ranks of a shape with a context and a communicator of all, and
+ * what a communicator made of that must be. */
+#ifndef TWILL_TEST_SCENE_H
+#define TWILL_TEST_SCENE_H
+
+#include "tests/support/ranks.h"
+
+#define TWILL_TEST_MOST_RANKS 12
+
+struct twill_test_shape {
+    int size;
+    int threads;       /* ranks of a process; 0: all are threads of the test */
+    const char *nodes; /* TWILL_NODES, or "" */
+};
+
+#define TWILL_TEST_SHAPES 7
+extern const struct twill_test_shape twill_test_shapes[TWILL_TEST_SHAPES];
+
+struct twill_test_scene {
+    const struct twill_test_shape *shape;
+    void (*play)(struct twill_test_scene *scene, twill_comm *all);
+    const char *settings[4];
+    uint64_t seed;
+};
+
+/* What a communicator must be: the ranks of the job that are in it, in order. */
+struct twill_test_group {
+    int size;
+    int rank[TWILL_TEST_MOST_RANKS];
+};
+
+struct twill_test_group twill_test_everyone(int size);
+/* Place of a rank of the job in a group, or -1. */
+int twill_test_place(const struct twill_test_group *group, int job);
+bool twill_test_fine(twill_comm *comm, twill_status status);
+/* Everybody says who it is, in order; sums and barriers work. */
+bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, int me);
+void twill_test_play(struct twill_test_scene *scene);
+/* On all shapes. */
+void twill_test_play_all(void (*play)(struct twill_test_scene *, twill_comm *));
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exact costs of allreduces by messages, one rank a node: the ledger's table, a row for each
+ * algorithm. n is the message in bytes. Recursive doubling is in test_algorithms_cost.c. */
+#include "tests/support/costs.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static uint64_t ring_rounds(uint32_t p)
+{
+    return 2 * (p - 1);
+}
+
+/* Its own choice is two rings, each in its lane. */
+static uint64_t two_ring_rounds(uint32_t p)
+{
+    return 2 * ring_rounds(p);
+}
+
+static uint64_t halving_rounds(uint32_t p)
+{
+    return 2 * test_ceil_log(p);
+}
+
+/* X by Y as square as it can be. */
+static uint64_t torus_rounds(uint32_t p)
+{
+    uint32_t x = 1;
+    for (uint32_t d = 1; d * d <= p; d++)
+        x = p % d == 0 ? d : x;
+    return 2 * (x + p / x - 2);
+}
+
+static uint64_t tree_rounds(uint32_t p)
+{
+    return 2 * test_ceil_log(p) + 16;
+}
+
+/* In n/P: what the busiest rank sends. */
+static uint64_t least(uint32_t p)
+{
+    return 2 * (p - 1);
+}
+
+static uint64_t twice(uint32_t p)
+{
+    return 2 * p;
+}
+
+static uint64_t everything(uint32_t p)
+{
+    return (uint64_t)(p - 1) * p;
+}
+
+/* In n/P: what is folded in all. */
+static uint64_t once(uint32_t p)
+{
+    return (uint64_t)(p - 1) * p;
+}
+
+static uint64_t everywhere(uint32_t p)
+{
+    return (uint64_t)(p - 1) * p * p;
+}
+
+static const struct row {
+    const char *name;
+    uint64_t (*rounds)(uint32_t p); /* NULL: depends on how many messages are posted at once */
+    uint64_t (*bytes)(uint32_t p);  /* of the busiest rank */
+    bool bound, bytes_bound;        /* these are bounds, not exact */
+    uint64_t (*folded)(uint32_t p);
+    uint64_t sent; /* in all, 2n(P-1) but for the last */
+} table[] = {
+    {"ring", ring_rounds, least, false, false, once, 2},
+    {"multi_ring", two_ring_rounds, least, false, false, once, 2},
+    {"halving_doubling", halving_rounds, least, true, false, once, 2},
+    {"torus", torus_rounds, least, false, false, once, 2},
+    {"double_tree", tree_rounds, twice, true, true, once, 2},
+    {"chain", NULL, twice, true, true, once, 2},
+    {"pairwise", NULL, least, false, false, once, 2},
+    {"hub", NULL, everything, false, false, once, 2},
+    {"allgather_reduce", NULL, everything, false, false, everywhere, 0},
+};
+
+static void check_row(const struct row *row, uint32_t p)
+{
+    struct twill_world world;
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
+    const struct twill_algorithm *algorithm = twill_algorithm_find(row->name);
+    assert_non_null(algorithm);
+    test_grid(&world, p, 1);
+    if (twill_algorithm_applies(algorithm, &world, &shape)) {
+        /* As many elements as are cut evenly by P, chunks and rings. */
+        uint64_t count = (uint64_t)p * 16 * 64, n = 4 * count;
+        struct test_costs c = test_cost_of(row->name, &world, &shape, count);
+        uint64_t bytes = row->bytes(p) * n / p, sent = row->sent * (p - 1) * n;
+        /* Powers of two are exact in halving, too. */
+        bool power = row->rounds == halving_rounds && (p & (p - 1)) == 0;
+        bool right = row->bytes_bound ? c.most.bytes_sent <= bytes : c.most.bytes_sent == bytes;
+        if (row->rounds != NULL)
+            right = right && (row->bound && !power ? c.most.rounds <= row->rounds(p)
+                                                   : c.most.rounds == row->rounds(p));
+        right = right && c.sum.bytes_reduced == row->folded(p) * n / p;
+        right = right && c.sum.bytes_sent == (row->sent > 0 ? sent : (uint64_t)p * (p - 1) * n);
+        if (!right)
+            fail_msg("%s, %u ranks: %u rounds, busiest sends %llu, all %llu, folded %llu of %llu",
+                     row->name, p, c.most.rounds, (unsigned long long)c.most.bytes_sent,
+                     (unsigned long long)c.sum.bytes_sent, (unsigned long long)c.sum.bytes_reduced,
+                     (unsigned long long)n);
+    }
+    twill_world_destroy(&world);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
+        for (uint32_t p = 2; p <= (TEST_SLOW ? 24 : 70); p++)
+            check_row(&table[i], p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The composer on machines of many levels, regular and ragged; what "levels=..." may say. */
+#include "tests/support/schedules.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct sweep {
+    uint32_t window;
+    unsigned verified, steps;
+};
+
+static void verify_case(const struct test_case *test, void *user)
+{
+    struct sweep *sweep = user;
+    if (strcmp(test->algorithm->name, "levels") != 0)
+        return;
+    struct twill_schedule *schedules = test_emit(test);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct twill_error error = {.status = TWILL_OK};
+        if (twill_schedule_verify_window(schedules, test->world, &test->shape, in_place != 0,
+                                         sweep->window, &error) != TWILL_OK)
+            fail_msg("%s: %s", test->name, error.message);
+        sweep->verified++;
+    }
+    for (uint32_t r = 0; r < test->world->size; r++)
+        sweep->steps += schedules[r].count;
+    test_schedules_destroy(schedules, test->world->size);
+}
+
+/* fan[i] units of a level in one of the next, ranks first; 0: that level is not known. */
+static void regular_world(struct twill_world *world, const uint32_t fan[TWILL_LEVEL_COUNT + 1])
+{
+    uint32_t size = 1, of = 1;
+    for (unsigned i = 0; i <= TWILL_LEVEL_COUNT; i++)
+        size *= fan[i] > 0 ? fan[i] : 1;
+    uint32_t *label[TWILL_LEVEL_COUNT];
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        label[level] = calloc(size, sizeof(**label));
+        assert_non_null(label[level]);
+        of *= fan[level] > 0 ? fan[level] : 1;
+        for (uint32_t r = 0; r < size; r++)
+            label[level][r] = r / of;
+    }
+    assert_int_equal(twill_world_create(world, size, label[TWILL_LEVEL_NODE], NULL), TWILL_OK);
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        if (level != TWILL_LEVEL_NODE && fan[level] > 0)
+            assert_int_equal(twill_world_set_level(world, (twill_level)level, label[level], NULL),
+                             TWILL_OK);
+        free(label[level]);
+    }
+}
+
+static void test_regular(void **state)
+{
+    (void)state;
+    static const uint32_t fans[][TWILL_LEVEL_COUNT + 1] = {
+        {2, 2, 2, 1, 1, 1}, {2, 2, 0, 2, 0, 1}, {2, 1, 2, 2, 2, 1}, {2, 2, 2, 2, 2, 2},
+        {0, 4, 0, 4, 3, 2}, {3, 0, 3, 0, 3, 0}, {2, 0, 9, 1, 1, 1}, {12, 0, 0, 2, 2, 1},
+        {1, 1, 1, 1, 5, 3}, {2, 2, 2, 1, 4, 1}, {10, 2, 0, 0, 2, 0}};
+    struct sweep sweep = {.window = 1};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(fans); i++) {
+        struct twill_world world;
+        regular_world(&world, fans[i]);
+        test_each_case(&world, 1, verify_case, &sweep);
+        twill_world_destroy(&world);
+    }
+    print_message("%u verified\n", sweep.verified);
+    assert_true(sweep.verified > 0);
+}
+
+/* Every level is there: ranks meet once at each on the way down and once on the way up, and read
+ * one partner at each. */
+static void test_all_levels_are_used(void **state)
+{
+    (void)state;
+    static const uint32_t fan[TWILL_LEVEL_COUNT + 1] = {2, 2, 2, 2, 3, 1};
+    struct twill_world world;
+    regular_world(&world, fan);
+    struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = &world};
+    test.shape.flavour = TWILL_FLAVOUR_MAPPED;
+    struct twill_schedule *schedules = test_emit(&test);
+    for (uint32_t r = 0; r < world.size; r++) {
+        unsigned count[TWILL_STEP_OP_COUNT] = {0};
+        for (uint32_t i = 0; i < schedules[r].count; i++)
+            count[schedules[r].steps[i].op]++;
+        assert_int_equal(schedules[r].blocks, 16 * 3);
+        assert_int_equal(count[TWILL_STEP_SIGNAL], 8);
+        assert_int_equal(count[TWILL_STEP_AWAIT], 8);
+        assert_int_equal(count[TWILL_STEP_REDUCE], 8 + 4 + 2 + 1);
+        assert_int_equal(count[TWILL_STEP_COPY], 8 + 4 + 2 + 1);
+        assert_int_equal(count[TWILL_STEP_SEND], 2 * 2);
+    }
+    test_schedules_destroy(schedules, world.size);
+    twill_world_destroy(&world);
+}
+
+static bool random_world(struct twill_world *world, uint32_t size, unsigned placement,
+                         uint64_t *state)
+{
+    static const twill_level settable[] = {TWILL_LEVEL_GROUP, TWILL_LEVEL_PACKAGE, TWILL_LEVEL_NUMA,
+                                           TWILL_LEVEL_TILE};
+    if (!test_world(world, size, placement, size))
+        return false;
+    uint32_t *label = calloc(size, sizeof(*label));
+    assert_non_null(label);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(settable); i++) {
+        uint32_t units = 1 + test_draw(state, 4);
+        for (uint32_t r = 0; r < size; r++)
+            label[r] = test_draw(state, 3) > 0 ? r * units / size : test_draw(state, units);
+        if (test_draw(state, 4) > 0)
+            assert_int_equal(twill_world_set_level(world, settable[i], label, NULL), TWILL_OK);
+    }
+    free(label);
+    return true;
+}
+
+static void sweep_random(uint32_t from, uint32_t to, uint32_t step, uint32_t window)
+{
+    struct sweep sweep = {.window = window};
+    uint64_t seed = test_seed();
+    for (uint32_t size = from; size <= to; size += step) {
+        for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
+            struct twill_world world;
+            if (!random_world(&world, size, placement, &seed))
+                continue;
+            test_each_case(&world, 1, verify_case, &sweep);
+            twill_world_destroy(&world);
+        }
+    }
+    print_message("%u to %u ranks, window %u: %u verified, %u steps\n", from, to, window,
+                  sweep.verified, sweep.steps);
+    assert_true(sweep.verified > 0);
+}
+
+static void test_random(void **state)
+{
+    (void)state;
+    sweep_random(1, test_whole() ? 64 : 24, TEST_SLOW ? 7 : 1, 1);
+}
+
+static void test_random_two_in_flight(void **state)
+{
+    (void)state;
+    sweep_random(2, TEST_SLOW ? 6 : 14, 1, 2);
+}
+
+static void test_parse(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool good;
+    } texts[] = {{"node:direct", true},
+                 {"tile:direct/numa:direct/node:direct/group:ring", true},
+                 {"tile:ring/all:recursive_doubling", true},
+                 {"", false},
+                 {"node", false},
+                 {"node:", false},
+                 {":direct", false},
+                 {"node:direct/", false},
+                 {"/node:direct", false},
+                 {"node:direct/tile:direct", false},
+                 {"node:direct/node:ring", false},
+                 {"group:direct", false},
+                 {"all:direct", false},
+                 {"nodes:direct", false},
+                 {"nod:direct", false},
+                 {"node:directly", false},
+                 {"node:rin", false},
+                 {"tile:direct/numa:direct/package:direct/node:direct/all:ring", false}};
+    const struct twill_algorithm *levels = twill_algorithm_find("levels");
+    assert_non_null(levels);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(texts); i++) {
+        uint16_t parameter[TWILL_PARAMETERS] = {0};
+        if (levels->parse(texts[i].text, strlen(texts[i].text), parameter) != texts[i].good)
+            fail_msg("\"%s\": should be %s", texts[i].text, texts[i].good ? "read" : "refused");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_regular), cmocka_unit_test(test_all_levels_are_used),
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_random_two_in_flight),
+        cmocka_unit_test(test_parse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folds of raw and partial elements in any mix, and scaling: every table against the oracle, with
+ * lengths around a strip, misaligned, in place, in any floating-point environment, on threads. */
+#include "kernels/kernels.h"
+#include "tests/support/numbers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum {
+    SOURCES = TWILL_KERNEL_MAX_SOURCES,
+    MOST = 1500, /* elements: more than three strips */
+    PERIOD = 61, /* after which they repeat: the oracle is slow */
+    MARGIN = 64,
+    BUFFER = MOST * 16 + 4 * MARGIN
+};
+
+static char raw[SOURCES][BUFFER] TWILL_ALIGNED(64);
+static char partial[SOURCES][BUFFER] TWILL_ALIGNED(64);
+static char target[BUFFER] TWILL_ALIGNED(64);
+static char expected[BUFFER] TWILL_ALIGNED(64);
+
+extern void omp_set_num_threads(int threads) __attribute__((weak));
+
+/* A fold of the sweep: nsrc sources of which `fold` says what they are. */
+struct sample {
+    struct twill_fold fold;
+    unsigned nsrc;
+    const void *src[SOURCES];
+};
+
+static size_t source_bytes(const struct twill_fold *fold, unsigned s)
+{
+    return twill_test_element(fold->type, fold->op, fold->partial_sources >> s & 1);
+}
+
+static size_t result_bytes(const struct twill_fold *fold)
+{
+    return twill_test_element(fold->type, fold->op, fold->partial_result);
+}
+
+static char *source_buffer(const struct sample *sample, unsigned s)
+{
+    return sample->fold.partial_sources >> s & 1 ? partial[s] : raw[s];
+}
+
+static void repeat(char *elements, size_t bytes)
+{
+    for (size_t i = PERIOD * bytes; i < MOST * bytes; i++)
+        elements[i] = elements[i - PERIOD * bytes];
+}
+
+static void fill(twill_type type, twill_op op)
+{
+    for (unsigned s = 0; s < SOURCES; s++) {
+        twill_test_fill_for(type, op, false, raw[s] + MARGIN, PERIOD, 5 + s);
+        twill_test_fill_for(type, op, true, partial[s] + MARGIN, PERIOD, 50 + s);
+        repeat(raw[s] + MARGIN, twill_test_element(type, op, false));
+        repeat(partial[s] + MARGIN, twill_test_element(type, op, true));
+    }
+}
+
+/* dst a buffer of its own (alias < 0) or the one of a source; everything off by so many elements.
+ */
+static void check(const struct twill_kernels *kernels, const struct sample *sample, size_t count,
+                  size_t off, int alias)
+{
+    static char before[BUFFER];
+    const struct twill_fold *fold = &sample->fold;
+    const size_t bytes = result_bytes(fold);
+    const void *src[SOURCES];
+    char *buffer = alias < 0 ? target : source_buffer(sample, (unsigned)alias);
+    char *dst = buffer + MARGIN + off * bytes;
+    for (unsigned s = 0; s < sample->nsrc; s++)
+        src[s] = source_buffer(sample, s) + MARGIN + off * source_bytes(fold, s);
+    const size_t used = (size_t)(dst - buffer) + count * bytes + MARGIN;
+    memcpy(before, buffer, used);
+    twill_kernels_fold(kernels, fold, dst, src, sample->nsrc, count);
+    memcpy(before + (dst - buffer), expected + off * bytes, count * bytes);
+    for (size_t i = 0; memcmp(before, buffer, used) != 0 && i < used; i++)
+        if (before[i] != buffer[i])
+            fail_msg(
+                "%s %s %s of %u (partial %#x to %s), %zu elements from %zu in place of %d: byte "
+                "%td is %#x, not %#x",
+                kernels->isa, twill_type_name(fold->type), twill_op_name(fold->op), sample->nsrc,
+                fold->partial_sources, fold->partial_result ? "partial" : "final", count, off,
+                alias, (ptrdiff_t)i - (dst - buffer), (unsigned char)buffer[i],
+                (unsigned char)before[i]);
+}
+
+/* The sources are as they were after each check but for an alias, which is filled again. */
+static void check_lengths(const struct sample *sample)
+{
+    static const size_t counts[] = {0, 1, 2, 7, 33, 64, 479, 480, 481, 959, 960, 977, MOST - 3};
+    static char kept[BUFFER];
+    const struct twill_kernels *kernels;
+    for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
+        for (size_t c = 0; kernels->supported() && c < TWILL_ARRAY_LENGTH(counts); c++) {
+            const size_t off = c % 4;
+            check(kernels, sample, counts[c], off, -1);
+            for (unsigned s = c % 2; s < sample->nsrc; s += 2) {
+                if (source_bytes(&sample->fold, s) != result_bytes(&sample->fold))
+                    continue;
+                memcpy(kept, source_buffer(sample, s), sizeof(kept));
+                check(kernels, sample, counts[c], off, (int)s);
+                memcpy(source_buffer(sample, s), kept, sizeof(kept));
+            }
+        }
+    }
+}
+
+/* All raw, all partial, one of either kind, and some. */
+static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
+{
+    const uint32_t all = (1u << nsrc) - 1, last = 1u << (nsrc - 1);
+    const uint32_t masks[] = {0, all, 1, last, all & ~1u, all & ~last, 0xa5 & all, ~0u};
+    static const uint32_t divisors[] = {1, 3, 7, 64, 1000003, 0xffffffff};
+    const bool wider = twill_test_element(type, op, true) != twill_test_element(type, op, false);
+    for (size_t m = 0; m < (wider ? 2 * TWILL_ARRAY_LENGTH(masks) : 4); m++) {
+        struct sample sample = {.nsrc = nsrc};
+        sample.fold =
+            (struct twill_fold){.type = type,
+                                .op = op,
+                                .divisor = divisors[(nsrc + m) % TWILL_ARRAY_LENGTH(divisors)],
+                                .partial_sources = masks[m / 2],
+                                .partial_result = m % 2,
+                                .flags = m / 2 % 2 ? TWILL_KERNEL_STREAM : 0,
+                                .threads = 1};
+        for (unsigned s = 0; s < nsrc; s++)
+            sample.src[s] = source_buffer(&sample, s) + MARGIN;
+        twill_test_fold(&sample.fold, expected, sample.src, nsrc, PERIOD);
+        repeat(expected, result_bytes(&sample.fold));
+        check_lengths(&sample);
+    }
+}
+
+/* The types whose partials are wider, all numbers of sources; of the others less. */
+static void any_mix_gives_the_oracles_bits(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
+        for (int o = 0; o < TWILL_OP_COUNT; o++) {
+            twill_type type = (twill_type)t;
+            twill_op op = (twill_op)o;
+            if (!twill_test_takes(type, op))
+                continue;
+            bool wider = twill_test_element(type, op, true) != twill_test_element(type, op, false);
+            fill(type, op);
+            for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc += nsrc < 3 || wider ? 1 : 5)
+                check_mixes(type, op, nsrc);
+        }
+    }
+}
+
+/* Folding on from partials and finishing once is folding all at once. */
+static void partials_carry_on(void **state)
+{
+    static char half[2][BUFFER] TWILL_ALIGNED(64);
+    const struct twill_kernels *kernels;
+    (void)state;
+    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
+    for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
+        for (int o = 0; o < TWILL_OP_COUNT; o++) {
+            struct twill_fold fold = {
+                .type = (twill_type)t, .op = (twill_op)o, .divisor = 5, .threads = 1};
+            const void *src[SOURCES];
+            if (!twill_test_takes(fold.type, fold.op))
+                continue;
+            fill(fold.type, fold.op);
+            for (unsigned s = 0; s < 5; s++)
+                src[s] = raw[s] + MARGIN;
+            twill_kernels_fold(kernels, &fold, expected, src, 5, MOST);
+            fold.partial_result = true;
+            twill_kernels_fold(kernels, &fold, half[0], src, 3, MOST);
+            const void *on[] = {half[0], src[3], src[4]};
+            fold.partial_sources = 1;
+            twill_kernels_fold(kernels, &fold, half[1], on, 3, MOST);
+            const void *end[] = {half[1]};
+            fold.partial_result = false;
+            twill_kernels_fold(kernels, &fold, target, end, 1, MOST);
+            assert_memory_equal(target, expected, MOST * result_bytes(&fold));
+        }
+    }
+}
+
+static void a_scaled_element_is_the_product(void **state)
+{
+    static const size_t counts[] = {0, 1, 479, 480, 481, 1111, MOST - 1};
+    const struct twill_kernels *kernels;
+    (void)state;
+    for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
+        const struct twill_fold product = {
+            .type = (twill_type)t, .op = TWILL_PROD, .partial_sources = 1, .partial_result = true};
+        const size_t wide = result_bytes(&product), narrow = source_bytes(&product, 1);
+        fill(product.type, TWILL_PROD);
+        for (size_t f = 0; f < 40; f++) { /* factors */
+            const void *src[] = {partial[0] + MARGIN, raw[1] + MARGIN};
+            for (size_t i = 1; i < MOST; i++)
+                memcpy(partial[0] + MARGIN + i * wide, partial[0] + MARGIN, wide);
+            twill_test_fold(&product, expected, src, 2, PERIOD);
+            repeat(expected, wide);
+            for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
+                size_t count = counts[f % TWILL_ARRAY_LENGTH(counts)];
+                if (!kernels->supported())
+                    continue;
+                memset(target, 0x5a, sizeof(target));
+                twill_kernels_scale(kernels, product.type, target + wide, src[1], src[0], count, 1);
+                assert_memory_equal(target + wide, expected, count * wide);
+                assert_int_equal(target[wide - 1], 0x5a);
+                assert_int_equal(target[wide + count * wide], 0x5a);
+                if (wide != narrow)
+                    continue;
+                memcpy(target, src[1], count * wide); /* in place */
+                twill_kernels_scale(kernels, product.type, target, target, src[0], count, 1);
+                assert_memory_equal(target, expected, count * wide);
+            }
+            twill_test_fill_for(product.type, TWILL_PROD, true, partial[0] + MARGIN, 1, 1000 + f);
+        }
+    }
+}
+
+/* Everything in one environment: a fold of a mix, one to finish, and a product. */
+static void some_of_each(const struct twill_kernels *kernels, twill_type type, char *out,
+                         size_t count, int threads)
+{
+    const void *src[] = {raw[0] + MARGIN, partial[1] + MARGIN, raw[2] + MARGIN};
+    const struct twill_fold sum = {
+        .type = type, .op = TWILL_AVG, .divisor = 3, .partial_sources = 2, .threads = threads};
+    struct twill_fold finish = sum, on = sum;
+    finish.partial_sources = 1;
+    on.partial_result = true;
+    twill_kernels_fold(kernels, &sum, out, src, 3, count);
+    twill_kernels_fold(kernels, &finish, out + count * 8, src + 1, 1, count);
+    twill_kernels_fold(kernels, &on, out + count * 16, src, 3, count);
+    twill_kernels_scale(kernels, type, out + count * 24, src[0], src[1], count, threads);
+}
+
+#if defined(__x86_64__)
+static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
+{
+    enum { COUNT = 600 };
+    static const unsigned environments[] = {0x8040, 0x2000, 0x4000, 0xe040};
+    static char want[COUNT * 32], got[COUNT * 32];
+    const unsigned mine = __builtin_ia32_stmxcsr();
+    const struct twill_kernels *kernels;
+    (void)state;
+    for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
+        for (int t = 0; t < TWILL_TYPE_COUNT && kernels->supported(); t++) {
+            fill((twill_type)t, TWILL_AVG);
+            some_of_each(kernels, (twill_type)t, want, COUNT, 1);
+            for (size_t e = 0; e < TWILL_ARRAY_LENGTH(environments); e++) {
+                __builtin_ia32_ldmxcsr(mine | environments[e]);
+                some_of_each(kernels, (twill_type)t, got, COUNT, 1);
+                unsigned after = __builtin_ia32_stmxcsr();
+                __builtin_ia32_ldmxcsr(mine);
+                assert_int_equal(after & 0xffc0, (mine | environments[e]) & 0xffc0);
+                assert_memory_equal(got, want, sizeof(want));
+            }
+        }
+    }
+}
+#endif
+
+/* Long enough to be split, with sources of two widths. */
+static void threads_change_no_bit(void **state)
+{
+    const size_t count = ((size_t)1 << 20) + 17; /* above the threshold for 1-byte elements */
+    const struct twill_kernels *kernels;
+    char *memory[4], *one = calloc(count, 4), *many = calloc(count, 4);
+    (void)state;
+    assert_true(one && many);
+    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
+    for (int i = 0; i < 4; i++)
+        assert_non_null(memory[i] = malloc(count * 4));
+    for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
+        struct twill_fold fold = {
+            .type = (twill_type)t, .op = TWILL_AVG, .divisor = 3, .partial_sources = 0xa};
+        if (twill_test_element(fold.type, fold.op, true) != 4) /* buffers are this large */
+            continue;
+        for (int i = 0; i < 4; i++)
+            twill_test_fill_for(fold.type, fold.op, i % 2, memory[i], count, (uint64_t)t + 9);
+        for (int to = 0; to < 2; to++) {
+            fold.partial_result = to;
+            fold.threads = 1;
+            twill_kernels_fold(kernels, &fold, one, (const void *const *)memory, 4, count);
+            fold.threads = 4;
+            twill_kernels_fold(kernels, &fold, many, (const void *const *)memory, 4, count);
+            assert_int_equal(memcmp(one, many, count * result_bytes(&fold)), 0);
+        }
+        twill_kernels_scale(kernels, fold.type, one, memory[0], memory[1], count, 1);
+        twill_kernels_scale(kernels, fold.type, many, memory[0], memory[1], count, 4);
+        assert_int_equal(memcmp(one, many, count * 4), 0);
+    }
+    for (int i = 0; i < 4; i++)
+        free(memory[i]);
+    free(one);
+    free(many);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_mix_gives_the_oracles_bits),
+        cmocka_unit_test(partials_carry_on),
+        cmocka_unit_test(a_scaled_element_is_the_product),
+#if defined(__x86_64__)
+        cmocka_unit_test(the_callers_environment_changes_no_bit_and_is_kept),
+#endif
+        cmocka_unit_test(threads_change_no_bit),
+    };
+    if (omp_set_num_threads)
+        omp_set_num_threads(4); /* also on a machine with fewer cores */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators made of others: who is in them and where, and that they work in any nesting and
+ * apart from each other. TEST_COMMS: how many are made and destroyed in a row (300, fewer under
+ * sanitizers); TEST_ONLY: one test. */
+#include "tests/support/numbers.h"
+#include "tests/support/sanitizers.h"
+#include "tests/support/scene.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* libfabric 1.17 now and then loses a connection that is torn down while it is being made. */
+TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libfabric.so";
+}
+
+/* --- who is in it ---------------------------------------------------------------------------- */
+
+/* Colours by remainder, keys that turn the order around; a rank that is in none. */
+static void play_split(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    struct twill_test_group group = {0};
+    twill_comm *made = all, *again;
+    bool out = size > 2 && me == 1;
+    for (int r = size; r-- > 0;)
+        if (r % 2 == me % 2 && (size <= 2 || r != 1))
+            group.rank[group.size++] = r;
+    TWILL_CHECK(
+        twill_test_fine(all, twill_comm_split(&made, all, out ? TWILL_COLOUR_NONE : me % 2, -me)));
+    TWILL_CHECK((made == NULL) == out);
+    TWILL_CHECK(out || twill_test_works(made, &group, me));
+    TWILL_CHECK(out || twill_comm_context(made) == twill_comm_context(all));
+    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)));
+    struct twill_test_group both = twill_test_everyone(size);
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&again, all)));
+    TWILL_CHECK(twill_test_works(again, &both, me) && twill_test_works(all, &both, me));
+    twill_comm_destroy(made);
+    TWILL_CHECK(twill_test_works(again, &both, me));
+    twill_comm_destroy(again);
+}
+
+static void splits_and_dups(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_split);
+}
+
+/* Draw from a seed that all ranks share, so that each knows what all do. */
+static int draw(uint64_t *state, int below)
+{
+    return (int)((twill_test_random(state) >> 20) % (uint64_t)below);
+}
+
+/* The next group out of one, by a drawn colour and key for each of its ranks. */
+static struct twill_test_group split_group(const struct twill_test_group *from, uint64_t seed,
+                                           int me, int *colour, int *key)
+{
+    struct twill_test_group to = {0};
+    int keys[TWILL_TEST_MOST_RANKS], colours[TWILL_TEST_MOST_RANKS],
+        self = twill_test_place(from, me);
+    for (int i = 0; i < from->size; i++) {
+        uint64_t state = seed * 1000003 + (uint64_t)from->rank[i];
+        colours[i] = draw(&state, 3);
+        keys[i] = draw(&state, 4) - 2;
+    }
+    *colour = colours[self];
+    *key = keys[self];
+    for (int k = -2; k < 2; k++)
+        for (int i = 0; i < from->size; i++)
+            if (colours[i] == *colour && keys[i] == k)
+                to.rank[to.size++] = from->rank[i];
+    return to;
+}
+
+/* A chain of splits; now and then one in the middle is destroyed before those made of it. */
+static void play_nest(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all);
+    struct twill_test_group group[6] = {twill_test_everyone(scene->shape->size)};
+    twill_comm *comm[6] = {all};
+    for (int d = 1; d < 6; d++) {
+        int colour, key;
+        group[d] = split_group(&group[d - 1], scene->seed * 31 + (uint64_t)d, me, &colour, &key);
+        TWILL_CHECK(
+            twill_test_fine(comm[d - 1], twill_comm_split(&comm[d], comm[d - 1], colour, key)));
+        TWILL_CHECK(twill_test_works(comm[d], &group[d], me));
+        if (d == 3) {
+            twill_comm_destroy(comm[2]);
+            comm[2] = NULL;
+        }
+    }
+    for (int d = 0; d < 6; d++)
+        TWILL_CHECK(comm[d] == NULL || twill_test_works(comm[d], &group[d], me));
+    for (int d = 1; d < 6; d++)
+        twill_comm_destroy(comm[d]);
+}
+
+static void nested_splits(void **unused)
+{
+    (void)unused;
+    for (size_t s = 0; s < TWILL_TEST_SHAPES; s++)
+        for (uint64_t seed = 0; seed < (TEST_SLOW ? 1 : 2); seed++) {
+            struct twill_test_scene scene = {
+                .shape = &twill_test_shapes[s], .play = play_nest, .seed = s * 100 + seed};
+            twill_test_play(&scene);
+        }
+}
+
+/* Groups that overlap, made by their members only, while the others do something else; the first
+ * and the last rank are in two, neighbours in the middle in three. */
+static void play_groups(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    for (int first = 0; first + 1 < size; first++) {
+        struct twill_test_group group = {2, {first + 1, first}};
+        twill_comm *made;
+        if (twill_test_place(&group, me) < 0)
+            continue;
+        TWILL_CHECK(twill_test_fine(all, twill_comm_create_group(&made, all, 2, group.rank)));
+        TWILL_CHECK(twill_test_works(made, &group, me));
+        twill_comm_destroy(made);
+    }
+    struct twill_test_group group = twill_test_everyone(size);
+    TWILL_CHECK(twill_test_works(all, &group, me));
+}
+
+static void groups(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_groups);
+}
+
+/* Two halves make different numbers of communicators, and then one together. */
+static void play_uneven(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    struct twill_test_group whole = twill_test_everyone(size);
+    twill_comm *half, *made;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_split(&half, all, me < size / 2, 0)));
+    for (int i = 0; i < (me < size / 2 ? 3 : 1); i++) {
+        TWILL_CHECK(twill_test_fine(half, twill_comm_dup(&made, half)));
+        twill_comm_destroy(made);
+    }
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&made, all)));
+    TWILL_CHECK(twill_test_works(made, &whole, me));
+    twill_comm_destroy(made);
+    twill_comm_destroy(half);
+}
+
+static void uneven_numbers(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_uneven);
+}
+
+static void play_many(struct twill_test_scene *scene, twill_comm *all)
+{
+    const char *asked = getenv("TEST_COMMS");
+    int count = asked != NULL ? atoi(asked) : TEST_SLOW ? 15 : 300;
+    struct twill_test_group whole = twill_test_everyone(scene->shape->size);
+    twill_comm *made;
+    for (int i = 0; i < count; i++) {
+        TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&made, all)));
+        int64_t one = 1, sum = 0;
+        TWILL_CHECK(
+            twill_test_fine(made, twill_allreduce(made, &one, &sum, 1, TWILL_I64, TWILL_SUM)));
+        TWILL_CHECK(sum == scene->shape->size);
+        TWILL_CHECK(i % 100 != 0 || twill_test_works(made, &whole, twill_comm_rank(all)));
+        twill_comm_destroy(made);
+    }
+}
+
+static void many_one_after_the_other(void **unused)
+{
+    (void)unused;
+    static const struct twill_test_shape small[] = {{2, 0, ""}, {2, 1, ""}, {2, 0, "2x1"}};
+    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(small); s++) {
+        struct twill_test_scene scene = {.shape = &small[s], .play = play_many};
+        twill_test_play(&scene);
+    }
+}
+
+/* --- where they are -------------------------------------------------------------------------- */
+
+/* What the world of the job says, said by each communicator of its own ranks. */
+static void play_places(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size, node = twill_comm_node(all);
+    twill_comm *turned, *on_node;
+    int64_t nodes[TWILL_TEST_MOST_RANKS] = {0}, all_nodes[TWILL_TEST_MOST_RANKS];
+    nodes[me] = node;
+    TWILL_CHECK(twill_test_fine(
+        all, twill_allreduce(all, nodes, all_nodes, (size_t)size, TWILL_I64, TWILL_SUM)));
+    TWILL_CHECK(twill_test_fine(all, twill_comm_split(&turned, all, 0, -me)));
+    int local = 0, before = 0;
+    for (int r = size; r-- > 0;) { /* in the order of the new one */
+        local += all_nodes[r] == node;
+        before += all_nodes[r] == node && r > me;
+    }
+    TWILL_CHECK(twill_comm_nodes(turned) == twill_comm_nodes(all));
+    TWILL_CHECK(twill_comm_local_size(turned) == local && twill_comm_local_rank(turned) == before);
+    TWILL_CHECK(
+        twill_test_fine(turned, twill_comm_split_level(&on_node, turned, TWILL_LEVEL_NODE, 0)));
+    TWILL_CHECK(twill_comm_nodes(on_node) == 1 && twill_comm_node(on_node) == 0);
+    TWILL_CHECK(twill_comm_size(on_node) == local && twill_comm_rank(on_node) == before);
+    struct twill_test_group group = {0};
+    for (int r = size; r-- > 0;)
+        if (all_nodes[r] == node)
+            group.rank[group.size++] = r;
+    twill_comm_destroy(turned);
+    TWILL_CHECK(twill_test_works(on_node, &group, me));
+    twill_comm_destroy(on_node);
+}
+
+static void places(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_places);
+}
+
+/* What TWILL_UNITS and TWILL_GROUPS declare, asked for of a communicator of another order. */
+static void play_levels(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    static const int node_of[] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+    static const int tiles[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    static const int numas[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5};
+    static const int fabric_groups[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1};
+    static const int *const unit[TWILL_LEVEL_COUNT] = {tiles, numas, node_of, node_of,
+                                                       fabric_groups};
+    twill_comm *turned;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_split(&turned, all, 0, -me)));
+    for (int level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        for (int order = 0; order < 2; order++) {
+            struct twill_test_group group = {0};
+            twill_comm *from = order == 0 ? all : turned, *made;
+            for (int i = 0; i < size; i++) {
+                int r = order == 0 ? i : size - 1 - i;
+                if (unit[level][r] == unit[level][me])
+                    group.rank[group.size++] = r;
+            }
+            TWILL_CHECK(
+                twill_test_fine(from, twill_comm_split_level(&made, from, (twill_level)level, 0)));
+            TWILL_CHECK(twill_test_works(made, &group, me));
+            twill_comm_destroy(made);
+        }
+    }
+    twill_comm_destroy(turned);
+}
+
+static void declared_levels(void **unused)
+{
+    (void)unused;
+    static const struct twill_test_shape twelve = {12, 0, "3x4"};
+    struct twill_test_scene scene = {
+        .shape = &twelve,
+        .play = play_levels,
+        .settings = {"TWILL_UNITS=tile=1,numa=2,package=4", "TWILL_GROUPS=2+1"}};
+    twill_test_play(&scene);
+}
+
+/* Nothing declared: the ranks of this test are threads that may run anywhere, hence all in the
+ * first unit of each level that the machine has. */
+static void play_found_levels(struct twill_test_scene *scene, twill_comm *all)
+{
+    twill_comm *made;
+    for (int level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        TWILL_CHECK(
+            twill_test_fine(all, twill_comm_split_level(&made, all, (twill_level)level, 0)));
+        int size = twill_comm_size(made), most = twill_comm_local_size(all);
+        bool group = level == TWILL_LEVEL_GROUP;
+        TWILL_CHECK(size == (group ? scene->shape->size : most) || (level < 3 && size == 1));
+        twill_comm_destroy(made);
+    }
+}
+
+static void found_levels(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_found_levels);
+}
+
+static void bad_levels(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *setting, *message;
+    } table[] = {
+        {"TWILL_UNITS=tile", "\"tile\""},
+        {"TWILL_UNITS=core=2", "\"core=2\""},
+        {"TWILL_UNITS=numa=0", "\"0\""},
+        {"TWILL_UNITS=numa=2,", "\"2,\""},
+        {"TWILL_UNITS=numa=2,package=3", "no multiple"},
+        {"TWILL_GROUPS=2", "TWILL_GROUPS=2: describes 2 nodes, but there are 1"},
+        {"TWILL_GROUPS=x", "write groups x nodes"},
+        {"TWILL_PROGRESS=thread:", "TWILL_PROGRESS=thread:"},
+        {"TWILL_PROGRESS=thread:1x", "none, thread, or thread:CORE"},
+        {"TWILL_PROGRESS=threads", "none, thread, or thread:CORE"},
+        {"TWILL_REPRODUCIBLE=2", "TWILL_REPRODUCIBLE"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        const char *settings[] = {table[i].setting, NULL};
+        twill_bootstrap alone = {.size = 1};
+        twill_context *context;
+        assert_int_equal(twill_context_create(&context, &alone, settings), TWILL_ERR_CONFIG);
+        if (strstr(twill_context_message(context), table[i].message) == NULL)
+            fail_msg("%s: %s", table[i].setting, twill_context_message(context));
+        twill_context_destroy(context);
+    }
+}
+
+static void play_counters(struct twill_test_scene *scene, twill_comm *all)
+{
+    struct twill_test_group whole = twill_test_everyone(scene->shape->size);
+    twill_counters before, after, own;
+    twill_comm *made;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&made, all)));
+    TWILL_CHECK(twill_comm_counters(all, &before) == TWILL_OK);
+    TWILL_CHECK(twill_test_works(made, &whole, twill_comm_rank(all)));
+    TWILL_CHECK(twill_comm_counters(all, &after) == TWILL_OK);
+    TWILL_CHECK(twill_comm_counters(made, &own) == TWILL_OK);
+    TWILL_CHECK(own.calls == (uint64_t)whole.size + 2 && own.seconds > 0);
+    TWILL_CHECK(after.calls == before.calls && after.bytes_sent == before.bytes_sent);
+    twill_comm_destroy(made);
+}
+
+static void counters_of_each(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_counters);
+}
+
+/* Memory that the node shares is seen through every communicator, whatever ranks are called in it.
+ */
+static void play_heap(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    twill_comm *turned;
+    void *memory;
+    size_t count = 100000;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_split(&turned, all, 0, -me)));
+    TWILL_CHECK(twill_alloc(twill_comm_context(all), &memory, count * sizeof(int32_t)) == TWILL_OK);
+    int32_t *data = memory;
+    for (size_t i = 0; i < count; i++)
+        data[i] = (int32_t)((size_t)(me + 1) * i);
+    TWILL_CHECK(
+        twill_test_fine(turned, twill_allreduce(turned, data, data, count, TWILL_I32, TWILL_SUM)));
+    for (size_t i = 0; i < count; i++)
+        TWILL_CHECK(data[i] == (int32_t)((size_t)(size * (size + 1) / 2) * i));
+    twill_comm_destroy(turned);
+    TWILL_CHECK(twill_free(twill_comm_context(all), memory) == TWILL_OK);
+}
+
+static void shared_memory(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_heap);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(splits_and_dups),
+        cmocka_unit_test(nested_splits),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(uneven_numbers),
+        cmocka_unit_test(many_one_after_the_other),
+        cmocka_unit_test(places),
+        cmocka_unit_test(declared_levels),
+        cmocka_unit_test(found_levels),
+        cmocka_unit_test(bad_levels),
+        cmocka_unit_test(counters_of_each),
+        cmocka_unit_test(shared_memory),
+    };
+    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups beside what single calls do: fusing does not depend on a rank's own messages, and ranks
+ * whose calls differ all hear of it, also when the sums of their counts agree; and late mismatches.
+ */
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3 };
+
+struct scene {
+    const char *nodes;
+    void (*run)(twill_comm *comm, int rank, int size);
+};
+
+static void run_scene(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const struct scene *scene = user;
+    char nodes[32];
+    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", scene->nodes);
+    const char *settings[] = {nodes, "TWILL_TIMEOUT=30", "TWILL_INTERFACE=lo", NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_status status = twill_context_create(&context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
+    if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                        twill_context_message(context)))
+        scene->run(comm, rank, size);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void on_all_nodes(void (*run)(twill_comm *comm, int rank, int size))
+{
+    static const char *const nodes[] = {"", "2+1", "1+1+1"};
+    for (unsigned n = 0; n < TWILL_ARRAY_LENGTH(nodes); n++) {
+        struct scene scene = {nodes[n], run};
+        twill_test_run_ranks(RANKS, run_scene, &scene);
+    }
+}
+
+/* Rank 0 sends between its allreduces, rank 1 receives after them, rank 2 does neither. */
+static void messages_between(twill_comm *comm, int rank, int size)
+{
+    int32_t a[4] = {rank, 1, 2, 3}, b[5] = {rank, rank, 7, 0, 1}, message = rank == 0 ? 99 : 0;
+    TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce(comm, a, a, 4, TWILL_I32, TWILL_SUM) == TWILL_OK);
+    if (rank == 0)
+        TWILL_CHECK(twill_send(comm, &message, 1, TWILL_I32, 1) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce(comm, b, b, 5, TWILL_I32, TWILL_SUM) == TWILL_OK);
+    if (rank == 1)
+        TWILL_CHECK(twill_recv(comm, &message, 1, TWILL_I32, 0) == TWILL_OK);
+    twill_status status = twill_group_end(comm);
+    TWILL_CHECK(
+        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm)));
+    int sum = size * (size - 1) / 2;
+    TWILL_CHECK(a[0] == sum && a[1] == size && a[3] == 3 * size);
+    TWILL_CHECK(b[0] == sum && b[1] == sum && b[2] == 7 * size && b[4] == size);
+    TWILL_CHECK(rank == 2 || message == 99);
+}
+
+/* Eight elements in all on every rank, but not in the same calls. */
+static void counts_that_differ(twill_comm *comm, int rank, int size)
+{
+    float a[5] = {0}, b[5] = {0};
+    size_t first = rank == size - 1 ? 5 : 3;
+    TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce(comm, a, a, first, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce(comm, b, b, 8 - first, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    TWILL_CHECK(twill_group_end(comm) == TWILL_ERR_MISMATCH);
+}
+
+/* The last rank waits for another root than the others have: it hears of it, though they have gone
+ * on, and so do they. */
+static void roots_that_differ(twill_comm *comm, int rank, int size)
+{
+    float data[100] = {0};
+    int root = rank == size - 1 ? 0 : 1;
+    twill_status status = twill_broadcast(comm, data, data, 100, TWILL_F32, root);
+    if (rank == size - 1)
+        TWILL_CHECK(status == TWILL_ERR_MISMATCH);
+    if (status == TWILL_OK)
+        status = twill_barrier(comm);
+    TWILL_CHECK(twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "rank %d: %s",
+                                rank, twill_comm_message(comm)));
+}
+
+static void test_messages_between(void **unused)
+{
+    (void)unused;
+    on_all_nodes(messages_between);
+}
+
+static void test_counts_that_differ(void **unused)
+{
+    (void)unused;
+    on_all_nodes(counts_that_differ);
+}
+
+static void test_roots_that_differ(void **unused)
+{
+    (void)unused;
+    on_all_nodes(roots_that_differ);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_messages_between),
+        cmocka_unit_test(test_counts_that_differ),
+        cmocka_unit_test(test_roots_that_differ),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TWILL_REPRODUCIBLE=1: hard numbers are folded to the same bits, those of the left fold by rank,
+ * whatever the algorithm, the nodes, the segments, the threads, the memory and the form of the
+ * call. And without it: other orders do give other bits, so that this test can fail. */
+#include "algorithms/algorithms.h"
+#include "tests/support/numbers.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 8, COUNT = 8 * 403, MOST_ELEMENT = 8 };
+
+static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16, TWILL_F8E4M3};
+
+struct table;
+
+struct setting {
+    const char *nodes, *algorithm, *segment, *threads, *reproducible;
+    bool heap;
+    const struct table *tables;
+    uint64_t differ; /* elements that were not as they must be */
+};
+
+/* Numbers of very different sizes, so that every association rounds differently. */
+static void fill(twill_type type, void *array, int rank)
+{
+    uint64_t state = (uint64_t)rank * 77 + (uint64_t)type;
+    for (size_t i = 0; i < COUNT; i++) {
+        uint64_t random = twill_test_random(&state);
+        int exponent = (int)(random >> 40 & 31) - 27;
+        float x = ldexpf((float)((int)(random & 0xffffff) - 0x800000) / 0x400000, exponent);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof(bits));
+        twill_test_put(type, array, i, twill_test_convert(type, TWILL_F32, bits));
+    }
+}
+
+/* The left fold by rank. */
+static void expect(twill_type type, twill_op op, unsigned char inputs[RANKS][COUNT * MOST_ELEMENT],
+                   void *want)
+{
+    const void *source[RANKS];
+    for (int r = 0; r < RANKS; r++)
+        source[r] = inputs[r];
+    struct twill_fold fold = {.type = type, .op = op, .divisor = RANKS};
+    twill_test_fold(&fold, want, source, RANKS, COUNT);
+}
+
+/* Inputs and results of every type and operation, computed once for all settings. */
+struct table {
+    unsigned char inputs[RANKS][COUNT * MOST_ELEMENT];
+    unsigned char want[2][COUNT * MOST_ELEMENT]; /* sum, avg */
+};
+
+static struct table *make_tables(void)
+{
+    struct table *tables = calloc(TWILL_ARRAY_LENGTH(types), sizeof(*tables));
+    assert_non_null(tables);
+    for (size_t t = 0; t < TWILL_ARRAY_LENGTH(types); t++) {
+        for (int r = 0; r < RANKS; r++)
+            fill(types[t], tables[t].inputs[r], r);
+        expect(types[t], TWILL_SUM, tables[t].inputs, tables[t].want[0]);
+        expect(types[t], TWILL_AVG, tables[t].inputs, tables[t].want[1]);
+    }
+    return tables;
+}
+
+static uint64_t differing(twill_type type, const void *got, const void *want, size_t count)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += twill_test_get(type, got, i) != twill_test_get(type, want, i);
+    return n;
+}
+
+static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const memory[2], size_t t,
+                     twill_op op)
+{
+    twill_type type = types[t];
+    size_t element = twill_type_size(type), part = COUNT / RANKS;
+    int rank = twill_comm_rank(comm), root = 3;
+    unsigned char *src = memory[0], *dst = memory[1];
+    const unsigned char *want = s->tables[t].want[op == TWILL_AVG];
+    uint64_t differ = 0;
+    memcpy(src, s->tables[t].inputs[rank], COUNT * element);
+    TWILL_REQUIRE(twill_allreduce(comm, src, dst, COUNT, type, op) == TWILL_OK);
+    differ += differing(type, dst, want, COUNT);
+    TWILL_REQUIRE(twill_reduce(comm, src, dst, COUNT, type, op, root) == TWILL_OK);
+    if (rank == root)
+        differ += differing(type, dst, want, COUNT);
+    TWILL_REQUIRE(twill_reduce_scatter(comm, src, dst, part, type, op) == TWILL_OK);
+    differ += differing(type, dst, want + (size_t)rank * part * element, part);
+    TWILL_REQUIRE(twill_allreduce(comm, src, src, 5, type, op) == TWILL_OK);
+    differ += differing(type, src, want, 5);
+    if (strcmp(s->reproducible, "1") == 0)
+        TWILL_REQUIRE(twill_test_note(differ == 0, __FILE__, __LINE__,
+                                      "rank %d, nodes %s, %s: %s %s: %llu elements differ", rank,
+                                      s->nodes, s->algorithm, twill_type_name(type),
+                                      twill_op_name(op), (unsigned long long)differ));
+    if (rank == 0)
+        s->differ += differ;
+    return true;
+}
+
+static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct setting *s = user;
+    char text[6][128];
+    (void)rank;
+    (void)size;
+    snprintf(text[0], sizeof(text[0]), "TWILL_NODES=%s", s->nodes);
+    snprintf(text[1], sizeof(text[1]), "TWILL_ALGORITHM=%s", s->algorithm);
+    snprintf(text[2], sizeof(text[2]), "TWILL_SEGMENT=%s", s->segment);
+    snprintf(text[3], sizeof(text[3]), "TWILL_SEGMENT_NET=%s", s->segment);
+    snprintf(text[4], sizeof(text[4]), "TWILL_THREADS=%s", s->threads);
+    snprintf(text[5], sizeof(text[5]), "TWILL_REPRODUCIBLE=%s", s->reproducible);
+    const char *settings[] = {text[0],
+                              text[1],
+                              text[2],
+                              text[3],
+                              text[4],
+                              text[5],
+                              "TWILL_TIMEOUT=60",
+                              "TWILL_INTERFACE=lo",
+                              "TWILL_LOG=none",
+                              NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    void *memory[2] = {NULL, NULL};
+    twill_status status = twill_context_create(&context, boot, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
+    for (int i = 0; i < 2 && status == TWILL_OK; i++) {
+        if (s->heap)
+            status = twill_alloc(context, &memory[i], COUNT * MOST_ELEMENT);
+        else
+            memory[i] = malloc(COUNT * MOST_ELEMENT);
+    }
+    unsigned char *const buffers[2] = {memory[0], memory[1]};
+    bool good = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                twill_context_message(context));
+    for (size_t t = 0; good && t < TWILL_ARRAY_LENGTH(types); t++)
+        good = try_type(s, comm, buffers, t, TWILL_SUM) && try_type(s, comm, buffers, t, TWILL_AVG);
+    (void)twill_test_note(good, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+    for (int i = 0; i < 2; i++)
+        if (s->heap)
+            (void)twill_free(context, memory[i]);
+        else
+            free(memory[i]);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static const char *const nodes[] = {"", "2x4", "4x2", "8x1", "3+4+1"};
+
+/* Would the library take this name for an allreduce here? */
+static bool applies(const struct twill_algorithm *a, const char *shape)
+{
+    uint32_t label[RANKS] = {0};
+    struct twill_world world;
+    struct twill_error error = {0};
+    struct twill_shape wanted = {.collective = TWILL_ALLREDUCE, .flavour = TWILL_FLAVOUR_STAGED};
+    if (shape[0] != '\0')
+        assert_int_equal(twill_world_parse_nodes(shape, RANKS, label, &error), TWILL_OK);
+    assert_int_equal(twill_world_create(&world, RANKS, label, &error), TWILL_OK);
+    bool yes = twill_algorithm_applies(a, &world, &wanted);
+    twill_world_destroy(&world);
+    return yes;
+}
+
+/* Every algorithm that does allreduce, by name, on every kind of world; under sanitizers on the
+ * first that it applies to and on some others. */
+static void same_bits(void **unused)
+{
+    (void)unused;
+    unsigned runs = 0;
+    struct table *tables = make_tables();
+    const struct twill_algorithm *a;
+    for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
+        unsigned applicable = 0;
+        for (size_t n = 0; n < TWILL_ARRAY_LENGTH(nodes); n++) {
+            struct setting s = {.nodes = nodes[n],
+                                .algorithm = i == 0 ? "auto" : a->name,
+                                .segment = i % 2 ? "4K" : "64K",
+                                .threads = i % 3 ? "1" : "2",
+                                .reproducible = "1",
+                                .heap = (i + n) % 2,
+                                .tables = tables};
+            if (!applies(a, nodes[n]) || (applicable++ > 0 && TEST_SLOW && (i + n) % 4 != 0))
+                continue;
+            twill_test_run_ranks(RANKS, run_rank, &s);
+            runs++;
+        }
+    }
+    free(tables);
+    print_message("%u settings gave the same bits\n", runs);
+}
+
+/* A ring starts each part at another rank: without the variable its bits are its own. */
+static void other_bits(void **unused)
+{
+    (void)unused;
+    struct table *tables = make_tables();
+    struct setting s = {.nodes = "8x1",
+                        .algorithm = "allreduce:ring",
+                        .segment = "64K",
+                        .threads = "1",
+                        .reproducible = "0",
+                        .tables = tables};
+    twill_test_run_ranks(RANKS, run_rank, &s);
+    free(tables);
+    assert_true(s.differ > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(other_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

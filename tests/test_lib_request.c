@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls under way: many at a time, of all kinds, waited for in another order on every rank;
+ * prepared ones started again and again; misuse; and failures, which end all of them. */
+#include "tests/support/collectives.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define FLIGHT 24u /* calls under way at a time */
+#define ROUNDS (TEST_SLOW ? 2u : 6u)
+#define BYTES  ((size_t)64 << 10)
+
+struct world_case {
+    int size;
+    const char *nodes, *mock;
+};
+
+static const struct world_case worlds[] = {
+    {1, "", NULL},
+    {2, "", NULL},
+    {4, "", NULL},
+    {4, "2x2", NULL},
+    {3, "3x1", NULL},
+    {5, "3+2", NULL},
+    {4, "", "delay=3,reorder=1,again=20"},
+    {4, "2x2", "delay=5,reorder=1,chunk=64"},
+};
+
+struct job {
+    const struct world_case *world;
+    int rank, size;
+    twill_context *context;
+    twill_comm *comm;
+};
+
+static bool start(struct job *job, twill_bootstrap *boot)
+{
+    static const char *const settings[] = {"TWILL_TIMEOUT=30", "TWILL_HEAP_LIMIT=16M",
+                                           "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
+    return twill_test_connect(&job->context, &job->comm, boot, job->world->nodes, job->world->mock,
+                              settings);
+}
+
+static void stop(struct job *job)
+{
+    twill_comm_destroy(job->comm);
+    twill_context_destroy(job->context);
+}
+
+static uint64_t hash(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* The k-th call of a round, the same on all ranks. */
+static struct test_call call_number(uint64_t seed, unsigned k, int size)
+{
+    static const size_t counts[] = {0, 1, 5, 12, 300, 1500};
+    static const twill_type types[] = {TWILL_I32, TWILL_F64, TWILL_BF16, TWILL_U8};
+    struct test_call call;
+    for (uint64_t i = 0;; i++) {
+        uint64_t h = hash(seed * 1000003 + k * 977 + i * 31 + 1);
+        call = (struct test_call){
+            .collective = (enum twill_collective)(h % TWILL_COLLECTIVE_COUNT),
+            .vector = h >> 8 & 1,
+            .type = types[h >> 16 & 3],
+            .op = h >> 20 & 1 ? TWILL_SUM : TWILL_MAX,
+            .count = counts[(h >> 24) % TWILL_ARRAY_LENGTH(counts)],
+            .root = (int)((h >> 32) % (uint64_t)size),
+            .in_place = h >> 40 & 1,
+            .form = TEST_STARTED,
+        };
+        if (call.collective == TWILL_BARRIER)
+            call.vector = call.in_place = false;
+        if (test_call_exists(&call) && test_call_bytes(&call, size) <= BYTES)
+            return call;
+    }
+}
+
+static bool get_buffers(struct test_buffers *buffers, twill_context *context, bool heap)
+{
+    void *memory[4] = {NULL};
+    for (int i = 0; i < 4; i++) {
+        if (heap && i < 2)
+            TWILL_REQUIRE(twill_alloc(context, &memory[i], BYTES) == TWILL_OK);
+        else
+            memory[i] = malloc(BYTES);
+        TWILL_REQUIRE(memory[i] != NULL);
+    }
+    *buffers = (struct test_buffers){memory[0], memory[1], memory[2], memory[3], BYTES};
+    return true;
+}
+
+static void put_buffers(struct test_buffers *buffers, twill_context *context, bool heap)
+{
+    if (heap) {
+        (void)twill_free(context, buffers->src);
+        (void)twill_free(context, buffers->dst);
+    } else {
+        free(buffers->src);
+        free(buffers->dst);
+    }
+    free(buffers->src_want);
+    free(buffers->dst_want);
+}
+
+/* Wait for one of those left, in one way or another: which. */
+static unsigned wait_for_one(twill_request **request, unsigned left, uint64_t chance, bool *ok)
+{
+    int index = (int)((chance >> 8) % left), done = 0;
+    twill_status status = TWILL_OK;
+    if (chance % 3 == 0) {
+        status = twill_wait_any(left, request, &index);
+    } else if (chance % 3 == 1) {
+        status = twill_wait(&request[index]);
+    } else {
+        while (status == TWILL_OK && !done) {
+            status = twill_test(&request[index], &done);
+            if (!done)
+                usleep(10);
+        }
+    }
+    *ok = status == TWILL_OK && index >= 0 && request[index] == NULL;
+    return (unsigned)index;
+}
+
+static bool one_round(const struct job *job, uint64_t seed, struct test_buffers *buffers)
+{
+    twill_request *request[FLIGHT];
+    unsigned number[FLIGHT];
+    for (unsigned k = 0; k < FLIGHT; k++) {
+        struct test_call call = call_number(seed, k, job->size);
+        test_call_fill(&call, job->rank, job->size, &buffers[k]);
+        twill_status status = test_call_begin(&call, job->comm, &buffers[k], &request[k]);
+        if (!twill_test_note(status == TWILL_OK && request[k] != NULL, __FILE__, __LINE__,
+                             "start: %s", twill_comm_message(job->comm)))
+            return false;
+        number[k] = k;
+    }
+    for (unsigned left = FLIGHT; left > 0; left--) {
+        bool ok;
+        uint64_t chance = hash(seed * 31 + (uint64_t)job->rank * 7919 + left);
+        unsigned i = wait_for_one(request, left, chance, &ok);
+        if (!twill_test_note(ok, __FILE__, __LINE__, "wait: %s", twill_comm_message(job->comm)))
+            return false;
+        struct test_call call = call_number(seed, number[i], job->size);
+        if (!test_call_compare(&call, job->rank, job->size, &buffers[number[i]]))
+            return false;
+        request[i] = request[left - 1];
+        number[i] = number[left - 1];
+    }
+    return true;
+}
+
+static void many_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = {.world = user, .rank = rank, .size = size};
+    struct test_buffers buffers[FLIGHT];
+    if (start(&job, boot)) {
+        bool fine = true;
+        for (unsigned k = 0; k < FLIGHT; k++)
+            fine = fine && get_buffers(&buffers[k], job.context, k % 2);
+        for (uint64_t seed = 1; fine && seed <= ROUNDS; seed++)
+            fine = one_round(&job, seed, buffers);
+        for (unsigned k = 0; k < FLIGHT; k++)
+            put_buffers(&buffers[k], job.context, k % 2);
+    }
+    stop(&job);
+}
+
+static void many_in_flight(void **unused)
+{
+    (void)unused;
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
+        twill_test_run_ranks(worlds[w].size, many_rank, (void *)(uintptr_t)&worlds[w]);
+}
+
+/* --- prepared -------------------------------------------------------------------------------- */
+
+#define PREPARED 6
+#define COUNT    2000
+
+struct prepared {
+    int32_t *src[PREPARED], *dst[PREPARED];
+    twill_request *request[PREPARED];
+};
+
+static bool prepare(struct job *job, struct prepared *p)
+{
+    twill_comm *c = job->comm;
+    for (int i = 0; i < PREPARED; i++) {
+        void *memory[2];
+        for (int m = 0; m < 2; m++)
+            TWILL_REQUIRE(twill_alloc(job->context, &memory[m],
+                                      (size_t)job->size * COUNT * sizeof(int32_t)) == TWILL_OK);
+        p->src[i] = memory[0];
+        p->dst[i] = memory[1];
+    }
+    TWILL_REQUIRE(twill_allreduce_init(c, p->src[0], p->dst[0], COUNT, TWILL_I32, TWILL_SUM,
+                                       &p->request[0]) == TWILL_OK);
+    TWILL_REQUIRE(twill_allgather_init(c, p->src[1], p->dst[1], COUNT, TWILL_I32, &p->request[1]) ==
+                  TWILL_OK);
+    TWILL_REQUIRE(twill_broadcast_init(c, p->src[2], p->dst[2], COUNT, TWILL_I32, job->size - 1,
+                                       &p->request[2]) == TWILL_OK);
+    TWILL_REQUIRE(twill_allreduce_init(c, p->src[3], p->dst[3], 3, TWILL_I32, TWILL_MAX,
+                                       &p->request[3]) == TWILL_OK);
+    TWILL_REQUIRE(twill_alltoall_init(c, p->src[4], p->dst[4], 7, TWILL_I32, &p->request[4]) ==
+                  TWILL_OK);
+    TWILL_REQUIRE(twill_sendrecv_init(c, p->src[5], COUNT, (job->rank + 1) % job->size, p->dst[5],
+                                      COUNT, (job->rank + job->size - 1) % job->size, TWILL_I32,
+                                      &p->request[5]) == TWILL_OK);
+    return true;
+}
+
+static int32_t value(int rank, int time, int what)
+{
+    return rank * 1000 + time * 10 + what;
+}
+
+static bool is_right(const struct job *job, const struct prepared *p, int time)
+{
+    int n = job->size, before = (job->rank + n - 1) % n;
+    int32_t sum = 0;
+    for (int r = 0; r < n; r++)
+        sum += value(r, time, 0);
+    for (int i = 0; i < COUNT; i++) {
+        TWILL_REQUIRE(p->dst[0][i] == sum);
+        TWILL_REQUIRE(p->dst[2][i] == value(n - 1, time, 2));
+        TWILL_REQUIRE(p->dst[5][i] == value(before, time, 5));
+        for (int r = 0; r < n; r++)
+            TWILL_REQUIRE(p->dst[1][r * COUNT + i] == value(r, time, 1));
+    }
+    for (int i = 0; i < 3; i++)
+        TWILL_REQUIRE(p->dst[3][i] == value(n - 1, time, 3));
+    for (int i = 0; i < 7 * n; i++)
+        TWILL_REQUIRE(p->dst[4][i] == value(i / 7, time, 4));
+    return true;
+}
+
+static void prepared_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = {.world = user, .rank = rank, .size = size};
+    struct prepared p;
+    bool fine = start(&job, boot) && prepare(&job, &p);
+    int done = 0;
+    fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
+                                   __LINE__, "one that was never started is not done");
+    for (int time = 0; fine && time < (TEST_SLOW ? 6 : 20); time++) {
+        for (int i = 0; i < PREPARED; i++) {
+            for (int k = 0; k < size * COUNT; k++)
+                p.src[i][k] = value(rank, time, i);
+            fine = fine && twill_test_note(twill_request_start(p.request[i]) == TWILL_OK, __FILE__,
+                                           __LINE__, "%s", twill_comm_message(job.comm));
+        }
+        fine = fine &&
+               twill_test_note(twill_wait_all(PREPARED, p.request) == TWILL_OK, __FILE__, __LINE__,
+                               "%s", twill_comm_message(job.comm)) &&
+               is_right(&job, &p, time);
+    }
+    for (int i = 0; fine && i < PREPARED; i++)
+        fine =
+            twill_test_note(twill_request_free(&p.request[i]) == TWILL_OK && p.request[i] == NULL,
+                            __FILE__, __LINE__, "free %d", i);
+    stop(&job);
+}
+
+static void prepared_ones_start_again(void **unused)
+{
+    (void)unused;
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
+        twill_test_run_ranks(worlds[w].size, prepared_rank, (void *)(uintptr_t)&worlds[w]);
+}
+
+/* --- several communicators, misuse, failure -------------------------------------------------- */
+
+static void apart_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = {.world = user, .rank = rank, .size = size};
+    int32_t x[3][2000], index;
+    twill_comm *comm[3];
+    twill_request *request[3];
+    if (!start(&job, boot))
+        return;
+    comm[0] = job.comm;
+    TWILL_CHECK(twill_comm_dup(&comm[1], job.comm) == TWILL_OK);
+    TWILL_CHECK(twill_comm_dup(&comm[2], job.comm) == TWILL_OK);
+    for (int time = 0; time < 10; time++) {
+        for (int k = 0; k < 3; k++) {
+            int c = (k + rank) % 3; /* in another order on each rank */
+            for (int i = 0; i < 2000; i++)
+                x[c][i] = rank + c + i;
+            TWILL_CHECK(twill_allreduce_start(comm[c], x[c], x[c], 2000, TWILL_I32, TWILL_SUM,
+                                              &request[c]) == TWILL_OK);
+        }
+        for (int left = 3; left > 0; left--) {
+            TWILL_CHECK(twill_wait_any(3, request, &index) == TWILL_OK && index >= 0);
+            for (int i = 0; i < 2000; i++)
+                TWILL_CHECK(x[index][i] == size * (size - 1) / 2 + size * (index + i));
+        }
+        TWILL_CHECK(twill_wait_any(3, request, &index) == TWILL_OK && index == -1);
+    }
+    twill_comm_destroy(comm[2]);
+    twill_comm_destroy(comm[1]);
+    stop(&job);
+}
+
+static void communicators_apart(void **unused)
+{
+    (void)unused;
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
+        twill_test_run_ranks(worlds[w].size, apart_rank, (void *)(uintptr_t)&worlds[w]);
+}
+
+static void misuse_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = {.world = user, .rank = rank, .size = size};
+    int32_t x[4] = {0}, y[4];
+    twill_request *request = NULL, *other = NULL;
+    if (!start(&job, boot))
+        return;
+    TWILL_CHECK(twill_wait(&request) == TWILL_OK && twill_request_free(&request) == TWILL_OK);
+    TWILL_CHECK(twill_barrier_start(job.comm, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_sendrecv_init(job.comm, x, 4, (rank + 1) % size, y, 4, (rank + 1) % size,
+                                    TWILL_I32, &request) == TWILL_OK);
+    TWILL_CHECK(twill_barrier_start(job.comm, &other) == TWILL_OK);
+    TWILL_CHECK(twill_request_start(other) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strstr(twill_comm_message(job.comm), "not persistent") != NULL);
+    TWILL_CHECK(twill_request_free(&other) == TWILL_ERR_ARGUMENT && other != NULL);
+    TWILL_CHECK(twill_wait(&other) == TWILL_OK && other == NULL);
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    if (rank == 0) {
+        TWILL_CHECK(twill_request_start(request) == TWILL_OK);
+        TWILL_CHECK(twill_request_start(request) == TWILL_ERR_ARGUMENT);
+        TWILL_CHECK(twill_request_free(&request) == TWILL_ERR_ARGUMENT && request != NULL);
+    }
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    if (rank == 1)
+        TWILL_CHECK(twill_request_start(request) == TWILL_OK);
+    TWILL_CHECK(twill_wait(&request) == TWILL_OK && request != NULL);
+    TWILL_CHECK(twill_request_free(&request) == TWILL_OK && request == NULL);
+    TWILL_CHECK(twill_barrier(job.comm) == TWILL_OK); /* nothing of it was a failure */
+    stop(&job);
+}
+
+static void misuse_is_refused(void **unused)
+{
+    (void)unused;
+    static const struct world_case pair = {2, "", NULL};
+    twill_test_run_ranks(2, misuse_rank, (void *)(uintptr_t)&pair);
+}
+
+static void disagreeing_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = {.world = user, .rank = rank, .size = size};
+    int32_t x[5][64] = {{0}};
+    twill_request *request[5] = {NULL};
+    if (!start(&job, boot))
+        return;
+    for (int k = 0; k < 5; k++) { /* the fourth is of another count on the last rank */
+        size_t count = k == 3 && rank == size - 1 ? 63 : 64;
+        twill_status status =
+            twill_allreduce_start(job.comm, x[k], x[k], count, TWILL_I32, TWILL_SUM, &request[k]);
+        TWILL_CHECK(status == TWILL_OK || k == 4); /* it may be broken by then */
+    }
+    twill_status status = twill_wait_all(5, request);
+    (void)twill_test_note(
+        status != TWILL_OK && strstr(twill_comm_message(job.comm), "rank") != NULL, __FILE__,
+        __LINE__, "status %d: %s", status, twill_comm_message(job.comm));
+    for (int k = 0; k < 5; k++)
+        TWILL_CHECK(request[k] == NULL);
+    TWILL_CHECK(twill_barrier(job.comm) == TWILL_ERR_BROKEN);
+    TWILL_CHECK(twill_barrier_start(job.comm, &request[0]) == TWILL_ERR_BROKEN);
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    stop(&job);
+}
+
+static void failures_end_all(void **unused)
+{
+    (void)unused;
+    for (size_t w = 1; w < TWILL_ARRAY_LENGTH(worlds); w++)
+        twill_test_run_ranks(worlds[w].size, disagreeing_rank, (void *)(uintptr_t)&worlds[w]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_in_flight),      cmocka_unit_test(prepared_ones_start_again),
+        cmocka_unit_test(communicators_apart), cmocka_unit_test(misuse_is_refused),
+        cmocka_unit_test(failures_end_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
