@@ -4,7 +4,9 @@
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -99,17 +101,22 @@ static void settings_that_fail_late(void **unused)
     }
 }
 
-/* Each rank another value of a variable that must be the same. */
+/* Rank 1 has another value of a variable that must be the same, the others none. */
+struct difference {
+    const char *setting, *name;
+};
+
 static void differ(int rank, int size, twill_bootstrap *boot, void *user)
 {
-    (void)size, (void)user;
-    const char *settings[] = {rank == 1 ? "TWILL_SEGMENT=64K" : "TWILL_SEGMENT=128K", NULL};
+    (void)size;
+    const struct difference *difference = user;
+    const char *settings[] = {rank == 1 ? difference->setting : NULL, NULL};
     twill_context *context = NULL;
     twill_status status = twill_context_create(&context, boot, settings);
     (void)twill_test_note(status == TWILL_ERR_CONFIG &&
-                              strstr(twill_context_message(context), "TWILL_SEGMENT") != NULL &&
+                              strstr(twill_context_message(context), difference->name) != NULL &&
                               strstr(twill_context_message(context), "rank 1") != NULL,
-                          __FILE__, __LINE__, "status %d: \"%s\"", status,
+                          __FILE__, __LINE__, "%s: status %d: \"%s\"", difference->setting, status,
                           twill_context_message(context));
     twill_context_destroy(context);
 }
@@ -117,7 +124,24 @@ static void differ(int rank, int size, twill_bootstrap *boot, void *user)
 static void settings_that_differ(void **unused)
 {
     (void)unused;
-    twill_test_run_ranks(3, differ, NULL);
+    char file[48], tuning[64];
+    snprintf(file, sizeof(file), "/tmp/twill-settings-%d", (int)getpid());
+    FILE *out = fopen(file, "w");
+    assert_non_null(out);
+    fputs("twill-tuning 1\nmachine auto\nmodel link.network.latency 4100000\n", out);
+    assert_int_equal(fclose(out), 0);
+    snprintf(tuning, sizeof(tuning), "TWILL_TUNING=%s", file);
+    const struct difference differences[] = {
+        {"TWILL_SEGMENT=64K", "TWILL_SEGMENT"},      {"TWILL_SEGMENT_NET=64K", "TWILL_SEGMENT_NET"},
+        {"TWILL_ALGORITHM=ring", "TWILL_ALGORITHM"}, {"TWILL_REPRODUCIBLE=1", "TWILL_REPRODUCIBLE"},
+        {"TWILL_GROUPS=1x1", "TWILL_GROUPS"},        {"TWILL_UNITS=numa=1", "TWILL_UNITS"},
+        {"TWILL_MACHINE=theta", "TWILL_MACHINE"},    {tuning, "TWILL_TUNING"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(differences); i++) {
+        struct difference one = differences[i];
+        twill_test_run_ranks(3, differ, &one);
+    }
+    assert_int_equal(remove(file), 0);
 }
 
 int main(void)
