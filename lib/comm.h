@@ -160,6 +160,18 @@ static inline uint32_t twill_call_what(const struct twill_call *call)
     return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
            (uint32_t)call->op << 16;
 }
+/* The call that ranks compare, from its parts. */
+static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint32_t root)
+{
+    return (struct twill_call){
+        .collective = (enum twill_collective)(what & 0x7f),
+        .vector = (what >> 7 & 1) != 0,
+        .type = (twill_type)(what >> 8 & 0xff),
+        .op = (twill_op)(what >> 16),
+        .count = count,
+        .root = root,
+    };
+}
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 

@@ -74,14 +74,8 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
     const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
     *sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
     uint32_t what = atomic_load_explicit(&line->what, memory_order_acquire);
-    *call = (struct twill_call){
-        .collective = (enum twill_collective)(what & 0x7f),
-        .vector = (what >> 7 & 1) != 0,
-        .type = (twill_type)(what >> 8 & 0xff),
-        .op = (twill_op)(what >> 16),
-        .count = atomic_load_explicit(&line->count, memory_order_acquire),
-        .root = atomic_load_explicit(&line->root, memory_order_acquire),
-    };
+    size_t count = atomic_load_explicit(&line->count, memory_order_acquire);
+    *call = twill_call_of(what, count, atomic_load_explicit(&line->root, memory_order_acquire));
     *entered = atomic_load_explicit(&line->entered, memory_order_acquire);
     return *sequence != 0 &&
            atomic_load_explicit(&line->sequence, memory_order_relaxed) == *sequence;

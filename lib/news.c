@@ -40,9 +40,7 @@ static void say_where(struct twill_comm *comm, uint32_t to, uint32_t missing, ui
     struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
     news.state[0] = comm->sequence;
     news.state[1] = call->count;
-    news.state[2] = (uint64_t)call->collective | (uint64_t)call->vector << 7 |
-                    (uint64_t)call->type << 8 | (uint64_t)call->op << 16 |
-                    (uint64_t)call->root << 32;
+    news.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     news.state[3] = missing | answer;
     pthread_mutex_lock(&comm->context->watch_lock);
     twill_watch_send(comm->context->watch, comm->job[to], &news);
@@ -64,14 +62,8 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
 
 static twill_status hear_report(struct twill_comm *comm, const struct twill_news *news)
 {
-    struct twill_call theirs = {
-        .collective = (enum twill_collective)(news->state[2] & 0x7f),
-        .vector = (news->state[2] >> 7 & 1) != 0,
-        .type = (twill_type)(news->state[2] >> 8 & 0xff),
-        .op = (twill_op)(news->state[2] >> 16 & 0xffff),
-        .count = (size_t)news->state[1],
-        .root = (uint32_t)(news->state[2] >> 32),
-    };
+    struct twill_call theirs = twill_call_of((uint32_t)news->state[2], (size_t)news->state[1],
+                                             (uint32_t)(news->state[2] >> 32));
     TWILL_TRY(&comm->error, twill_comm_compare(comm, news->from, &theirs, news->state[0]));
     uint32_t missing = (uint32_t)news->state[3];
     if (news->state[0] <= comm->sequence && missing != comm->rank && missing < comm->world->size)
