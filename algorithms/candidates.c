@@ -31,9 +31,8 @@ size_t twill_imm_most(const struct twill_world *world, const struct twill_select
         most *= world->size;
     /* Partials are as wide as f32. */
     size_t element = twill_type_size(request->type);
-    bool floats = request->type == TWILL_F16 || request->type == TWILL_BF16 ||
-                  request->type == TWILL_F8E4M3 || request->type == TWILL_F8E5M2;
-    return facts->reduces && floats && world->nodes > 1 ? most * element / 4 : most;
+    bool widens = facts->reduces && twill_type_is_narrow(request->type);
+    return widens && world->nodes > 1 ? most * element / 4 : most;
 }
 
 /* --- curves ----------------------------------------------------------------------------------- */

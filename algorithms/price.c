@@ -360,11 +360,6 @@ static uint64_t busiest(const struct twill_pricing *p)
     return most;
 }
 
-static bool is_narrow(twill_type type)
-{
-    return type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
-}
-
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, twill_type type)
 {
@@ -380,7 +375,7 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     bool direct = p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst;
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
-    p->widen = is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
+    p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
     p->fold = model->reduce[p->type];
     uint64_t entry = model->start + (direct ? model->vote : 0);
     if (bytes <= slice || slice == 0)

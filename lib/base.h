@@ -104,6 +104,12 @@ unsigned twill_text_distance(const char *text, size_t length, const char *name);
 /* Monotonic time in nanoseconds. */
 uint64_t twill_now(void);
 
+/* Floats of 8 and 16 bits: folded in f32, rounded at the end. */
+static inline bool twill_type_is_narrow(twill_type type)
+{
+    return type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
+}
+
 /* A cheap clock of unknown rate, the same on all cores of a host: cycles where there are any. */
 static inline uint64_t twill_ticks(void)
 {

@@ -10,11 +10,6 @@
  */
 #include "lib/comm.h"
 
-static bool is_narrow(twill_type type)
-{
-    return type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
-}
-
 /* A scaled sum of narrow floats is one of f32, but for what it reads and writes in the end. */
 static void describe_operation(struct twill_run *run)
 {
@@ -31,7 +26,7 @@ static void describe_operation(struct twill_run *run)
     }
     if (run->created->scaled) {
         run->op = TWILL_SUM;
-        run->type = is_narrow(call->type) ? TWILL_F32 : call->type;
+        run->type = twill_type_is_narrow(call->type) ? TWILL_F32 : call->type;
     }
     run->element = run->created->element != 0 ? run->created->element : twill_type_size(run->type);
     run->partial = run->element;

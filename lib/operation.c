@@ -78,9 +78,7 @@ twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn f
 /* Bytes of the factor: narrow floats have a float. */
 static size_t factor_bytes(twill_type type)
 {
-    bool narrow =
-        type == TWILL_F16 || type == TWILL_BF16 || type == TWILL_F8E4M3 || type == TWILL_F8E5M2;
-    return narrow ? sizeof(float) : twill_type_size(type);
+    return twill_type_is_narrow(type) ? sizeof(float) : twill_type_size(type);
 }
 
 static twill_status create_scaled(twill_context *context, twill_op *op, twill_type type,
