@@ -31,25 +31,26 @@ void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group 
         twill_emit_copy(e, dst, scratch, 0, blocks, 0);
 }
 
-/* SRC into SHARED, but for the shards that this rank itself folds. */
-static void stage(struct twill_emitter *e, const struct twill_group *g, struct twill_shards shards)
+/* From one space of this rank to another, all but the shards that it folds itself. */
+static void copy_others(struct twill_emitter *e, const struct twill_group *g,
+                        struct twill_shards shards, enum twill_space to, enum twill_space from)
 {
-    uint32_t from = 0;
+    uint32_t first = 0;
     for (uint32_t s = 0; s <= shards.count; s++) {
         if (s < shards.count && s % g->size != g->me)
             continue;
-        if (s > from)
-            twill_emit_copy(e, at(TWILL_SHARED, from * shards.each),
-                            at(TWILL_SRC, from * shards.each), 0, (s - from) * shards.each, 0);
-        from = s + 1;
+        if (s > first)
+            twill_emit_copy(e, at(to, first * shards.each), at(from, first * shards.each), 0,
+                            (s - first) * shards.each, 0);
+        first = s + 1;
     }
 }
 
 enum twill_space twill_node_final_space(enum twill_flavour flavour, uint32_t ranks)
 {
-    if (flavour == TWILL_FLAVOUR_STAGED)
-        return TWILL_SHARED;
-    return ranks > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST;
+    if (ranks <= TWILL_STEP_PEERS)
+        return TWILL_DST;
+    return flavour == TWILL_FLAVOUR_STAGED ? TWILL_SHARED : TWILL_TMP;
 }
 
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
@@ -61,20 +62,24 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour 
     if (mapped)
         e->uses_peer_src = true;
     else
-        stage(e, &g, shards);
+        copy_others(e, &g, shards, TWILL_SHARED, TWILL_SRC);
     twill_emit_node_meet(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
         twill_emit_fold(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
                         flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
 }
 
-/* The shards of `owner` out of one memory into another. */
-static void copy_shards(struct twill_emitter *e, const struct twill_group *g, uint32_t owner,
-                        struct twill_shards shards, unsigned to, unsigned from, uint32_t peer)
+/* The own shards into DST, and into `to` of everybody else; right behind the REDUCE, so that it is
+ * done while they are in the cache. */
+static void hand_out(struct twill_emitter *e, const struct twill_group *g,
+                     struct twill_shards shards, enum twill_space to, enum twill_space from)
 {
-    for (uint32_t s = owner; s < shards.count; s += g->size)
-        twill_emit_copy(e, at(to, s * shards.each), at(from, s * shards.each), g->rank[peer],
-                        shards.each, 0);
+    for (uint32_t i = from == TWILL_DST; i < g->size; i++)
+        for (uint32_t s = g->me; s < shards.count; s += g->size)
+            twill_emit_copy(e,
+                            at(i == 0 ? TWILL_DST : (unsigned)to | TWILL_PEER, s * shards.each),
+                            at(from, s * shards.each), g->rank[(g->me + i) % g->size], shards.each,
+                            0);
 }
 
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
@@ -82,23 +87,11 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
 {
     struct twill_group g = twill_group_node(e);
     bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
-    if (mapped)
-        e->uses_peer_dst = true;
-    else if (from != TWILL_SHARED)
-        copy_shards(e, &g, g.me, shards, TWILL_SHARED, from, g.me);
+    e->uses_peer_dst = e->uses_peer_dst || mapped;
+    hand_out(e, &g, shards, mapped ? TWILL_DST : TWILL_SHARED, from);
+    twill_emit_node_meet(e, 2);
     if (!mapped)
-        twill_emit_node_meet(e, 2);
-    if (from != TWILL_DST)
-        copy_shards(e, &g, g.me, shards, TWILL_DST, from, g.me);
-    for (uint32_t i = 1; i < g.size; i++) {
-        uint32_t peer = (g.me + i) % g.size;
-        if (mapped)
-            copy_shards(e, &g, g.me, shards, TWILL_DST | TWILL_PEER, from, peer);
-        else
-            copy_shards(e, &g, peer, shards, TWILL_DST, TWILL_SHARED | TWILL_PEER, peer);
-    }
-    if (mapped)
-        twill_emit_node_meet(e, 2);
+        copy_others(e, &g, shards, TWILL_DST, TWILL_SHARED);
 }
 
 /* IMM and FLAT: show what is in `space` to the node; and where others read it. */

@@ -166,8 +166,8 @@ int twill_comm_advance(struct twill_comm *comm)
         TWILL_UNLIKELY(comm->asking != NULL) ? twill_run_vote(comm->asking) : begin_slices(comm);
     if (moved < 0)
         return moved;
-    for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_slot *slot = &comm->slot[i];
+    for (unsigned i = 0; i < TWILL_WINDOW; i++) { /* the oldest first */
+        struct twill_slot *slot = &comm->slot[(comm->epoch + i) % TWILL_WINDOW];
         struct twill_run *run = slot->instance.run;
         if (!slot->instance.active)
             continue;
