@@ -4,7 +4,23 @@
  * Copies of SHARED and IMM alternate, and no piece waits at its end for others to have read. That
  * is right because no rank ends any collective before all ranks of its node have begun it: who
  * comes round to a copy again knows that everybody has begun a later instance, hence is done with
- * the earlier one. The verifier checks both.
+ * the earlier one. Who writes a peer's SHARED has heard besides that the peer has begun this
+ * instance, hence is done with what it had there itself. The verifier checks all three.
+ *
+ * STAGED allreduces give a shard's result back in the lines that its contributions came in: the
+ * owner stores it into everybody's SHARED, and everybody takes it from there. A line is then shared
+ * by two ranks only, each of which reads it before it writes it, so that it has it already: per
+ * contribution one transfer between cores each way. (Shown in the owner's own SHARED, a result
+ * costs two more, because both kinds of lines have to be fetched back before they are written anew.
+ * 2 ranks on Sapphire Rapids, one node: 64 KiB 6.2 us instead of 8.2, 1 MiB 92 instead of 133.)
+ *
+ * Loads and stores of memory per rank, n bytes among L ranks, m = n(L-1)/L:
+ *   STAGED allreduce       m + n/L loaded of SRC, n stored to DST; m stored to SHARED, m loaded as
+ *                          contributions, m stored as results, m loaded; 2m/64 lines come in
+ *   STAGED reduce-scatter  n loaded of SRC, n/L stored to DST; m stored and m loaded; m/64 lines
+ *   STAGED allgather       n/L loaded of SRC, n stored to DST; n/L stored and m loaded; m/64 lines
+ *   FLAT allreduce         n loaded twice of SRC (the second time from the cache), n stored to DST;
+ *                          n stored and (L-1)n loaded; (L-1)n/64 lines
  *
  * Operands are always folded in the order of the node's ranks, so that flavours give equal bits. */
 #include "algorithms/emit.h"
@@ -76,8 +92,7 @@ static void hand_out(struct twill_emitter *e, const struct twill_group *g,
 {
     for (uint32_t i = from == TWILL_DST; i < g->size; i++)
         for (uint32_t s = g->me; s < shards.count; s += g->size)
-            twill_emit_copy(e,
-                            at(i == 0 ? TWILL_DST : (unsigned)to | TWILL_PEER, s * shards.each),
+            twill_emit_copy(e, at(i == 0 ? TWILL_DST : (unsigned)to | TWILL_PEER, s * shards.each),
                             at(from, s * shards.each), g->rank[(g->me + i) % g->size], shards.each,
                             0);
 }
@@ -133,7 +148,7 @@ void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavou
     show(e, flavour, TWILL_SRC);
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
     twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
-                             e->blocks, 0);
+                             e->blocks, TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,

@@ -285,6 +285,42 @@ static bool same_touches(const struct test_scene *scene, const struct twill_step
     return same;
 }
 
+/* Is `block` of this space of `owner` what the COPY writes? */
+static bool writes_block(const struct twill_step *step, uint32_t rank, uint32_t owner,
+                         unsigned space, uint32_t block)
+{
+    uint32_t first = twill_operand_block(step->dst);
+    return step->op == TWILL_STEP_COPY && twill_operand_space(step->dst) == space &&
+           (twill_operand_is_peer(step->dst) ? step->peer[0] : rank) == owner && block >= first &&
+           block < first + step->blocks;
+}
+
+/* Does some rank give both owners of what is copied, before and now, the same? */
+static bool given_same(const struct test_scene *scene, const struct twill_step *was,
+                       const struct twill_step *now)
+{
+    struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
+    if (was->op != TWILL_STEP_COPY || touches(was, scene->rank, x) != 2 ||
+        touches(now, scene->rank, y) != 2 || x[0].first != y[0].first)
+        return false;
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        const struct twill_step *one = NULL, *other = NULL, *end;
+        const struct twill_schedule *s = &scene->schedules[r];
+        end = s->steps + s->count;
+        for (const struct twill_step *step = s->steps; step < end; step++) {
+            if (writes_block(step, r, x[0].rank, x[0].space, x[0].first))
+                one = step;
+            if (writes_block(step, r, y[0].rank, y[0].space, x[0].first))
+                other = step;
+        }
+        if (one != NULL && other != NULL &&
+            one->src - one->dst % (1u << TWILL_BLOCK_BITS) ==
+                other->src - other->dst % (1u << TWILL_BLOCK_BITS))
+            return true;
+    }
+    return false;
+}
+
 /* Do two spaces of this rank hold the same in all that is right? Where data only move, and the rank
  * is to have at last what it had at first. */
 static bool means_same(const struct test_scene *scene, const struct twill_step *was,
@@ -352,7 +388,7 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
     case ALTER_SRC_SPACE:
     case ALTER_DST_SPACE:
         return same_touches(scene, was, now) || means_same(scene, was, now) ||
-                       holds_same(steps, scene->at, from, to, block)
+                       given_same(scene, was, now) || holds_same(steps, scene->at, from, to, block)
                    ? SAME_VALUE
                    : NO_RULE;
     case ALTER_FLAG:
