@@ -184,15 +184,6 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
     return area->imm[slot * TWILL_SCHEDULE_LANES + lane][instance->epoch % TWILL_COPIES].payload;
 }
 
-/* Whose staging memory is SHARED of a local rank. Two ranks swap theirs every time the copies come
- * round: then who writes has read these lines last and has them, where they would have to be
- * fetched back from the reader's cache. Both areas' copies of this number are the instance's alone.
- */
-static uint32_t area_of(const struct twill_comm *comm, uint64_t epoch, uint32_t local)
-{
-    return comm->local_size == 2 ? local ^ (uint32_t)(epoch / TWILL_COPIES & 1) : local;
-}
-
 /* First byte of a space, for the slice that this instance works on. */
 static unsigned char *base_of(const struct twill_run *run, const struct twill_instance *instance,
                               unsigned space, bool of_peer, uint32_t local)
@@ -206,8 +197,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
-    return comm->node->shared[area_of(comm, instance->epoch, local)] +
-           (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
+    return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
 }
 
 /* Elements of the slice in a part. */
