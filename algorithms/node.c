@@ -147,6 +147,7 @@ void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavou
     struct twill_group g = twill_group_node(e);
     show(e, flavour, TWILL_SRC);
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
+    /* What this rank has shown may be on its way to the others: it takes its own from SRC. */
     twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
                              e->blocks, TWILL_STEP_OWN_SRC);
 }
@@ -164,11 +165,11 @@ void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavo
     if (!folds)
         return;
     twill_operand shown_at = at(shown(flavour), 0), tmp = at(TWILL_TMP, 0);
-    unsigned own = flavour == TWILL_FLAVOUR_FLAT ? TWILL_STEP_OWN_SRC : 0;
     if ((flags & TWILL_STEP_FINAL) != 0)
-        twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks, own);
+        twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks,
+                                 TWILL_STEP_OWN_SRC);
     else
-        twill_emit_fold(e, &g, tmp, shown_at, e->blocks, own);
+        twill_emit_fold(e, &g, tmp, shown_at, e->blocks, TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,

@@ -106,8 +106,13 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
+        if (call->src == run->call.src && call->dst == run->call.dst)
+            return TWILL_OK; /* checked before */
         twill_run_move(run, call->src, call->dst);
-        return twill_call_check_buffers(run);
+        twill_status status = twill_call_check_buffers(run);
+        if (TWILL_UNLIKELY(status != TWILL_OK))
+            run->plan = NULL; /* not to be taken for good if it comes again */
+        return status;
     }
     run->call = *call;
     run->plan = NULL;
@@ -123,6 +128,8 @@ void twill_request_begin(struct twill_request *request)
     run->sequence = request->comm->begun;
     run->signature = sign(run);
     run->started = run->finished = 0;
+    if (TWILL_LIKELY(request->comm->queue == NULL && run->plan != NULL))
+        twill_run_lead(run);
     twill_request_enqueue(request);
 }
 

@@ -254,6 +254,30 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     return moved + 1;
 }
 
+static bool may_wait(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
+}
+
+void twill_run_lead(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    const struct twill_schedule *s = &run->plan->schedule;
+    struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+    struct twill_instance *instance = &slot->instance;
+    if (run->plan->most_posted > 0 ||
+        twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK) /* fails again in its turn */
+        return;
+    comm->epoch++;
+    for (unsigned lane = 0; lane < s->lanes; lane++) {
+        const struct twill_step *step = &s->steps[s->lane_first[lane]];
+        const struct twill_step *end = &s->steps[s->lane_first[lane + 1]];
+        while (step + instance->at[lane] < end && !may_wait(step + instance->at[lane]) &&
+               issue(run, instance, step + instance->at[lane]) == ADVANCED)
+            instance->at[lane]++;
+    }
+}
+
 twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
 {
     struct twill_comm *comm = run->comm;

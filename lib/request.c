@@ -35,7 +35,8 @@ void twill_request_enqueue(struct twill_request *request)
     else
         comm->queue_tail->next = request;
     comm->queue_tail = request;
-    if (comm->filling == NULL)
+    bool led = request->run.started > 0;
+    if (comm->filling == NULL && (!led || request->run.started < request->run.slices))
         comm->filling = request;
     show_first(comm);
 }

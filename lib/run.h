@@ -167,6 +167,10 @@ static inline twill_status twill_run_reserve(struct twill_run *run, struct twill
         return TWILL_OK;
     return twill_run_reserve_more(run, slot);
 }
+/* Begin the first slice of a call of a known plan, nothing else being under way, up to where it may
+ * have to wait: what the others wait for goes out before anything is written down about it. Calls
+ * with messages are left to twill_comm_advance(). */
+void twill_run_lead(struct twill_run *run);
 /* Do what can be done now: number of steps (0: blocked), or an error. */
 int twill_run_advance(struct twill_slot *slot);
 /* Ranks it waits for now, at most `most`, and the step's name. */
