@@ -138,6 +138,16 @@ static void size_scratch(struct twill_run *run)
     }
 }
 
+/* Is no rank's result to lie where its contribution is? Then what was just read is in the caches,
+ * and stores around them lose. */
+static bool lie_apart(const struct twill_run *run)
+{
+    bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
+        apart &= run->peer_src[l] != run->peer_dst[l];
+    return apart;
+}
+
 twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -171,6 +181,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
     run->started = run->finished = 0;
     run->copy_flags =
         run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
+    run->fold_flags = lie_apart(run) ? run->copy_flags : 0;
     return TWILL_OK;
 }
 

@@ -106,6 +106,7 @@ struct twill_run {
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
     unsigned char **peer_dst;
     unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
+    unsigned fold_flags; /* likewise, of what is folded into callers' buffers only */
 };
 
 /* --- lib/layout.c: where everything is ------------------------------------------------------- */
@@ -179,8 +180,7 @@ unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, uns
 
 /* --- lib/operand.c: the steps that compute --------------------------------------------------- */
 
-/* REDUCE and the COPYs of its result that follow, strip by strip, so that they find it in the
- * cache. Returns how many COPYs were done. */
+/* REDUCE and the COPYs of its result that follow, in one pass. Returns how many COPYs were done. */
 uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
                                    const struct twill_step *step, const struct twill_step *end);
 void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
