@@ -166,6 +166,9 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->partial_at = run->copy_bytes;
         run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
     }
+    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
+    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
@@ -181,7 +184,7 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
 {
     unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
     struct twill_node_area *area = run->comm->node->area[local];
-    return area->imm[slot * TWILL_SCHEDULE_LANES + lane][instance->epoch % TWILL_COPIES].payload;
+    return area->imm[slot * TWILL_SCHEDULE_LANES + lane][instance->epoch % TWILL_LINES].payload;
 }
 
 /* First byte of a space, for the slice that this instance works on. */
@@ -197,6 +200,8 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
+    if (run->small)
+        return twill_node_small(comm->node, local, instance->epoch);
     return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
 }
 
