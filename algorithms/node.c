@@ -6,11 +6,11 @@
  * begun: who comes round to a copy again knows that everybody has begun a later instance, hence is
  * done with the earlier one. The verifier checks both.
  *
- * Where data go one way only (broadcast, the root's reduce) pieces are eager: who gives is done when
- * it has given, and nobody hears of who only takes. Then a rank may be ahead of others by as many
- * instances as there are copies; the executor holds it back when it comes round to one that somebody
- * may not be done with (lib/request.c), and the verifier does so too. So a giver synchronises once
- * in many calls, and ranks that share a core change places once in many calls.
+ * Where data go one way only (broadcast, the root's reduce) pieces are eager: who gives is done
+ * when it has given, and nobody hears of who only takes. Then a rank may be ahead of others by as
+ * many instances as there are copies; the executor holds it back when it comes round to one that
+ * somebody may not be done with (lib/request.c), and the verifier does so too. So a giver
+ * synchronises once in many calls, and ranks that share a core change places once in many calls.
  *
  * Operands are always folded in the order of the node's ranks, so that flavours give equal bits. */
 #include "algorithms/emit.h"

@@ -10,7 +10,8 @@
  *     send DST[0] to 5
  *     wait
  *
- * @ is the PEER bit; the head of an eager schedule ends with the word eager. What follows from the steps (lanes, counts, most_posted) is not printed. */
+ * @ is the PEER bit; the head of an eager schedule ends with the word eager. What follows from the
+ * steps (lanes, counts, most_posted) is not printed. */
 #include "algorithms/algorithms.h"
 #include "algorithms/step.h"
 

@@ -66,9 +66,9 @@ static twill_status follow(const struct twill_machine *m, struct twill_process *
     for (uint32_t r = 0; r < m->world->size; r++) {
         uint32_t other = twill_machine_process(m, (run - ahead) % m->window, r, 0);
         if (m->world->node[r] == m->world->node[first->rank] && r != first->rank &&
-            !twill_machine_join(
-                m, first, m->begin[(size_t)(run - ahead) * m->processes + other].clock[0],
-                first->span, NULL))
+            !twill_machine_join(m, first,
+                                m->begin[(size_t)(run - ahead) * m->processes + other].clock[0],
+                                first->span, NULL))
             return no_memory(m);
     }
     return TWILL_OK;

@@ -60,8 +60,8 @@ bool twill_machine_open(struct twill_machine *m)
     m->lanes_left = calloc(m->window * ranks, sizeof(*m->lanes_left));
     m->result = calloc((size_t)m->runs * m->blocks, sizeof(*m->result));
     if (m->base == NULL || m->process == NULL || m->channel == NULL || m->signal == NULL ||
-        m->imm == NULL || m->begin == NULL || m->begun == NULL || m->next_run == NULL || m->lanes_left == NULL ||
-        m->result == NULL || !open_processes(m))
+        m->imm == NULL || m->begin == NULL || m->begun == NULL || m->next_run == NULL ||
+        m->lanes_left == NULL || m->result == NULL || !open_processes(m))
         return false;
     for (uint32_t r = 0; r < ranks; r++) {
         for (unsigned space = 0; space < TWILL_SPACE_COUNT; space++) {

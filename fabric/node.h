@@ -17,12 +17,12 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define TWILL_WINDOW       2                      /* instances in flight */
-#define TWILL_COPIES       (2 * TWILL_WINDOW)     /* of SHARED */
-#define TWILL_LINES        32u                    /* copies of IMM, and of SHARED where it is small */
-#define TWILL_SMALL_BYTES  ((size_t)4096)         /* so large a SHARED is small */
-#define TWILL_NODE_LANES   (TWILL_WINDOW * 4)     /* physical lanes */
-#define TWILL_POINT_LANE   TWILL_NODE_LANES       /* of messages: point to point */
+#define TWILL_WINDOW       2                  /* instances in flight */
+#define TWILL_COPIES       (2 * TWILL_WINDOW) /* of SHARED */
+#define TWILL_LINES        32u                /* copies of IMM, and of SHARED where it is small */
+#define TWILL_SMALL_BYTES  ((size_t)4096)     /* so large a SHARED is small */
+#define TWILL_NODE_LANES   (TWILL_WINDOW * 4) /* physical lanes */
+#define TWILL_POINT_LANE   TWILL_NODE_LANES   /* of messages: point to point */
 #define TWILL_LANES        (TWILL_NODE_LANES + 1) /* of messages */
 #define TWILL_LINE_PAYLOAD 48
 #define TWILL_ABORT_TEXT   320
@@ -97,7 +97,7 @@ struct twill_node_area {
     struct twill_call_line call;
     struct twill_begun_line begun;
     struct twill_past past[TWILL_PAST]; /* by sequence */
-    struct twill_vote_line vote[2]; /* by parity of the sequence */
+    struct twill_vote_line vote[2];     /* by parity of the sequence */
     struct twill_bell_line bell;
     struct twill_abort_line abort;
     struct twill_flag flag[TWILL_NODE_LANES];

@@ -54,7 +54,7 @@ struct twill_comm {
     struct twill_request blocking, blocking_point;
     struct twill_waiting standing; /* of tests that found nothing */
     struct twill_group *group;     /* lib/group.c */
-    uint64_t blamed;        /* the call of before that has failed, or 0: the present one */
+    uint64_t blamed;               /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t begun;         /* calls begun */
