@@ -176,6 +176,9 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->partial_at = run->copy_bytes;
         run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
     }
+    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
+    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
@@ -210,7 +213,10 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
     if (run->plan->swaps)
-        local = twill_node_home(comm->node, local, instance->epoch);
+        local = twill_node_home(comm->node, local,
+                                instance->epoch / (run->small ? TWILL_LINES : TWILL_COPIES));
+    if (run->small)
+        return twill_node_small(comm->node, local, instance->epoch);
     return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
 }
 
@@ -267,8 +273,8 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
     twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
     twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
-    return (struct twill_span){
-        base + offset_of(run, space, first / s->blocks, part, where->partial) +
-            from * twill_run_width(run, where->partial),
-        (end_part - part) * whole + last + last_length - from};
+    return (struct twill_span){base +
+                                   offset_of(run, space, first / s->blocks, part, where->partial) +
+                                   from * twill_run_width(run, where->partial),
+                               (end_part - part) * whole + last + last_length - from};
 }

@@ -97,6 +97,8 @@ struct twill_run {
     size_t most;         /* elements of the largest part */
     uint32_t pieces;     /* of a part */
     bool joined;         /* consecutive parts lie together: steps take them at once */
+    bool small;          /* SHARED is among the copies for small messages */
+    uint32_t ahead;      /* instances that it may be ahead of the node's other ranks */
     bool late;           /* transports may cut elements: messages are folded when complete */
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
