@@ -111,7 +111,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     }
     run->call = *call;
     run->plan = NULL;
-    run->voted = run->counted = false;
+    run->voted = run->counted = run->met = false;
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
     return TWILL_OK;
@@ -262,6 +262,7 @@ static twill_status ask(struct twill_request *request)
     comm->asking = run;
     twill_status status = twill_comm_wait(comm, is_counted, run);
     comm->asking = NULL;
+    run->met = false; /* not in the calls that start it */
     TWILL_TRY(&comm->error, status);
     return run_to_end(comm, &barrier);
 }

@@ -138,11 +138,13 @@ static void size_scratch(struct twill_run *run)
     }
 }
 
-/* Is no rank's result to lie where its contribution is? Then what was just read is in the caches,
- * and stores around them lose. */
-static bool lie_apart(const struct twill_run *run)
+/* Is no rank's result to lie where its contribution is? Else that was just read and is in the
+ * caches, where stores around them lose (in place they take two to three times as long). */
+static bool lies_apart(const struct twill_run *run)
 {
     bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    if (!twill_collective_facts(run->call.collective)->reduces)
+        return true;
     for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
         apart &= run->peer_src[l] != run->peer_dst[l];
     return apart;
@@ -179,9 +181,8 @@ twill_status twill_run_lay_out(struct twill_run *run)
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
-    run->copy_flags =
-        run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
-    run->fold_flags = lie_apart(run) ? run->copy_flags : 0;
+    bool large = run->most * s->parts * run->element >= run->comm->stream;
+    run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
     return TWILL_OK;
 }
 

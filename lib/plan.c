@@ -131,9 +131,21 @@ static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *pl
     return TWILL_OK;
 }
 
+/* All ranks must leave it out alike: collectives without a root have all ranks' schedules alike. */
+static uint32_t opening_of(const struct twill_comm *comm, const struct twill_plan *plan)
+{
+    const struct twill_choice *choice = &plan->choice;
+    if (comm->world->nodes > 1 || choice->algorithm->flavours == 0 ||
+        choice->shape.flavour != TWILL_FLAVOUR_MAPPED ||
+        twill_collective_facts(choice->shape.collective)->rooted)
+        return 0;
+    return twill_schedule_opening(&plan->schedule, comm->rank, comm->world->size);
+}
+
 static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
 {
     struct copies copies;
+    plan->opening = opening_of(comm, plan);
     TWILL_TRY(&comm->error, declared(comm, plan, &copies));
     size_slices(comm, plan, &copies);
     count_messages(plan);

@@ -86,6 +86,8 @@ struct twill_run {
     uint32_t signature;
     bool voted, counted; /* lib/vote.c: this rank has said where its buffers are; all have */
     bool mapped;
+    bool met; /* all ranks of the node have been seen in this call, by their votes: no other meeting
+                 is needed to begin it */
     uint32_t next_vote;
     const struct twill_operation *created; /* or NULL */
     twill_type type;                       /* as the kernels know it */
@@ -105,8 +107,7 @@ struct twill_run {
     size_t slices, started, finished;
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
     unsigned char **peer_dst;
-    unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
-    unsigned fold_flags; /* likewise, of what is folded into callers' buffers only */
+    unsigned store_flags; /* TWILL_KERNEL_STREAM for big messages, of what goes to callers */
 };
 
 /* --- lib/layout.c: where everything is ------------------------------------------------------- */

@@ -4,7 +4,12 @@
  *
  * Lines are used by every other call. One is free again when the call before the last is complete
  * here, since then everybody has begun it, and so read its votes: the executor asks for a call only
- * when a place in the window is free, which is after that. */
+ * when a place in the window is free, which is after that.
+ *
+ * Where everybody votes, who has counted knows that all are in the call, with their buffers ready:
+ * the votes are the meeting that the schedule would begin with, and its first slice begins behind
+ * it (twill_schedule_opening). That everybody has begun is then known from a later meeting only,
+ * which those schedules have. */
 #include "lib/comm.h"
 
 static bool has(enum twill_holder holder, const struct twill_run *run, uint32_t rank)
@@ -89,6 +94,15 @@ static bool votes(const struct twill_run *run, uint32_t local)
     return needs(run, TWILL_SRC, rank) || needs(run, TWILL_DST, rank);
 }
 
+/* Then who has counted has seen everybody in the call. */
+static bool all_vote(const struct twill_run *run)
+{
+    bool all = true;
+    for (uint32_t l = 0; l < run->comm->local_size; l++)
+        all &= votes(run, l);
+    return all;
+}
+
 int twill_run_vote(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
@@ -115,6 +129,7 @@ int twill_run_vote(struct twill_run *run)
         take(run, run->next_vote, line);
     }
     run->counted = true;
+    run->met = all_vote(run);
     return 1;
 }
 
