@@ -89,11 +89,11 @@ static twill_status refuse(struct twill_comm *comm, const struct twill_call *cal
 }
 
 /* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
- * that holds, its plan included. Votes are about the buffers; what is in place may be staged. */
+ * that holds, its plan included, if votes come out as before. What is in place may be staged. */
 static bool repeats(const struct twill_run *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
-    return run->plan != NULL && run->created == NULL && !run->voted && call->count == last->count &&
+    return run->plan != NULL && run->created == NULL && call->count == last->count &&
            call->type == last->type && call->op == last->op &&
            call->collective == last->collective && call->root == last->root && !call->vector &&
            !last->vector && (call->src == call->dst) == (last->src == last->dst);
@@ -106,11 +106,13 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
+        if (run->voted)
+            twill_run_ask_again(run);
         twill_run_move(run, call->src, call->dst);
         return twill_call_check_buffers(run);
     }
     run->call = *call;
-    run->plan = NULL;
+    run->plan = run->before = NULL;
     run->voted = run->counted = run->met = false;
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);

@@ -150,6 +150,12 @@ static bool lies_apart(const struct twill_run *run)
     return apart;
 }
 
+void twill_run_choose_stores(struct twill_run *run)
+{
+    bool large = run->most * run->plan->schedule.parts * run->element >= run->comm->stream;
+    run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
+}
+
 twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -181,8 +187,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
-    bool large = run->most * s->parts * run->element >= run->comm->stream;
-    run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
+    twill_run_choose_stores(run);
     return TWILL_OK;
 }
 
@@ -264,7 +269,10 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     uint32_t part = first % s->blocks / run->pieces, end_part = end % s->blocks / run->pieces;
     size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
     twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
-    twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
+    last = from;
+    last_length = length;
+    if (end != first)
+        twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
     return (struct twill_span){base + offset_of(run, space, first, where->partial) +
                                    from * twill_run_width(run, where->partial),
                                (end_part - part) * whole + last + last_length - from};

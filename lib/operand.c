@@ -195,6 +195,10 @@ static void reduce(struct twill_run *run, const struct twill_instance *instance,
         strip = twill_max(STRIP_BYTES / run->element, 1);
     if (c > copies && to_caller)
         f.stores = run->store_flags;
+    if (TWILL_LIKELY(c > copies)) {
+        fold(run, &f, count);
+        return;
+    }
     for (size_t done = 0; done < count; done += strip) {
         size_t n = twill_min(strip, count - done);
         struct fold part = cut(run, &f, done);

@@ -89,6 +89,9 @@ struct twill_run {
     bool met; /* all ranks of the node have been seen in this call, by their votes: no other meeting
                  is needed to begin it */
     uint32_t next_vote;
+    const struct twill_plan *before; /* of the same call with other buffers, or NULL; and whether
+                                        those were mapped */
+    bool were_mapped;
     const struct twill_operation *created; /* or NULL */
     twill_type type;                       /* as the kernels know it */
     twill_op op;
@@ -125,6 +128,9 @@ static inline void twill_run_move(struct twill_run *run, const void *src, void *
 }
 /* How the plan goes over the call: slices. */
 twill_status twill_run_lay_out(struct twill_run *run);
+
+/* What of it depends on where the buffers lie. */
+void twill_run_choose_stores(struct twill_run *run);
 
 /* Elements in a row. */
 struct twill_span {
