@@ -367,8 +367,7 @@ static bool asks(const struct twill_pricing *p)
     const struct twill_schedule *first = &p->schedule[0];
     if (!first->uses_peer_src && !first->uses_peer_dst)
         return false;
-    return p->rooted || p->world->nodes > 1 ||
-           twill_schedule_opening(first, 0, p->world->size) == 0;
+    return p->world->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
 }
 
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,

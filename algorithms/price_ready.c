@@ -210,7 +210,6 @@ static twill_status prepare(struct twill_pricing **pricing, const struct twill_a
         goto fail;
     p->world = world != NULL ? world : &p->own;
     p->cut = how_cut(algorithm, world != NULL ? world : of, shape);
-    p->rooted = twill_collective_facts(shape->collective)->rooted;
     if (world == NULL)
         TWILL_TRY_OR_FAIL(error, shrink(&p->own, of, size, error));
     p->schedule = calloc(p->world->size, sizeof(*p->schedule));

@@ -28,7 +28,6 @@ struct twill_pricing {
     const struct twill_world *world;
     uint32_t blocks;
     enum twill_price_cut { TWILL_PRICE_CUT_NET, TWILL_PRICE_CUT_SHARED, TWILL_PRICE_UNCUT } cut;
-    bool rooted;                     /* the collective */
     struct twill_schedule *schedule; /* [size], those that are there */
     bool whole;                      /* all ranks are there; else the representatives */
     uint32_t *base;                  /* [size + 1] global number of a rank's first step */

@@ -18,14 +18,15 @@ static bool has(enum twill_holder holder, const struct twill_run *run, uint32_t 
            (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
 }
 
-/* Of a broadcast only the root's source is shared: a representative hands it on, out of its own
- * buffer. */
+/* Of a broadcast to several nodes only the root's source is shared: a representative hands it on,
+ * out of its own buffer. On one node the root writes to the others. */
 static bool needs(const struct twill_run *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     if (side == TWILL_SRC)
         return has(facts->src, run, rank);
-    return run->call.collective != TWILL_BROADCAST && has(facts->dst, run, rank);
+    bool apart = run->call.collective == TWILL_BROADCAST && run->comm->world->nodes > 1;
+    return !apart && has(facts->dst, run, rank);
 }
 
 static size_t bytes_of(const struct twill_run *run, unsigned side)

@@ -50,15 +50,17 @@ static void complain(struct row *row, const struct test_case *test, const char *
 /* Where votes may take the place of the first meeting all ranks must leave it out, or none. */
 static bool open_alike(const struct test_case *test, const struct twill_schedule *schedules)
 {
+    const uint32_t must_open = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER |
+                               1u << TWILL_ALLGATHER | 1u << TWILL_ALLTOALL |
+                               1u << TWILL_BROADCAST | 1u << TWILL_REDUCE;
     uint32_t size = test->world->size, open = 0;
-    if (test->shape.flavour != TWILL_FLAVOUR_MAPPED || test->world->nodes > 1 || size < 2 ||
-        twill_collective_facts(test->shape.collective)->rooted)
+    if (test->shape.flavour != TWILL_FLAVOUR_MAPPED || test->world->nodes > 1 || size < 2)
         return true;
     for (uint32_t r = 0; r < size; r++)
         open += twill_schedule_opening(&schedules[r], r, size) > 0;
-    bool direct =
-        strcmp(test->algorithm->name, "direct") == 0 && test->shape.collective != TWILL_BARRIER;
-    return open == size || (open == 0 && !direct);
+    bool open_all = strcmp(test->algorithm->name, "direct") == 0 &&
+                    (must_open >> test->shape.collective & 1) != 0;
+    return open == size || (open == 0 && !open_all);
 }
 
 static void verify_case(const struct test_case *test, void *user)
