@@ -332,6 +332,11 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
+    if (run->met && run->plan->opening > 0) {
+        instance->at[0] = run->plan->opening;
+        instance->signalled[0] = 1; /* flags count it, on all ranks alike */
+    }
+    run->met = false;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
         instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;

@@ -86,7 +86,12 @@ struct twill_run {
     uint32_t signature;
     bool voted, counted; /* lib/vote.c: this rank has said where its buffers are; all have */
     bool mapped;
+    bool met; /* all ranks of the node have been seen in this call, by their votes: no other meeting
+                 is needed to begin it */
     uint32_t next_vote;
+    const struct twill_plan *before; /* of the same call with other buffers, or NULL; and whether
+                                        those were mapped */
+    bool were_mapped;
     const struct twill_operation *created; /* or NULL */
     twill_type type;                       /* as the kernels know it */
     twill_op op;
@@ -107,8 +112,7 @@ struct twill_run {
     size_t slices, started, finished;
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
     unsigned char **peer_dst;
-    unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
-    unsigned fold_flags; /* likewise, of what is folded into callers' buffers only */
+    unsigned store_flags; /* TWILL_KERNEL_STREAM for big messages, of what goes to callers */
 };
 
 /* --- lib/layout.c: where everything is ------------------------------------------------------- */
@@ -126,6 +130,9 @@ static inline void twill_run_move(struct twill_run *run, const void *src, void *
 }
 /* How the plan goes over the call: slices. */
 twill_status twill_run_lay_out(struct twill_run *run);
+
+/* What of it depends on where the buffers lie. */
+void twill_run_choose_stores(struct twill_run *run);
 
 /* Elements in a row. */
 struct twill_span {
