@@ -97,6 +97,7 @@ struct twill_run {
     size_t most;         /* elements of the largest part */
     uint32_t pieces;     /* of a part */
     bool joined;         /* consecutive parts lie together: steps take them at once */
+    bool mirrored;       /* local rank 1 has the two parts of SHARED the other way round */
     bool late;           /* transports may cut elements: messages are folded when complete */
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
