@@ -7,6 +7,9 @@
  *
  *     | part 0 | part 1 | ... |  part 0  |  part 1  | ... |
  *      <------- elements ----> <------- partials -------->
+ *
+ * Two ranks that swap their SHARED have the parts in opposite orders, so that what one shows and
+ * what the other shows is in the same lines, which then go to and fro.
  */
 #include "lib/comm.h"
 
@@ -176,7 +179,8 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->slices = (run->most + limit - 1) / limit;
     }
     run->pieces = s->blocks / s->parts;
-    run->joined = s->parts == 1 || (!run->call.vector && run->slices == 1);
+    run->mirrored = run->plan->swaps && s->parts == 2;
+    run->joined = s->parts == 1 || (!run->call.vector && run->slices == 1 && !run->mirrored);
     size_t elements = unknown ? 0 : s->parts * run->slice_count;
     run->partial_at = 0;
     run->copy_bytes = twill_round_up(elements * run->element, TWILL_CACHE_LINE);
@@ -243,13 +247,15 @@ static size_t slice_of(const struct twill_run *run, const struct twill_instance 
     return whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0;
 }
 
-/* Bytes from the base of a space to a part, in a copy of TMP or SHARED. */
-static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t copy, uint32_t part,
-                        bool partial)
+/* Bytes from the base of a space of local rank `local` to a part, in a copy of TMP or SHARED. */
+static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t local, uint32_t copy,
+                        uint32_t part, bool partial)
 {
-    if (space == TWILL_TMP || space == TWILL_SHARED)
+    if (space == TWILL_TMP || space == TWILL_SHARED) {
+        uint32_t place = space == TWILL_SHARED && run->mirrored ? part ^ local : part;
         return copy * run->copy_bytes + (partial ? run->partial_at : 0) +
-               part * run->slice_count * twill_run_width(run, partial);
+               place * run->slice_count * twill_run_width(run, partial);
+    }
     const struct twill_side *side = &run->side[space];
     if (side->own)
         return 0;
@@ -272,7 +278,7 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
         return (struct twill_span){base, 0};
     uint32_t first = twill_operand_block(where->operand) + where->at;
     if (where->blocks == 1 && run->pieces == 1 && first < s->blocks) /* a part; no division */
-        return (struct twill_span){base + offset_of(run, space, 0, first, where->partial),
+        return (struct twill_span){base + offset_of(run, space, local, 0, first, where->partial),
                                    slice_of(run, instance, space, first)};
     uint32_t end = first + where->blocks - 1u; /* the last one */
     uint32_t part = first % s->blocks / run->pieces, end_part = end % s->blocks / run->pieces;
@@ -282,8 +288,8 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     last_length = length;
     if (end != first)
         twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
-    return (struct twill_span){base +
-                                   offset_of(run, space, first / s->blocks, part, where->partial) +
-                                   from * twill_run_width(run, where->partial),
-                               (end_part - part) * whole + last + last_length - from};
+    return (struct twill_span){
+        base + offset_of(run, space, local, first / s->blocks, part, where->partial) +
+            from * twill_run_width(run, where->partial),
+        (end_part - part) * whole + last + last_length - from};
 }

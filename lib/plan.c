@@ -6,6 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a slice that is staged on one node, for each rank: the contributions of two ranks to each other
+ * are best half of that. Below 32 KiB lines are still dirty in L1 when they are fetched, which takes
+ * longer; above, fewer slices overlap, and less stays in L2. */
+#define SLICE_SHARE ((size_t)64 << 10)
 /* Of TMP in one instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
 
@@ -65,6 +69,8 @@ static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
         bytes = comm->segment_net;
     else if (choice->shape.flavour == TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
+    else
+        bytes = twill_min(bytes, SLICE_SHARE * comm->world->size);
     if (copies->tmp > 0)
         bytes = twill_min(bytes, SCRATCH_MOST / copies->tmp);
     if (copies->shared > 0)

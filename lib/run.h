@@ -104,6 +104,7 @@ struct twill_run {
     bool joined;         /* consecutive parts lie together: steps take them at once */
     bool small;          /* SHARED is among the copies for small messages */
     uint32_t ahead;      /* instances that it may be ahead of the node's other ranks */
+    bool mirrored;       /* local rank 1 has the two parts of SHARED the other way round */
     bool late;           /* transports may cut elements: messages are folded when complete */
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
