@@ -171,6 +171,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
     run->started = run->finished = 0;
     run->copy_flags =
         run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
+    twill_run_find_opening(run);
     return TWILL_OK;
 }
 
@@ -180,8 +181,8 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
                              unsigned lane, uint32_t local)
 {
     unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
-    return twill_node_line(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
-                           instance->epoch)
+    return twill_node_imm_at(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
+                             instance->epoch)
         ->payload;
 }
 
@@ -198,9 +199,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
-    if (run->plan->swaps)
-        local = twill_node_home(comm->node, local, instance->epoch);
-    return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->swaps);
 }
 
 /* Elements of the slice in a part. */
@@ -256,8 +255,8 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
     twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
     twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
-    return (struct twill_span){
-        base + offset_of(run, space, first / s->blocks, part, where->partial) +
-            from * twill_run_width(run, where->partial),
-        (end_part - part) * whole + last + last_length - from};
+    return (struct twill_span){base +
+                                   offset_of(run, space, first / s->blocks, part, where->partial) +
+                                   from * twill_run_width(run, where->partial),
+                               (end_part - part) * whole + last + last_length - from};
 }
