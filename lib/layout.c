@@ -195,6 +195,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
     size_scratch(run);
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
+    twill_run_find_opening(run);
     return TWILL_OK;
 }
 
@@ -204,8 +205,8 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
                              unsigned lane, uint32_t local)
 {
     unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
-    return twill_node_line(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
-                           instance->epoch)
+    return twill_node_imm_at(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
+                             instance->epoch)
         ->payload;
 }
 
@@ -222,12 +223,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
-    if (run->plan->swaps)
-        local = twill_node_home(comm->node, local,
-                                instance->epoch / (run->small ? TWILL_LINES : TWILL_COPIES));
-    if (run->small)
-        return twill_node_small(comm->node, local, instance->epoch);
-    return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->swaps, run->small);
 }
 
 /* Elements of the slice in a part. */
