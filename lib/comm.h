@@ -79,6 +79,7 @@ struct twill_comm {
         uint32_t rank;            /* whom it waits for */
     } * heard;                    /* [size] from ranks of other nodes */
     struct twill_heap_view *view; /* [local_size] of the peers' heaps */
+    struct twill_reach *reach;    /* what is not in their heaps; NULL: cannot be reached */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
     uint32_t spin; /* polls before a wait looks at the clock */

@@ -10,6 +10,7 @@
 #include "fabric/watch.h"
 #include "kernels/kernels.h"
 #include "lib/config.h"
+#include "fabric/reach.h"
 #include "lib/heap.h"
 #include "lib/operation.h"
 #include "numa/memory.h"
