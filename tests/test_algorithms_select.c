@@ -20,8 +20,15 @@ static void make_world(struct twill_world *world, const char *nodes)
     assert_int_equal(twill_world_create(world, size, label, &error), TWILL_OK);
 }
 
-enum { A = TWILL_ALLREDUCE, B = TWILL_BROADCAST, N = TWILL_BARRIER, G = TWILL_ALLGATHER };
-#define KIB 1024ul
+enum {
+    A = TWILL_ALLREDUCE,
+    B = TWILL_BROADCAST,
+    N = TWILL_BARRIER,
+    G = TWILL_ALLGATHER,
+    R = TWILL_REDUCE
+};
+#define FETCHED TWILL_ACCESS_FETCHED
+#define KIB     1024ul
 
 /* choice: "name@flavour", without the flavour where it does not matter; or "!" and part of the
  * message. */
@@ -29,7 +36,7 @@ static const struct {
     const char *nodes;
     int collective;
     size_t bytes;
-    bool mapped;
+    unsigned access; /* enum twill_access; false: none, true: mapped */
     const char *wanted, *choice;
 } table[] = {
     {"1", A, 8, false, NULL, "direct"},
@@ -110,6 +117,14 @@ static const struct {
     {"4", A, 8, false, "ring@staged", "!no flavours"},
     {"4", A, 49, false, "direct@imm", "!at most 48 bytes"},
     {"4", A, 49, false, "direct@mapped", "!twill_alloc"},
+    {"4", A, 8 * KIB, true, "direct@fetched", "!TWILL_REACH"},
+    {"4", A, 8 * KIB, FETCHED, "direct@mapped", "!twill_alloc"},
+    {"4", A, 8 * KIB, FETCHED, "direct@fetched", "direct@fetched"},
+    {"4", A, 8 * KIB, FETCHED | 1, "direct@fetched", "direct@fetched"},
+    {"4", R, 8 * KIB, FETCHED, "direct@fetched", "!does not apply"},
+    {"2x2", A, 8 * KIB, FETCHED, "levels@fetched", "!does not apply"},
+    {"2", A, 64 * KIB, FETCHED, NULL, "direct@staged"}, /* not before it is measured */
+    {"2", B, 64 << 20, FETCHED, NULL, "direct@staged"},
     {"4", B, 49, false, "direct@flat", "!does not apply"},
     {"4", A, 8, false, "allreduce[]:ring", "!is not a range"},
     {"4", A, 8, false, "allreduce[-]:ring", "!is not a range"},
@@ -145,7 +160,8 @@ static twill_status choose(struct twill_choice *choice, const struct twill_world
     struct twill_select_request request = {.collective =
                                                (enum twill_collective)table[row].collective,
                                            .bytes = table[row].bytes,
-                                           .mapped = table[row].mapped};
+                                           .mapped = (table[row].access & 1) != 0,
+                                           .fetched = (table[row].access & FETCHED) != 0};
     TWILL_TRY(error, twill_chooser_create(&chooser, world, NULL, table[row].wanted, error));
     twill_status status = twill_select(choice, chooser, &request, error);
     twill_chooser_destroy(chooser);
@@ -222,7 +238,8 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
     size_t piece = request->bytes / schedule.blocks;
     assert_true(!schedule.uses_imm || piece <= TWILL_IMM_BYTES ||
                 request->collective == TWILL_BARRIER);
-    assert_true(request->mapped || (!schedule.uses_peer_src && !schedule.uses_peer_dst));
+    assert_true(request->mapped || request->fetched ||
+                (!schedule.uses_peer_src && !schedule.uses_peer_dst));
     if (schedule.uses_peer_src || schedule.uses_peer_dst)
         assert_true(twill_mapping_matters(chooser, request));
     twill_schedule_destroy(&schedule);
@@ -254,6 +271,7 @@ static void check_all_requests(struct twill_world *world, struct twill_chooser *
                 .collective = collective,
                 .root = facts->rooted ? world->size - 1 : 0,
                 .mapped = i % 2 != 0,
+                .fetched = i % 3 != 0,
                 .vector = facts->parts && i / 2 % 2 != 0,
                 .order = (enum twill_order)(i / 4 % orders),
                 .bytes = sizes[i / 4 / orders],
@@ -393,6 +411,36 @@ static void test_substituted(void **state)
     twill_world_destroy(&world);
 }
 
+/* Peers are asked where their buffers are for what was measured to be faster, and that is taken
+ * where they can be read. */
+static void test_measured_fetched(void **state)
+{
+    (void)state;
+    static const char text[] = "twill-tuning 1\nmeasured allreduce direct@fetched 1x4 1M 5\n";
+    struct twill_world world;
+    struct twill_tuning *tuning;
+    struct twill_chooser *chooser;
+    struct twill_choice choice;
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 1024 * KIB};
+    make_world(&world, "4");
+    assert_int_equal(twill_tuning_create(&tuning, NULL, text, "file", NULL), TWILL_OK);
+    assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
+    for (unsigned i = 0; i < 4; i++) {
+        request.fetched = i % 2 != 0;
+        request.vector = false;
+        request.mapped = i / 2 != 0;
+        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+        assert_int_equal(choice.shape.flavour, request.fetched  ? TWILL_FLAVOUR_FETCHED
+                                               : request.mapped ? TWILL_FLAVOUR_MAPPED
+                                                                : TWILL_FLAVOUR_STAGED);
+        assert_int_equal(twill_mapping_matters(chooser, &request),
+                         request.fetched ? TWILL_ACCESS_FETCHED : TWILL_ACCESS_MAPPED);
+    }
+    twill_chooser_destroy(chooser);
+    twill_tuning_destroy(tuning);
+    twill_world_destroy(&world);
+}
+
 /* What was measured decides, whatever the price. */
 static void test_measured_decides(void **state)
 {
@@ -456,6 +504,7 @@ int main(void)
         cmocka_unit_test(test_all_choices_apply),
         cmocka_unit_test(test_no_cliffs),
         cmocka_unit_test(test_substituted),
+        cmocka_unit_test(test_measured_fetched),
         cmocka_unit_test(test_measured_decides),
         cmocka_unit_test(test_registry),
     };
