@@ -411,36 +411,6 @@ static void test_substituted(void **state)
     twill_world_destroy(&world);
 }
 
-/* Peers are asked where their buffers are for what was measured to be faster, and that is taken
- * where they can be read. */
-static void test_measured_fetched(void **state)
-{
-    (void)state;
-    static const char text[] = "twill-tuning 1\nmeasured allreduce direct@fetched 1x4 1M 5\n";
-    struct twill_world world;
-    struct twill_tuning *tuning;
-    struct twill_chooser *chooser;
-    struct twill_choice choice;
-    struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 1024 * KIB};
-    make_world(&world, "4");
-    assert_int_equal(twill_tuning_create(&tuning, NULL, text, "file", NULL), TWILL_OK);
-    assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
-    for (unsigned i = 0; i < 4; i++) {
-        request.fetched = i % 2 != 0;
-        request.vector = false;
-        request.mapped = i / 2 != 0;
-        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
-        assert_int_equal(choice.shape.flavour, request.fetched  ? TWILL_FLAVOUR_FETCHED
-                                               : request.mapped ? TWILL_FLAVOUR_MAPPED
-                                                                : TWILL_FLAVOUR_STAGED);
-        assert_int_equal(twill_mapping_matters(chooser, &request),
-                         request.fetched ? TWILL_ACCESS_FETCHED : TWILL_ACCESS_MAPPED);
-    }
-    twill_chooser_destroy(chooser);
-    twill_tuning_destroy(tuning);
-    twill_world_destroy(&world);
-}
-
 /* What was measured decides, whatever the price. */
 static void test_measured_decides(void **state)
 {
@@ -504,7 +474,6 @@ int main(void)
         cmocka_unit_test(test_all_choices_apply),
         cmocka_unit_test(test_no_cliffs),
         cmocka_unit_test(test_substituted),
-        cmocka_unit_test(test_measured_fetched),
         cmocka_unit_test(test_measured_decides),
         cmocka_unit_test(test_registry),
     };
