@@ -56,7 +56,8 @@ enum twill_order {
 
 /* Messages from this size up are worth asking whether all buffers are mapped. Zero-copy saves two
  * copies, but has every rank wait for the slowest at the end and touch pages of all peers: it pays
- * when a copy takes longer than a synchronisation. */
+ * when a copy takes longer than a synchronisation. Measured on Sapphire Rapids, 2 ranks: 512 bytes
+ * 0.54 us mapped and 0.49 flat, 1 KiB 0.53 and 0.72, 2 KiB 0.6 and 0.95. */
 #define TWILL_MAPPED_BYTES ((size_t)1 << 10)
 
 /* How the ranks of one node exchange data in a composed schedule. */

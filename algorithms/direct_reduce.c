@@ -9,6 +9,20 @@
  *
  *     rank  0 1 2 3      part 0 of all four is folded by 0, part 1 by 1, ...; then each part goes
  *     part  0 1 2 3      to all (allreduce), to the root (reduce), or stays (reduce-scatter) */
+/* Traffic, MAPPED: elements loaded and stored by a rank for each of the n elements of the message,
+ * L ranks, as the executor does it (a fold stores to all its places in one pass). No byte is copied
+ * in between: counters.bytes_copied and bytes_sent stay as they are (tests/test_lib_mapped.c).
+ *
+ *                                        loads             stores          sum, L = 2
+ *     allreduce, in place or not         L * 1/L = 1       L * 1/L = 1     2
+ *     reduce_scatter                     L * 1/L = 1       1/L             1.5
+ *     reduce, the root                   1                 1/L             1.5
+ *     reduce, others (TMP and its DST)   1                 2/L             2
+ *
+ * In place what is stored has just been loaded, so every line moves once. Out of place the lines of
+ * DST are loaded to be owned before they are written, L * 1/L more, but for streamed stores. With
+ * more than 8 ranks a fold takes ceil(L/8) passes and leaves what lies in between in TMP: 2/L more
+ * for each further pass, and the result is stored to 8 places at a time. */
 #include "algorithms/direct.h"
 
 static twill_operand at(unsigned space, uint32_t block)
