@@ -9,10 +9,13 @@ typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape
 
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    if (e->rank == shape->root) /* before others read: in place it is the same memory */
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
-                        0);
+    bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED, root = e->rank == shape->root;
+    twill_operand dst = twill_operand_make(TWILL_DST, 0), src = twill_operand_make(TWILL_SRC, 0);
+    if (root && mapped) /* before others read: in place it is the same memory */
+        twill_emit_copy(e, dst, src, 0, 1, 0);
     twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
+    if (root && !mapped) /* while the others take theirs */
+        twill_emit_copy(e, dst, src, 0, 1, 0);
 }
 
 static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)

@@ -15,11 +15,15 @@ static twill_operand at(unsigned space, uint32_t block)
     return twill_operand_make(space, block);
 }
 
-/* Everybody's part out of its `space`. */
-static void take_all(struct twill_emitter *e, unsigned space)
+static void keep_own(struct twill_emitter *e)
+{
+    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+}
+
+/* Everybody else's part out of its `space`. */
+static void take_others(struct twill_emitter *e, unsigned space)
 {
     uint32_t me = e->rank, size = e->world->size;
-    twill_emit_copy(e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
     for (uint32_t i = 1; i < size; i++) {
         uint32_t peer = (me + i) % size;
         twill_emit_copy(e, at(TWILL_DST, peer),
@@ -36,14 +40,16 @@ static void show_and_take(struct twill_emitter *e, enum twill_flavour flavour, b
     bool imm = flavour == TWILL_FLAVOUR_IMM;
     if (imm) {
         twill_emit_put_imm(e, at(TWILL_SRC, e->rank), 0);
-        twill_emit_await(e, &g, 0, TWILL_STEP_IMM);
     } else {
         if (reads_me)
             twill_emit_copy(e, at(TWILL_SHARED, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
-        twill_emit_node_meet(e, 1);
+        twill_emit_signal(e);
     }
+    if (takes) /* while the others come */
+        keep_own(e);
+    twill_emit_await(e, &g, imm ? 0 : 1, imm ? TWILL_STEP_IMM : 0);
     if (takes)
-        take_all(e, imm ? TWILL_IMM : TWILL_SHARED);
+        take_others(e, imm ? TWILL_IMM : TWILL_SHARED);
 }
 
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
@@ -54,7 +60,8 @@ void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_sha
     }
     e->uses_peer_src = true;
     twill_emit_node_meet(e, 1);
-    take_all(e, TWILL_SRC);
+    keep_own(e);
+    take_others(e, TWILL_SRC);
     twill_emit_node_meet(e, 2);
 }
 
