@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ranks of one node do together, in four flavours: the pieces of "direct" and of the composer.
  *
- * Copies of SHARED and IMM alternate, and no piece waits at its end for others to have read. That
- * is right because no rank ends any collective before all ranks of its node have begun it: who
- * comes round to a copy again knows that everybody has begun a later instance, hence is done with
- * the earlier one. Who writes a peer's SHARED has heard besides that the peer has begun this
- * instance, hence is done with what it had there itself. The verifier checks all three.
+ * Copies of SHARED and IMM alternate, and no piece waits at its end for others to have read. Where
+ * everybody hears of everybody that is right because no rank ends before all ranks of its node have
+ * begun: who comes round to a copy again knows that everybody has begun a later instance, hence is
+ * done with the earlier one. Who writes a peer's SHARED has heard besides that the peer has begun
+ * this instance, hence is done with what it had there itself. The verifier checks all three.
+ *
+ * Where data go one way only (broadcast, the root's reduce) pieces are eager: who gives is done
+ * when it has given, and nobody hears of who only takes. Then a rank may be ahead of others by as
+ * many instances as there are copies; the executor holds it back when it comes round to one that
+ * somebody may not be done with (lib/request.c), and the verifier does so too. So a giver
+ * synchronises once in many calls, and ranks that share a core change places once in many calls.
  *
  * STAGED allreduces give a shard's result back in the lines that its contributions came in: the
  * owner stores it into everybody's SHARED, and everybody takes it from there. A line is then shared
@@ -156,14 +162,12 @@ void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavo
                                unsigned flags)
 {
     struct twill_group g = twill_group_node(e);
-    bool folds = e->rank == root;
-    if (folds && flavour == TWILL_FLAVOUR_FLAT)
-        twill_emit_signal(e); /* the others have to hear of it, even if they do not read */
-    else
+    e->eager = true;
+    if (e->rank != root) {
         show(e, flavour, TWILL_SRC);
-    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
-    if (!folds)
         return;
+    }
+    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
     twill_operand shown_at = at(shown(flavour), 0), tmp = at(TWILL_TMP, 0);
     if ((flags & TWILL_STEP_FINAL) != 0)
         twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks,
@@ -233,22 +237,18 @@ void twill_emit_node_release(struct twill_emitter *e)
         twill_emit_await_one(e, g.rank[0], 1, 0);
 }
 
-/* The giver shows the data when all others have come; see the head of this file. */
+/* The giver shows the data; MAPPED is it done when the others have them. */
 static void give(struct twill_emitter *e, const struct twill_group *g, enum twill_flavour flavour,
                  enum twill_space from)
 {
     if (flavour == TWILL_FLAVOUR_STAGED)
         twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks, 0);
-    /* MAPPED awaits them again: what is left of the first time is that takers hear of each other.
-     */
-    if (flavour != TWILL_FLAVOUR_MAPPED || g->size > 2)
-        twill_emit_await(e, g, 1, 0);
     if (flavour == TWILL_FLAVOUR_IMM)
         twill_emit_put_imm(e, at(from, 0), 0);
     else
         twill_emit_signal(e);
     if (flavour == TWILL_FLAVOUR_MAPPED)
-        twill_emit_await(e, g, 2, 0);
+        twill_emit_await(e, g, 1, 0);
 }
 
 void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavour,
@@ -258,6 +258,7 @@ void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavo
     bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
     if (g.size == 1)
         return;
+    e->eager = true;
     if (mapped && from == TWILL_SRC)
         e->uses_peer_src = true;
     else if (mapped)
@@ -267,7 +268,6 @@ void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavo
         return;
     }
     uint32_t giver = g.rank[from_local];
-    twill_emit_signal(e);
     if (!mapped) {
         take(e, flavour, giver);
         return;

@@ -141,14 +141,22 @@ static void size_scratch(struct twill_run *run)
     }
 }
 
-/* Is no rank's result to lie where its contribution is? Then what was just read is in the caches,
- * and stores around them lose. */
-static bool lie_apart(const struct twill_run *run)
+/* Is no rank's result to lie where its contribution is? Else that was just read and is in the
+ * caches, where stores around them lose (in place they take two to three times as long). */
+static bool lies_apart(const struct twill_run *run)
 {
     bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    if (!twill_collective_facts(run->call.collective)->reduces)
+        return true;
     for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
         apart &= run->peer_src[l] != run->peer_dst[l];
     return apart;
+}
+
+void twill_run_choose_stores(struct twill_run *run)
+{
+    bool large = run->most * run->plan->schedule.parts * run->element >= run->comm->stream;
+    run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
 }
 
 twill_status twill_run_lay_out(struct twill_run *run)
@@ -180,12 +188,14 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->partial_at = run->copy_bytes;
         run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
     }
+    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
+    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
-    run->copy_flags =
-        run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
-    run->fold_flags = lie_apart(run) ? run->copy_flags : 0;
+    twill_run_choose_stores(run);
+    twill_run_find_opening(run);
     return TWILL_OK;
 }
 
@@ -195,8 +205,8 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
                              unsigned lane, uint32_t local)
 {
     unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
-    return twill_node_line(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
-                           instance->epoch)
+    return twill_node_imm_at(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
+                             instance->epoch)
         ->payload;
 }
 
@@ -213,9 +223,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
-    if (run->plan->swaps)
-        local = twill_node_home(comm->node, local, instance->epoch);
-    return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->swaps, run->small);
 }
 
 /* Elements of the slice in a part. */
@@ -272,7 +280,10 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     uint32_t part = first % s->blocks / run->pieces, end_part = end % s->blocks / run->pieces;
     size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
     twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
-    twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
+    last = from;
+    last_length = length;
+    if (end != first)
+        twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
     return (struct twill_span){
         base + offset_of(run, space, local, first / s->blocks, part, where->partial) +
             from * twill_run_width(run, where->partial),

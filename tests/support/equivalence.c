@@ -7,9 +7,10 @@
 
 const char *test_rule_name(enum test_rule rule)
 {
-    static const char *const names[TEST_RULES] = {
-        "none",         "commutes",     "waits earlier", "tells later", "learns nothing", "paces",
-        "heard anyway", "pair on node", "same value",    "order free",  "copies more"};
+    static const char *const names[TEST_RULES] = {"none",         "commutes",       "waits earlier",
+                                                  "tells later",  "learns nothing", "paces",
+                                                  "heard anyway", "relayed",        "pair on node",
+                                                  "same value",   "order free",     "copies more"};
 
     return names[rule];
 }
@@ -254,6 +255,40 @@ static bool heard(const struct test_scene *scene, const struct twill_step *now)
     return true;
 }
 
+/* Does a rank await the SIGNAL that the step names of `of` before it gives the one of that number
+ * itself? */
+static bool passes_on(const struct test_scene *scene, const struct twill_step *step, uint32_t by,
+                      uint32_t of)
+{
+    const struct twill_schedule *s = &scene->schedules[by];
+    uint32_t signals = 0;
+    for (uint32_t i = s->lane_first[step->lane]; i < s->lane_first[step->lane + 1]; i++) {
+        const struct twill_step *at = &s->steps[i];
+        signals += at->op == TWILL_STEP_SIGNAL;
+        if (signals == step->ordinal)
+            return false;
+        for (unsigned k = 0; at->op == TWILL_STEP_AWAIT && k < at->nsrc; k++)
+            if (at->peer[k] == of && at->ordinal >= step->ordinal)
+                return true;
+    }
+    return false;
+}
+
+/* Does `now` await, instead of some that the AWAIT named, others that have heard of them? */
+static bool relayed(const struct test_scene *scene, const struct twill_step *now)
+{
+    const struct twill_step *was = &scene->whole->steps[scene->at];
+    bool all = was->op == TWILL_STEP_AWAIT && (was->flags & TWILL_STEP_IMM) == 0;
+    for (unsigned i = 0; i < was->nsrc && all; i++) {
+        bool known = false;
+        for (unsigned k = 0; k < now->nsrc; k++)
+            known = known || now->peer[k] == was->peer[i] ||
+                    passes_on(scene, was, now->peer[k], was->peer[i]);
+        all = known;
+    }
+    return all;
+}
+
 /* Is the step a SIGNAL one that nobody awaits, so many came before? */
 static bool signals_idly(const struct test_scene *scene)
 {
@@ -376,7 +411,7 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
         return paces(scene) ? PACES : heard(scene, NULL) ? HEARD : NO_RULE;
     case DROP_PEER:
     case ALTER_PEER:
-        return heard(scene, now) ? HEARD : NO_RULE;
+        return heard(scene, now) ? HEARD : relayed(scene, now) ? RELAYED : NO_RULE;
     case ALTER_OP:
         if (now->op != TWILL_STEP_SIGNAL && now->op != TWILL_STEP_WAIT)
             return NO_RULE;
