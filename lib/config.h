@@ -48,7 +48,7 @@ enum twill_variable_kind {
     X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \
       "Most bytes of twill_alloc() memory of a rank; 0: the machine's memory")                     \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
-      "Bytes of a segment when data is staged through shared memory")                              \
+      "Most bytes of a segment when data is staged through shared memory")                         \
     X(SEGMENT_NET, "TWILL_SEGMENT_NET", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,                \
       "Bytes of a segment when data only crosses the network")                                     \
     X(ISA, "TWILL_ISA", TWILL_TEXT, "auto", 0, 0, NULL, 0, "Kernels: auto, scalar, avx2, avx512f") \
