@@ -38,10 +38,10 @@ static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *sh
         emit_broadcast_mapped(e, shape->root);
         return;
     }
-    if (e->rank == shape->root) /* before others read: in place it is the same memory */
+    twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
+    if (e->rank == shape->root) /* while the others take theirs */
         twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
                         0);
-    twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
 }
 
 static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)

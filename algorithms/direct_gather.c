@@ -20,11 +20,15 @@ static twill_operand at(unsigned space, uint32_t block)
     return twill_operand_make(space, block);
 }
 
-/* Everybody's part out of its `space`. */
-static void take_all(struct twill_emitter *e, unsigned space)
+static void keep_own(struct twill_emitter *e)
+{
+    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+}
+
+/* Everybody else's part out of its `space`. */
+static void take_others(struct twill_emitter *e, unsigned space)
 {
     uint32_t me = e->rank, size = e->world->size;
-    twill_emit_copy(e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
     for (uint32_t i = 1; i < size; i++) {
         uint32_t peer = (me + i) % size;
         twill_emit_copy(e, at(TWILL_DST, peer),
@@ -46,8 +50,9 @@ static void await_and_take(struct twill_emitter *e, enum twill_flavour flavour)
 {
     struct twill_group g = twill_group_node(e);
     bool imm = flavour == TWILL_FLAVOUR_IMM;
+    keep_own(e); /* while the others come */
     twill_emit_await(e, &g, !imm, imm ? TWILL_STEP_IMM : 0);
-    take_all(e, imm ? TWILL_IMM : TWILL_SHARED);
+    take_others(e, imm ? TWILL_IMM : TWILL_SHARED);
 }
 
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
@@ -59,7 +64,8 @@ void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_sha
     }
     e->uses_peer_src = true;
     twill_emit_node_meet(e, 1);
-    take_all(e, TWILL_SRC);
+    keep_own(e);
+    take_others(e, TWILL_SRC);
     twill_emit_node_meet(e, 2);
 }
 

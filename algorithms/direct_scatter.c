@@ -57,10 +57,15 @@ void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shap
     bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED;
     unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
     e->uses_peer_src = mapped;
+    struct twill_group g = twill_group_node(e);
     if (!mapped)
         stage_others(e);
-    twill_emit_node_meet(e, 1);
-    keep_own(e);
+    twill_emit_signal(e);
+    if (!mapped) /* while the others come */
+        keep_own(e);
+    twill_emit_await(e, &g, 1, 0);
+    if (mapped)
+        keep_own(e);
     for (uint32_t i = 1; i < size; i++) {
         uint32_t peer = (me + i) % size;
         twill_emit_copy(e, at(TWILL_DST, peer), at(space | TWILL_PEER, me), peer, 1, 0);

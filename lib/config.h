@@ -52,7 +52,7 @@ enum twill_variable_kind {
       "none, "                                                                                     \
       "cma (process_vm_readv), xpmem")                                                             \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
-      "Bytes of a segment when data is staged through shared memory")                              \
+      "Most bytes of a segment when data is staged through shared memory")                         \
     X(SEGMENT_NET, "TWILL_SEGMENT_NET", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,                \
       "Bytes of a segment when data only crosses the network")                                     \
     X(ISA, "TWILL_ISA", TWILL_TEXT, "auto", 0, 0, NULL, 0, "Kernels: auto, scalar, avx2, avx512f") \
