@@ -3,15 +3,16 @@
  *
  *     levels=tile:direct/numa:direct/node:direct/group:ring/all:recursive_doubling
  *
- * says, from the inside out, how the members of each unit work together: the ranks of a tile, the
- * tiles of a NUMA domain, the domains of a node, the nodes of a group, the groups. Levels not named
- * are passed over; the last one is that of the whole world unless it goes through memory, which
- * ends at the node: then a ring comes on top. Without a list: memory on the node, rings above. */
+ * says, from the inside out, how the members of each unit work together: the ranks of a tile (or an
+ * L3 cache, l3:), the tiles of a NUMA domain, the domains of a node, the nodes of a group, the
+ * groups. Levels not named are passed over; the last one is that of the whole world unless it goes
+ * through memory, which ends at the node: then a ring comes on top. Without a list: memory on the
+ * node, rings above. */
 #include "algorithms/compose.h"
 
 #include <string.h>
 
-static const char *const level_names[] = {"tile", "numa", "package", "node", "group", "all"};
+static const char *const level_names[] = {"tile", "l3", "numa", "package", "node", "group", "all"};
 _Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_RUNGS, "a name for each");
 static const char *const how_names[] = {"direct", "ring", "recursive_doubling"};
 _Static_assert(TWILL_ARRAY_LENGTH(how_names) == TWILL_BY_COUNT, "a name for each");

@@ -208,10 +208,11 @@ TWILL_API twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int
 /** \brief Parts of the machine, from small to large. */
 typedef enum twill_level {
     TWILL_LEVEL_TILE = 0, /**< cores that share an L2 cache */
+    TWILL_LEVEL_L3,       /**< cores that share an L3 cache */
     TWILL_LEVEL_NUMA,     /**< a NUMA domain */
-    TWILL_LEVEL_PACKAGE,  /**< a processor package */
-    TWILL_LEVEL_NODE,     /**< a node: ranks that share memory */
-    TWILL_LEVEL_GROUP,    /**< a group of nodes of the fabric (TWILL_GROUPS) */
+    TWILL_LEVEL_PACKAGE, /**< a processor package; several in one of many NUMA domains: all these */
+    TWILL_LEVEL_NODE,    /**< a node: ranks that share memory */
+    TWILL_LEVEL_GROUP,   /**< a group of nodes of the fabric (TWILL_GROUPS) */
     TWILL_LEVEL_COUNT
 } twill_level;
 /** \brief A communicator for each unit of a level that has ranks. A rank that is not bound to one
