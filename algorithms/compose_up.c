@@ -11,6 +11,8 @@ static twill_operand at(unsigned space, uint32_t block)
 static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
 {
     const struct twill_ladder *l = &c->ladder;
+    if (c->gives && c->e.rank == c->root)
+        return true;
     for (uint32_t j = rung + 1; j < l->scatters; j++)
         if (l->rung[j].choice.how == TWILL_BY_DIRECT && l->rung[j].fan > 1 &&
             twill_ladder_owns(l, j + 1, s))
@@ -28,10 +30,12 @@ static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, enum tw
         twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, s)), block, 0, c->each, 0);
     if (c->mapped && from != TWILL_DST)
         twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)), block, 0, c->each, 0);
-    for (uint32_t i = 1; i < r->fan && c->mapped; i++)
-        twill_emit_copy(&c->e, at(TWILL_DST | TWILL_PEER, twill_compose_block(c, s)), block,
-                        twill_ladder_owner(l, rung, c->e.rank, (r->me + i) % r->fan, s), c->each,
-                        0);
+    for (uint32_t i = 1; i < r->fan && c->mapped; i++) {
+        uint32_t peer = twill_ladder_owner(l, rung, c->e.rank, (r->me + i) % r->fan, s);
+        if (!c->gives || peer != c->root) /* who has it from the beginning */
+            twill_emit_copy(&c->e, at(TWILL_DST | TWILL_PEER, twill_compose_block(c, s)), block,
+                            peer, c->each, 0);
+    }
 }
 
 /* Nobody writes the DST of who may not have begun. */
@@ -49,18 +53,19 @@ static void up_direct(struct twill_compose *c, uint32_t rung)
 {
     const struct twill_ladder *l = &c->ladder;
     enum twill_space from = rung + 1 == l->count ? c->final : TWILL_DST;
-    if (!c->down && c->mapped)
+    bool has_all = c->gives && c->e.rank == c->root;
+    if (!c->down && c->mapped && !c->gives)
         await_begun(c, rung);
     for (uint32_t s = 0; s < l->shards; s++) {
         if (twill_ladder_owns(l, rung + 1, s))
             hand_out(c, rung, s, from);
-        else if (twill_ladder_owns(l, rung, s))
+        else if (twill_ladder_owns(l, rung, s) && !has_all)
             c->marked[twill_ladder_owner(l, rung, c->e.rank, twill_ladder_winner(l, rung, s), s)] =
                 true;
     }
     twill_emit_signal(&c->e);
     twill_compose_await(c, rung, true);
-    for (uint32_t s = 0; s < l->shards && !c->mapped; s++) {
+    for (uint32_t s = 0; s < l->shards && !c->mapped && !has_all; s++) {
         uint32_t winner = twill_ladder_winner(l, rung, s);
         if (!twill_ladder_owns(l, rung, s) || (winner == l->rung[rung].me && from == TWILL_DST))
             continue;
@@ -114,4 +119,37 @@ void twill_compose_begin_up(struct twill_compose *c)
     if (c->mapped && twill_ladder_signals(l, me, 0, l->count) > 0)
         twill_emit_signal(&c->e);
     twill_emit_copy(&c->e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
+}
+
+/* A broadcast begins: the root, which all have told that they are there, shows the message, and all
+ * others fetch from it what is theirs below the top. MAPPED tells the root when. */
+void twill_compose_give(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_group node = twill_group_node(&c->e);
+    unsigned from = (c->mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
+    if (c->e.rank == c->root) {
+        twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+        if (!c->mapped)
+            twill_emit_copy(&c->e, at(TWILL_SHARED, 0), at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+        twill_emit_await(&c->e, &node, 1, 0);
+        twill_emit_signal(&c->e);
+        return;
+    }
+    twill_emit_signal(&c->e);
+    twill_emit_await_one(&c->e, c->root, 1, 0);
+    for (uint32_t s = 0; s < l->shards; s++)
+        if (twill_ladder_owns(l, l->scatters, s))
+            twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)),
+                            at(from, twill_compose_block(c, s)), c->root, c->each, 0);
+    if (c->mapped)
+        twill_emit_signal(&c->e);
+}
+
+/* MAPPED: the root's SRC is its own again when all have fetched. */
+void twill_compose_end_give(struct twill_compose *c)
+{
+    const struct twill_group node = twill_group_node(&c->e);
+    if (c->mapped && c->e.rank == c->root)
+        twill_emit_await(&c->e, &node, 2, 0);
 }

@@ -85,6 +85,15 @@ static bool keeps_order(const struct twill_ladder *l)
     return true;
 }
 
+/* A broadcast is one node's, through memory, over levels that there are several of. */
+static bool suits_broadcast(const struct twill_ladder *l)
+{
+    bool direct = l->world->nodes == 1 && l->count > 1;
+    for (uint32_t j = 0; j < l->count; j++)
+        direct = direct && l->rung[j].choice.how == TWILL_BY_DIRECT;
+    return direct;
+}
+
 static bool suits(const struct twill_ladder *l, enum twill_order order)
 {
     uint64_t blocks = l->shards;
@@ -109,6 +118,8 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     if (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED)
         return false;
     bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape->order);
+    if (shape->collective == TWILL_BROADCAST)
+        does = does && suits_broadcast(&l) && shape->root < world->size;
     twill_ladder_close(&l);
     return does;
 }
@@ -125,7 +136,8 @@ const struct twill_algorithm twill_algorithm_levels = {
     .name = "levels",
     .help = "reduce-scatter down any levels, allreduce at the top, allgather back: "
             "levels=tile:direct/numa:direct/node:direct/all:ring",
-    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER |
+                   1u << TWILL_BROADCAST,
     .flavours = 1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED,
     .parameters = TWILL_PARAMETERS,
     .applies = applies,

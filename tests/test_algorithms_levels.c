@@ -67,7 +67,7 @@ static void test_regular(void **state)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(fans); i++) {
         struct twill_world world;
         regular_world(&world, fans[i]);
-        test_each_case(&world, 1, verify_case, &sweep);
+        test_each_case(&world, 2, verify_case, &sweep);
         twill_world_destroy(&world);
     }
     print_message("%u verified\n", sweep.verified);
@@ -129,7 +129,7 @@ static void sweep_random(uint32_t from, uint32_t to, uint32_t step, uint32_t win
             struct twill_world world;
             if (!random_world(&world, size, placement, &seed))
                 continue;
-            test_each_case(&world, 1, verify_case, &sweep);
+            test_each_case(&world, 2, verify_case, &sweep);
             twill_world_destroy(&world);
         }
     }

@@ -164,7 +164,7 @@ static void test_levels_refused(void **state)
     assert_int_equal(twill_world_create(&w, 2, label, NULL), TWILL_OK);
     assert_int_equal(twill_world_set_level(&w, TWILL_LEVEL_NODE, label, &error),
                      TWILL_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "level 3"));
+    assert_non_null(strstr(error.message, "level 4"));
     assert_int_equal(twill_world_set_level(&w, TWILL_LEVEL_COUNT, label, NULL), TWILL_ERR_ARGUMENT);
     twill_world_destroy(&w);
 }
