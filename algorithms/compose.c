@@ -63,6 +63,21 @@ void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up)
     }
 }
 
+uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s)
+{
+    const struct twill_ladder *l = &c->ladder;
+    uint32_t n = 1, fan = l->rung[rung].fan, winner = twill_ladder_winner(l, rung, s);
+    for (; !l->parts && s + n < l->shards; n++) {
+        if (!twill_ladder_owns(l, rung, s + n) || twill_ladder_winner(l, rung, s + n) != winner)
+            return n;
+        for (uint32_t m = 0; m < fan; m++)
+            if (twill_ladder_owner(l, rung, c->e.rank, m, s) !=
+                twill_ladder_owner(l, rung, c->e.rank, m, s + n))
+                return n;
+    }
+    return n;
+}
+
 void twill_compose_settle(struct twill_emitter *e, bool all)
 {
     const struct twill_step_list *list = &e->lanes[e->lane];
@@ -139,10 +154,8 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     if (l->count == 0)
         return;
     const struct twill_rung *top = &l->rung[l->count - 1];
-    if (c->gives) { /* every unit of the top gets all */
-        l->shards = top->weight;
-        l->scatters--;
-    }
+    if (c->gives) /* every unit of the top gets all */
+        twill_ladder_drop_top(l);
     bool direct_top = top->choice.how == TWILL_BY_DIRECT;
     if (top->choice.how == TWILL_BY_RING && !l->parts)
         c->each = top->fan;

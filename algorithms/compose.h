@@ -26,6 +26,9 @@ static inline uint32_t twill_compose_block(const struct twill_compose *c, uint32
 }
 /* Await the signals of those marked, which come down or back up at this rung; clears the marks. */
 void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up);
+/* So many shards from s on, which this rank has below the rung, have one winner at it, and belong
+ * to the same ranks in all members of its unit: they go together. Parts go one by one. */
+uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s);
 /* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
  * before the next WAIT, so that the next round need not wait for it. */
 void twill_compose_settle(struct twill_emitter *e, bool all);

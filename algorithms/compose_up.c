@@ -20,21 +20,38 @@ static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
     return false;
 }
 
-/* Back up a rung, at its owner: STAGED shows the shard, MAPPED stores it where it is wanted. */
-static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, enum twill_space from)
+/* STAGED: those of the shards that are not shown yet. */
+static void show(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
+                 enum twill_space from)
+{
+    uint32_t first = s, end = s + run;
+    for (; s <= end; s++) {
+        if (s < end && !is_shown(c, rung, s))
+            continue;
+        if (s > first)
+            twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, first)),
+                            at(from, twill_compose_block(c, first)), 0, (s - first) * c->each, 0);
+        first = s + 1;
+    }
+}
+
+/* Back up a rung, at their owner: STAGED shows the shards, MAPPED stores them where they are
+ * wanted. */
+static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
+                     enum twill_space from)
 {
     const struct twill_ladder *l = &c->ladder;
     const struct twill_rung *r = &l->rung[rung];
-    twill_operand block = at(from, twill_compose_block(c, s));
-    if (!c->mapped && from != TWILL_SHARED && !is_shown(c, rung, s))
-        twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, s)), block, 0, c->each, 0);
+    uint32_t first = twill_compose_block(c, s), blocks = run * c->each;
+    if (!c->mapped && from != TWILL_SHARED)
+        show(c, rung, s, run, from);
     if (c->mapped && from != TWILL_DST)
-        twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)), block, 0, c->each, 0);
+        twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first), 0, blocks, 0);
     for (uint32_t i = 1; i < r->fan && c->mapped; i++) {
         uint32_t peer = twill_ladder_owner(l, rung, c->e.rank, (r->me + i) % r->fan, s);
         if (!c->gives || peer != c->root) /* who has it from the beginning */
-            twill_emit_copy(&c->e, at(TWILL_DST | TWILL_PEER, twill_compose_block(c, s)), block,
-                            peer, c->each, 0);
+            twill_emit_copy(&c->e, at(TWILL_DST | TWILL_PEER, first), at(from, first), peer, blocks,
+                            0);
     }
 }
 
@@ -49,6 +66,26 @@ static void await_begun(struct twill_compose *c, uint32_t rung)
     twill_compose_await(c, l->count, true);
 }
 
+/* STAGED: what others hand out, and what lies in own SHARED. */
+static void fetch(struct twill_compose *c, uint32_t rung, enum twill_space from)
+{
+    const struct twill_ladder *l = &c->ladder;
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_ladder_owns(l, rung, s))
+            continue;
+        run = twill_compose_run(c, rung, s);
+        uint32_t winner = twill_ladder_winner(l, rung, s);
+        bool own = winner == l->rung[rung].me;
+        if (own && from == TWILL_DST)
+            continue;
+        twill_emit_copy(
+            &c->e, at(TWILL_DST, twill_compose_block(c, s)),
+            at(own ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER, twill_compose_block(c, s)),
+            twill_ladder_owner(l, rung, c->e.rank, winner, s), run * c->each, 0);
+    }
+}
+
 static void up_direct(struct twill_compose *c, uint32_t rung)
 {
     const struct twill_ladder *l = &c->ladder;
@@ -56,25 +93,21 @@ static void up_direct(struct twill_compose *c, uint32_t rung)
     bool has_all = c->gives && c->e.rank == c->root;
     if (!c->down && c->mapped && !c->gives)
         await_begun(c, rung);
-    for (uint32_t s = 0; s < l->shards; s++) {
-        if (twill_ladder_owns(l, rung + 1, s))
-            hand_out(c, rung, s, from);
-        else if (twill_ladder_owns(l, rung, s) && !has_all)
-            c->marked[twill_ladder_owner(l, rung, c->e.rank, twill_ladder_winner(l, rung, s), s)] =
-                true;
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_ladder_owns(l, rung, s))
+            continue;
+        run = twill_compose_run(c, rung, s);
+        uint32_t winner = twill_ladder_winner(l, rung, s);
+        if (winner == l->rung[rung].me)
+            hand_out(c, rung, s, run, from);
+        else if (!has_all)
+            c->marked[twill_ladder_owner(l, rung, c->e.rank, winner, s)] = true;
     }
     twill_emit_signal(&c->e);
     twill_compose_await(c, rung, true);
-    for (uint32_t s = 0; s < l->shards && !c->mapped && !has_all; s++) {
-        uint32_t winner = twill_ladder_winner(l, rung, s);
-        if (!twill_ladder_owns(l, rung, s) || (winner == l->rung[rung].me && from == TWILL_DST))
-            continue;
-        bool own = winner == l->rung[rung].me;
-        twill_emit_copy(
-            &c->e, at(TWILL_DST, twill_compose_block(c, s)),
-            at(own ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER, twill_compose_block(c, s)),
-            twill_ladder_owner(l, rung, c->e.rank, winner, s), c->each, 0);
-    }
+    if (!c->mapped && !has_all)
+        fetch(c, rung, from);
 }
 
 /* Back up a rung, by messages: the shard goes on round the unit. */
@@ -138,10 +171,15 @@ void twill_compose_give(struct twill_compose *c)
     }
     twill_emit_signal(&c->e);
     twill_emit_await_one(&c->e, c->root, 1, 0);
-    for (uint32_t s = 0; s < l->shards; s++)
-        if (twill_ladder_owns(l, l->scatters, s))
-            twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)),
-                            at(from, twill_compose_block(c, s)), c->root, c->each, 0);
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_ladder_owns(l, l->scatters, s))
+            continue;
+        while (s + run < l->shards && twill_ladder_owns(l, l->scatters, s + run))
+            run++;
+        twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)),
+                        at(from, twill_compose_block(c, s)), c->root, run * c->each, 0);
+    }
     if (c->mapped)
         twill_emit_signal(&c->e);
 }
