@@ -3,8 +3,6 @@
 #include "algorithms/traffic.h"
 #include "algorithms/step.h"
 
-#include <string.h>
-
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
                         twill_type type, twill_traffic_fn fn, void *user)
 {
@@ -40,14 +38,12 @@ static void add_to_class(void *user, uint32_t from, uint32_t to, uint64_t bytes)
     t->bytes[twill_link_between(t->world, from, to)] += bytes;
 }
 
-void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT],
-                            const struct twill_schedule *schedules, const struct twill_world *world,
-                            size_t count, twill_type type)
+void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
+                            const struct twill_world *world, uint32_t rank, size_t count,
+                            twill_type type)
 {
     struct by_class t = {.bytes = bytes, .world = world};
-    memset(bytes, 0, TWILL_LINK_COUNT * sizeof(*bytes));
-    for (uint32_t r = 0; r < world->size; r++)
-        twill_traffic_each(&schedules[r], r, count, type, add_to_class, &t);
+    twill_traffic_each(schedule, rank, count, type, add_to_class, &t);
 }
 
 struct by_link {
@@ -63,11 +59,9 @@ static void add_to_link(void *user, uint32_t from, uint32_t to, uint64_t bytes)
 }
 
 void twill_traffic_by_link(uint64_t *bytes, uint32_t units, const uint32_t *unit,
-                           const struct twill_schedule *schedules, const struct twill_world *world,
-                           size_t count, twill_type type)
+                           const struct twill_schedule *schedule, uint32_t rank, size_t count,
+                           twill_type type)
 {
     struct by_link t = {.bytes = bytes, .units = units, .unit = unit};
-    memset(bytes, 0, (size_t)units * units * sizeof(*bytes));
-    for (uint32_t r = 0; r < world->size; r++)
-        twill_traffic_each(&schedules[r], r, count, type, add_to_link, &t);
+    twill_traffic_each(schedule, rank, count, type, add_to_link, &t);
 }

@@ -19,14 +19,14 @@ typedef void (*twill_traffic_fn)(void *user, uint32_t from, uint32_t to, uint64_
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
                         twill_type type, twill_traffic_fn fn, void *user);
 
-/* schedules[world->size]: bytes by class of link, both ways together. */
-void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT],
-                            const struct twill_schedule *schedules, const struct twill_world *world,
-                            size_t count, twill_type type);
-/* bytes[units * units]: from unit i of a level to unit j at i * units + j, on the diagonal what
+/* Add what a rank's schedule moves to bytes by class of link, both ways together. */
+void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
+                            const struct twill_world *world, uint32_t rank, size_t count,
+                            twill_type type);
+/* To bytes[units * units]: from unit i of a level to unit j at i * units + j, on the diagonal what
  * stays in. `unit` is as in struct twill_world, and says 0 to units - 1. */
 void twill_traffic_by_link(uint64_t *bytes, uint32_t units, const uint32_t *unit,
-                           const struct twill_schedule *schedules, const struct twill_world *world,
-                           size_t count, twill_type type);
+                           const struct twill_schedule *schedule, uint32_t rank, size_t count,
+                           twill_type type);
 
 #endif

@@ -125,7 +125,7 @@ static uint32_t count_turns(const struct test_node *node, const struct twill_sch
  * before all have come: there and back. */
 static uint32_t most_turns(const struct test_node *node, enum twill_collective collective)
 {
-    bool many = node->world->size > 64;
+    bool many = node->world->size > 32;
     if (collective == TWILL_BARRIER)
         return many ? 3 : 1;
     return collective == TWILL_BROADCAST || (collective == TWILL_ALLREDUCE && many) ? 2 : 1;

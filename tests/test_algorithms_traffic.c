@@ -64,15 +64,17 @@ static void test_counter(void **state)
     for (unsigned r = 1; r < 4; r++)
         schedules[r] = (struct twill_schedule){.lanes = 1, .parts = 1, .blocks = 4};
     for (int narrow = 0; narrow < 2; narrow++) {
-        uint64_t bytes[TWILL_LINK_COUNT], link[4];
+        uint64_t bytes[TWILL_LINK_COUNT] = {0}, link[4] = {0};
         size_t count = narrow ? 128 : 64; /* 256 bytes */
         twill_type type = narrow ? TWILL_BF16 : TWILL_F32;
         uint64_t partial = narrow ? 128 : 64;
-        twill_traffic_by_class(bytes, schedules, &world, count, type);
+        for (uint32_t r = 0; r < 4; r++) {
+            twill_traffic_by_class(bytes, &schedules[r], &world, r, count, type);
+            twill_traffic_by_link(link, 2, numa, &schedules[r], r, count, type);
+        }
         assert_int_equal(bytes[TWILL_LINK_NUMA], 128 + 192);
         assert_int_equal(bytes[TWILL_LINK_NODE], 2 * 128 + partial);
         assert_int_equal(bytes[TWILL_LINK_PACKAGE], 0);
-        twill_traffic_by_link(link, 2, numa, schedules, &world, count, type);
         assert_int_equal(link[0 * 2 + 0], 128 + 192);
         assert_int_equal(link[0 * 2 + 1], partial);
         assert_int_equal(link[1 * 2 + 0], 2 * 128);
@@ -198,10 +200,29 @@ static void check_composed(const struct test_node *node, enum test_layout layout
     test_schedules_destroy(schedules, node->world->size);
 }
 
+/* Every block of an allreduce is completed once, by one rank, and no rank has more of them than its
+ * share, where units are alike. */
+static void check_shares(const struct test_node *node)
+{
+    struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = node->world};
+    test.shape.flavour = TWILL_FLAVOUR_MAPPED;
+    struct twill_schedule *schedules = test_emit(&test);
+    for (uint32_t r = 0; r < node->world->size; r++) {
+        uint32_t completed = 0;
+        for (uint32_t i = 0; i < schedules[r].count; i++)
+            if ((schedules[r].steps[i].flags & TWILL_STEP_FINAL) != 0)
+                completed += schedules[r].steps[i].blocks;
+        assert_int_equal(completed, schedules[r].blocks / node->world->size);
+    }
+    test_schedules_destroy(schedules, node->world->size);
+}
+
 static void check_node_composed(struct test_node *node, enum test_layout layout, void *user)
 {
     (void)user;
     each_large(node, layout, check_composed, NULL);
+    if (layout == EACH_CORE && node->machine->cores != 6)
+        check_shares(node);
 }
 
 static void test_composed(void **state)
