@@ -86,27 +86,24 @@ static bool keeps_order(const struct twill_ladder *l)
 }
 
 /* A broadcast is one node's, through memory, over levels that there are several of. */
-static bool suits_broadcast(const struct twill_ladder *l)
-{
-    bool direct = l->world->nodes == 1 && l->count > 1;
-    for (uint32_t j = 0; j < l->count; j++)
-        direct = direct && l->rung[j].choice.how == TWILL_BY_DIRECT;
-    return direct;
-}
-
-static bool suits(const struct twill_ladder *l, enum twill_order order)
+static bool suits(const struct twill_ladder *l, const struct twill_shape *shape)
 {
     uint64_t blocks = l->shards;
+    bool gives = shape->collective == TWILL_BROADCAST;
+    if (gives && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
+        return false;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
         if ((!top || l->parts) && l->rung[j].choice.how == TWILL_BY_RECURSIVE_DOUBLING)
+            return false;
+        if (gives && l->rung[j].choice.how != TWILL_BY_DIRECT)
             return false;
         if (top && !l->parts && l->rung[j].choice.how == TWILL_BY_RING)
             blocks *= l->rung[j].fan;
     }
     if (!l->parts && (l->shards > TWILL_MOST_SHARDS || blocks >> 16 != 0))
         return false;
-    return order == TWILL_ORDER_ANY || (order == TWILL_ORDER_RANKS && keeps_order(l));
+    return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
@@ -117,9 +114,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     bool parts = twill_collective_facts(shape->collective)->parts;
     if (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED)
         return false;
-    bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape->order);
-    if (shape->collective == TWILL_BROADCAST)
-        does = does && suits_broadcast(&l) && shape->root < world->size;
+    bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape);
     twill_ladder_close(&l);
     return does;
 }
