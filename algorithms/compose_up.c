@@ -7,6 +7,13 @@ static twill_operand at(unsigned space, uint32_t block)
     return twill_operand_make(space, block);
 }
 
+/* Do owners store a shard with those who want it? Else they show it in their own SHARED, where the
+ * others fetch it: STAGED, with no contributions to give back the lines of (node.c). */
+static bool stores(const struct twill_compose *c)
+{
+    return c->mapped || c->down;
+}
+
 /* Has this rank shown the complete shard to others at a rung above? */
 static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
 {
@@ -20,7 +27,7 @@ static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
     return false;
 }
 
-/* STAGED: those of the shards that are not shown yet. */
+/* Those of the shards that are not shown yet. */
 static void show(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
                  enum twill_space from)
 {
@@ -35,23 +42,22 @@ static void show(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t ru
     }
 }
 
-/* Back up a rung, at their owner: STAGED shows the shards, MAPPED stores them where they are
- * wanted. */
+/* Back up a rung, at their owner. */
 static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
                      enum twill_space from)
 {
     const struct twill_ladder *l = &c->ladder;
     const struct twill_rung *r = &l->rung[rung];
     uint32_t first = twill_compose_block(c, s), blocks = run * c->each;
-    if (!c->mapped && from != TWILL_SHARED)
+    unsigned to = (c->mapped ? TWILL_DST : TWILL_SHARED) | TWILL_PEER;
+    if (!stores(c))
         show(c, rung, s, run, from);
-    if (c->mapped && from != TWILL_DST)
+    if (from != TWILL_DST)
         twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first), 0, blocks, 0);
-    for (uint32_t i = 1; i < r->fan && c->mapped; i++) {
+    for (uint32_t i = 1; i < r->fan && stores(c); i++) {
         uint32_t peer = twill_ladder_owner(l, rung, c->e.rank, (r->me + i) % r->fan, s);
         if (!c->gives || peer != c->root) /* who has it from the beginning */
-            twill_emit_copy(&c->e, at(TWILL_DST | TWILL_PEER, first), at(from, first), peer, blocks,
-                            0);
+            twill_emit_copy(&c->e, at(to, first), at(from, first), peer, blocks, 0);
     }
 }
 
@@ -66,23 +72,20 @@ static void await_begun(struct twill_compose *c, uint32_t rung)
     twill_compose_await(c, l->count, true);
 }
 
-/* STAGED: what others hand out, and what lies in own SHARED. */
-static void fetch(struct twill_compose *c, uint32_t rung, enum twill_space from)
+/* STAGED: what others have handed out. */
+static void fetch(struct twill_compose *c, uint32_t rung)
 {
     const struct twill_ladder *l = &c->ladder;
+    unsigned from = stores(c) ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER;
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
         if (!twill_ladder_owns(l, rung, s))
             continue;
         run = twill_compose_run(c, rung, s);
-        uint32_t winner = twill_ladder_winner(l, rung, s);
-        bool own = winner == l->rung[rung].me;
-        if (own && from == TWILL_DST)
-            continue;
-        twill_emit_copy(
-            &c->e, at(TWILL_DST, twill_compose_block(c, s)),
-            at(own ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER, twill_compose_block(c, s)),
-            twill_ladder_owner(l, rung, c->e.rank, winner, s), run * c->each, 0);
+        uint32_t winner = twill_ladder_winner(l, rung, s), first = twill_compose_block(c, s);
+        if (winner != l->rung[rung].me)
+            twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first),
+                            twill_ladder_owner(l, rung, c->e.rank, winner, s), run * c->each, 0);
     }
 }
 
@@ -107,7 +110,7 @@ static void up_direct(struct twill_compose *c, uint32_t rung)
     twill_emit_signal(&c->e);
     twill_compose_await(c, rung, true);
     if (!c->mapped && !has_all)
-        fetch(c, rung, from);
+        fetch(c, rung);
 }
 
 /* Back up a rung, by messages: the shard goes on round the unit. */
