@@ -49,10 +49,9 @@ struct twill_range {
 uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
                            uint32_t length);
 
-/* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
+/* The whole world, so that neighbours in the group are neighbours in the machine: a rank is at its
+ * world->position. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
-/* Where a rank is in it. */
-uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank);
 /* The whole world by rank, for orders other than ANY. */
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
 /* The ranks of the emitting rank's node. */

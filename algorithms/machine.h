@@ -10,6 +10,7 @@
 /* By the smallest unit that holds both ranks. */
 enum twill_link_class {
     TWILL_LINK_TILE,
+    TWILL_LINK_L3,
     TWILL_LINK_NUMA,
     TWILL_LINK_PACKAGE,
     TWILL_LINK_NODE,
@@ -19,6 +20,9 @@ enum twill_link_class {
 };
 const char *twill_link_class_name(enum twill_link_class link);
 enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b);
+/* The level whose units a link inside a node leads from one to another of: the highest known below
+ * it. TWILL_LEVEL_COUNT: none is. */
+unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link);
 
 struct twill_link_cost {
     uint64_t overhead; /* of a message, for the core of each side */
@@ -28,6 +32,8 @@ struct twill_link_cost {
     uint64_t shared;   /* to read a peer's SHARED, per KiB */
     uint64_t mapped;   /* to read or write a peer's SRC or DST, per KiB */
     uint64_t fetched;  /* to have the system read a peer's SRC or DST, per KiB */
+    uint64_t port; /* what a unit's ranks read and write of others', together and one way, per KiB;
+                      on a node. 0: no limit but the cores' */
 };
 
 struct twill_machine_model {

@@ -154,33 +154,66 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-static uint64_t touch(const struct twill_pricing *p, const struct twill_price_lane *lane,
-                      twill_operand operand, uint32_t peer, uint64_t bytes)
+/* What the ranks of a unit read or write of another's goes through the link between the two, which
+ * all of them share: until when it does, or for one that is run alone how long, with the others of
+ * its unit doing the same at once. Messages do not come near: what limits them are the cores. */
+static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
+                           uint32_t peer, bool writes, uint64_t bytes)
+{
+    enum twill_link_class link = twill_link_between(p->world, lane->rank, peer);
+    unsigned level = twill_link_leaves(p->world, link);
+    uint64_t share = per_kib(p->model->link[link].port, bytes);
+    if (share == 0 || level == TWILL_LEVEL_COUNT)
+        return 0;
+    size_t first = (size_t)level * p->world->size;
+    size_t own = first + p->world->unit[level][lane->rank];
+    size_t other = first + p->world->unit[level][peer];
+    if (!p->whole)
+        return share * p->crowd[own];
+    size_t out = writes ? own : other, in = writes ? other : own;
+    uint64_t start = later(lane->time, p->core[lane->rank]);
+    p->port_out[out] = later(p->port_out[out], start) + share;
+    p->port_in[in] = later(p->port_in[in], start) + share;
+    p->busy_port_out[out] += share;
+    p->busy_port_in[in] += share;
+    return later(p->port_out[out], p->port_in[in]);
+}
+
+/* How long the core takes; *until: not before that. */
+static uint64_t touch(struct twill_pricing *p, const struct twill_price_lane *lane,
+                      twill_operand operand, uint32_t peer, bool writes, uint64_t bytes,
+                      uint64_t *until)
 {
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
         return per_kib(shared ? p->model->stage : p->model->copy, bytes);
     const struct twill_link_cost *link = link_to(p, lane->rank, peer);
-    if (shared || space == TWILL_IMM)
-        return per_kib(link->shared, bytes);
-    return p->fetches ? p->model->fetch + per_kib(link->fetched, bytes)
-                      : per_kib(link->mapped, bytes);
+    uint64_t time = shared || space == TWILL_IMM ? per_kib(link->shared, bytes)
+                    : p->fetches                 ? p->model->fetch + per_kib(link->fetched, bytes)
+                                                 : per_kib(link->mapped, bytes);
+    uint64_t passed = pass_ports(p, lane, peer, writes, bytes);
+    if (!p->whole)
+        return later(time, passed);
+    *until = later(*until, passed);
+    return time;
 }
 
-static uint64_t local_work(const struct twill_pricing *p, const struct twill_price_lane *lane,
-                           const struct twill_step *step)
+static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
+                       const struct twill_step *step)
 {
-    uint64_t bytes = bytes_of(p, step), time = 0;
+    uint64_t bytes = bytes_of(p, step), time = 0, until = 0;
     unsigned operands = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
     for (unsigned i = 0; i < operands; i++)
-        time += touch(p, lane, step->src, step->peer[i], bytes);
+        time += touch(p, lane, step->src, step->peer[i], false, bytes, &until);
     if (step->op == TWILL_STEP_REDUCE) {
         operands += (step->flags & TWILL_STEP_ACC) != 0;
-        return time + (operands - 1) * fold(p, bytes);
+        time += (operands - 1) * fold(p, bytes);
+    } else { /* of a copy the dearer end */
+        time = later(time, touch(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
-    /* Of a copy the dearer end. */
-    return later(time, touch(p, lane, step->dst, step->peer[0], bytes));
+    work(p, lane, time);
+    lane->time = p->core[lane->rank] = later(lane->time, until);
 }
 
 /* The step that raises what peer i of an AWAIT is awaited for, or TWILL_PRICE_NONE. */
@@ -297,7 +330,7 @@ static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
         missing = await(p, lane, step);
         break;
     default:
-        work(p, lane, local_work(p, lane, step));
+        local_work(p, lane, step);
         break;
     }
     if (missing == TWILL_PRICE_NONE) {
@@ -315,6 +348,7 @@ static void reset(struct twill_pricing *p)
     memset(p->waiter, 0xff, steps * sizeof(*p->waiter));
     memset(p->core, 0, (size_t)world->size * 5 * sizeof(*p->core));
     memset(p->node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->node_out));
+    memset(p->port_out, 0, (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->port_out));
     p->lanes = p->heaped = 0;
     for (uint32_t r = 0; r < world->size; r++) {
         const struct twill_schedule *schedule = &p->schedule[r];
@@ -352,7 +386,7 @@ static uint64_t run(struct twill_pricing *p, size_t bytes)
     return end;
 }
 
-/* Of the run before: what the busiest core, link or interface had to do. */
+/* Of the run before: what the busiest core, link, interface or port had to do. */
 static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;
@@ -360,6 +394,8 @@ static uint64_t busiest(const struct twill_pricing *p)
         most = later(most, later(p->busy[r], p->busy_out[r]));
     for (uint32_t n = 0; n < p->world->nodes; n++)
         most = later(most, p->busy_node[n]);
+    for (size_t i = 0; i < (size_t)p->world->size * TWILL_LEVEL_NODE; i++)
+        most = later(most, later(p->busy_port_out[i], p->busy_port_in[i]));
     return most;
 }
 

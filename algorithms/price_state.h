@@ -47,6 +47,10 @@ struct twill_pricing {
     uint64_t *node_out, *node_in;   /* [nodes] likewise */
     uint64_t *busy;                 /* [size] of the core */
     uint64_t *busy_out, *busy_node; /* [size], [nodes] of the link and the interface */
+    /* By level and number of unit, [TWILL_LEVEL_NODE * size] each: how many ranks are in it; its
+     * ports, one way each: free from, and how long busy. */
+    uint32_t *crowd;
+    uint64_t *port_out, *port_in, *busy_port_out, *busy_port_in;
     const struct twill_machine_model *model;
     twill_type type;
     uint64_t each, rest; /* bytes of a block: every one, and this many one more */

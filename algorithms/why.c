@@ -2,6 +2,7 @@
 /* Says why a choice is what it is: see why.h. */
 #include "algorithms/why.h"
 #include "algorithms/candidates.h"
+#include "algorithms/traffic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,6 +153,26 @@ static void put_others(struct writer *w, const struct twill_world *world,
     }
 }
 
+/* What the choice moves: over memory of a node, or between nodes. */
+static twill_status put_moves(struct writer *w, const struct twill_world *world,
+                              const struct twill_choice *choice, size_t bytes, twill_type type,
+                              struct twill_error *error)
+{
+    uint64_t moved[TWILL_LINK_COUNT] = {0};
+    for (uint32_t r = 0; r < world->size && world->size <= TWILL_WHY_MOVES; r++) {
+        struct twill_schedule schedule;
+        TWILL_TRY(error, twill_schedule_emit(&schedule, choice->algorithm, world, r, &choice->shape,
+                                             error));
+        twill_traffic_by_class(moved, &schedule, world, r, bytes / twill_type_size(type), type);
+        twill_schedule_destroy(&schedule);
+    }
+    for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
+        if (moved[link] > 0)
+            put(w, "moves\t%s\t%llu\n", twill_link_class_name((enum twill_link_class)link),
+                (unsigned long long)moved[link]);
+    return TWILL_OK;
+}
+
 static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
                                const struct twill_world *world, const struct twill_tuning *tuning,
                                const char *wanted, const struct twill_select_request *request,
@@ -166,7 +187,7 @@ static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
     put(w, "chosen\t%s\t%llu\t%s%s\n", name_of(choice.algorithm, &choice.shape, name),
         (unsigned long long)price, wanted != NULL && *wanted != '\0' ? wanted : "auto",
         choice.substituted ? " (which does not do this call)" : "");
-    return TWILL_OK;
+    return put_moves(w, world, &choice, twill_request_bytes(world, request), request->type, error);
 }
 
 twill_status twill_why(char **text, const struct twill_world *world,

@@ -32,7 +32,7 @@ enum twill_variable_kind {
     X(GROUPS, "TWILL_GROUPS", TWILL_TEXT, "", 0, 0, NULL, 1,                                       \
       "Groups of nodes in the fabric: 2x3 (groups x nodes) or 4+2; empty: one")                    \
     X(UNITS, "TWILL_UNITS", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \
-      "Declared parts of nodes, in ranks, such as tile=1,numa=2,package=4; empty: where they run") \
+      "Declared parts of nodes, in ranks, such as l3=2,numa=4,package=8; empty: where they run")   \
     X(REPRODUCIBLE, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, 1,                        \
       "1: sums do not depend on algorithm, node layout or segment size")                           \
     X(PROGRESS, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, 0,                               \

@@ -208,10 +208,11 @@ TWILL_API twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int
 /** \brief Parts of the machine, from small to large. */
 typedef enum twill_level {
     TWILL_LEVEL_TILE = 0, /**< cores that share an L2 cache */
+    TWILL_LEVEL_L3,       /**< cores that share an L3 cache */
     TWILL_LEVEL_NUMA,     /**< a NUMA domain */
-    TWILL_LEVEL_PACKAGE,  /**< a processor package */
-    TWILL_LEVEL_NODE,     /**< a node: ranks that share memory */
-    TWILL_LEVEL_GROUP,    /**< a group of nodes of the fabric (TWILL_GROUPS) */
+    TWILL_LEVEL_PACKAGE, /**< a processor package; several in one of many NUMA domains: all these */
+    TWILL_LEVEL_NODE,    /**< a node: ranks that share memory */
+    TWILL_LEVEL_GROUP,   /**< a group of nodes of the fabric (TWILL_GROUPS) */
     TWILL_LEVEL_COUNT
 } twill_level;
 /** \brief A communicator for each unit of a level that has ranks. A rank that is not bound to one
@@ -480,7 +481,8 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  * ordered (the operation does not commute), left (TWILL_REPRODUCIBLE). Lines are fields separated
  * by tabs, times in picoseconds: call, collective, bytes, type, nodes x ranks of the fullest,
  * ranks, machine; candidate, name, price, cost, entries measured; small, name, sizes it takes;
- * other, name, why it is no candidate; chosen, name, price, by what. NULL at index 0: see
+ * other, name, why it is no candidate; chosen, name, price, by what; moves, class of link, bytes.
+ * NULL at index 0: see
  * twill_context_message().
  */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
