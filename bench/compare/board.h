@@ -59,8 +59,9 @@ struct twill_compare_board {
     uint32_t done; /* a futex: ranks that are through with it */
     uint64_t calls, batches;
     double line_seconds;
-    uint32_t error[TWILL_COMPARE_RANKS];                        /* 1: the program says why */
-    uint64_t wrong[TWILL_COMPARE_RANKS];                        /* values */
+    uint64_t line_start;                 /* the value from which it is counted */
+    uint32_t error[TWILL_COMPARE_RANKS]; /* 1: the program says why */
+    uint64_t wrong[TWILL_COMPARE_RANKS]; /* values */
     double seconds[TWILL_COMPARE_RANKS][TWILL_COMPARE_BATCHES]; /* of a call, mean of a batch */
     int32_t pid[TWILL_COMPARE_RANKS];
     char library[TWILL_COMPARE_WORDS];

@@ -219,6 +219,7 @@ bool twill_compare_turn(struct twill_compare_run *run, struct twill_compare_cont
     board->order = *order;
     board->done = 0;
     board->line_seconds = 0;
+    board->line_start = board->ping.value;
     board->calls = board->batches = 0;
     memset(board->wrong, 0, sizeof(board->wrong));
     __atomic_add_fetch(&board->turn, 1, __ATOMIC_ACQ_REL);

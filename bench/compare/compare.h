@@ -128,7 +128,8 @@ struct twill_compare_row {
     size_t bytes;
     double lines[TWILL_COMPARE_ROUNDS]; /* seconds from core to core, by round */
     int n_lines;
-    double line; /* their median; 0: not measured */
+    double line;    /* their median; 0: not measured */
+    double seconds; /* that it took to measure all */
     struct twill_compare_cell cells[TWILL_COMPARE_CONTENDERS];
 };
 

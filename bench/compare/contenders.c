@@ -22,8 +22,8 @@ struct entry {
     const char *options;   /* of the launcher */
     const char *arguments; /* of the program */
     const char *setting;
-    bool tunes;    /* it allocates per call, so that a tuned variant makes sense */
-    bool prepared; /* with --prepared only */
+    bool tunes; /* it allocates per call, so that a tuned variant makes sense */
+    bool rare;  /* --prepared or --peers must name it */
     const char *memory;
 };
 
@@ -40,11 +40,12 @@ static const struct entry entries[] = {
     {"ompi-copy", OPENMPI,
      "--mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism none", "", NULL,
      true, false, "plain"},
-    {"ompi-ucx", OPENMPI, "--mca pml ucx", "", NULL, true, false, "plain"},
+    {"ompi-ucx", OPENMPI, "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any", "", NULL,
+     true, false, "plain"},
     {"mpich", MPICH, "", "", NULL, true, false, "plain"},
-    {"mpich-copy", MPICH, "", "", "UCX_TLS=^cma", true, false, "plain"},
+    {"mpich-copy", MPICH, "", "", "UCX_TLS=^cma", false, false, "plain"},
     {"gloo", GLOO, "", "ring", NULL, false, false, "plain"},
-    {"gloo-bcube", GLOO, "", "bcube", NULL, false, false, "plain"},
+    {"gloo-bcube", GLOO, "", "bcube", NULL, false, true, "plain"},
     {"gloo-halving", GLOO, "", "halving", NULL, false, false, "plain"},
     {"ucc", UCC, "", "", NULL, true, false, "plain"},
     {"oneccl", ONECCL, "", "", "CCL_ATL_TRANSPORT=ofi", true, false, "plain"},
@@ -126,7 +127,7 @@ static void compile(struct twill_compare_run *run, struct built *built, const ch
     if (prefix != NULL)
         twill_compare_write(quoted, sizeof(quoted), "-I%s/include -L%s/lib -Wl,-rpath,%s/lib",
                             prefix, prefix, prefix);
-    twill_compare_write(text, sizeof(text), "%s -O2 -D_GNU_SOURCE -o %s %s/%s %s %s", compiler,
+    twill_compare_write(text, sizeof(text), "%s -O3 -D_GNU_SOURCE -o %s %s/%s %s %s", compiler,
                         built->path, run->sources, source, quoted, library);
     char *words[TWILL_COMPARE_ARGUMENTS], *rest = text;
     int n = 0;
@@ -269,9 +270,11 @@ static void add(struct twill_compare_run *run, const struct entry *entry, const 
 static bool takes_part(const struct twill_compare_run *run, const struct entry *entry, bool tuned)
 {
     char name[64];
-    if (entry->prepared && !run->options.prepared)
-        return false;
     twill_compare_write(name, sizeof(name), "%s%s", entry->name, tuned ? "-tuned" : "");
+    if (entry->rare && entry->program == TWILL && !run->options.prepared)
+        return false;
+    if (entry->rare && entry->program != TWILL && run->options.peers == NULL)
+        return false;
     return (!tuned || entry->tunes) &&
            (entry->program <= TWILL || twill_compare_chosen(&run->options, name));
 }

@@ -34,7 +34,8 @@ struct state {
     struct twill_compare_line *flags; /* a rank's barriers so far */
     uint64_t barriers;
     int patience; /* looks before the core is given up */
-    void (*fold)(const struct fold *fold);
+    void (*run)(const struct fold *fold);
+    struct fold fold; /* of the calls that follow */
 };
 
 static inline __attribute__((always_inline)) void fold_elements(const struct fold *fold, size_t lo,
@@ -137,14 +138,14 @@ static int begin(struct peer *peer)
         return 1;
     peer->own = state;
     state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 100 : 1 << 20;
-    state->fold = __builtin_cpu_supports("avx512f") ? wide_fold
-                  : __builtin_cpu_supports("avx2")  ? middle_fold
-                                                    : narrow_fold;
+    state->run = __builtin_cpu_supports("avx512f") ? wide_fold
+                 : __builtin_cpu_supports("avx2")  ? middle_fold
+                                                   : narrow_fold;
     if (peer->rank == 0)
         snprintf(peer->board->library, sizeof(peer->board->library), "bound, %s",
-                 state->fold == wide_fold     ? "AVX-512F"
-                 : state->fold == middle_fold ? "AVX2"
-                                              : "SSE2");
+                 state->run == wide_fold     ? "AVX-512F"
+                 : state->run == middle_fold ? "AVX2"
+                                             : "SSE2");
     return 0;
 }
 
@@ -222,18 +223,24 @@ static void plan(struct peer *peer, const struct peer_call *call, struct fold *f
     }
 }
 
+static int prepare(struct peer *peer, const struct peer_call *call)
+{
+    struct fold *fold = &of(peer)->fold;
+    if (call->collective == TWILL_COMPARE_BARRIER)
+        return 0;
+    plan(peer, call, fold);
+    fold->stream = peer->arguments[0] != NULL &&
+                   ((uintptr_t)fold->destination[0] + fold->lo * sizeof(float)) % 64 == 0;
+    return 0;
+}
+
 static int run(struct peer *peer, const struct peer_call *call)
 {
-    struct fold fold;
     struct state *state = of(peer);
-    if (call->collective == TWILL_COMPARE_BARRIER)
-        return barrier(peer);
-    plan(peer, call, &fold);
-    fold.stream = peer->arguments[0] != NULL;
-    if (fold.stream && ((uintptr_t)fold.destination[0] + fold.lo * sizeof(float)) % 64 != 0)
-        fold.stream = false;
     barrier(peer);
-    state->fold(&fold);
+    if (call->collective == TWILL_COMPARE_BARRIER)
+        return 0;
+    state->run(&state->fold);
     return barrier(peer);
 }
 
@@ -250,7 +257,7 @@ static void give(struct peer *peer, int which, void *memory)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end,  run,  barrier, NULL,
+    static const struct peer_program program = {begin, end,  run,  barrier, prepare,
                                                 NULL,  have, give, NULL};
     return peer_main(argc, argv, &program);
 }

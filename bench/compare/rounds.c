@@ -69,6 +69,21 @@ static void look_at_values(struct twill_compare_run *run, const struct twill_com
             (unsigned long long)wrong, twill_compare_name(row->collective), row->bytes);
 }
 
+/* A peer that takes long and is far behind others of its kind has two turns only. */
+static bool hopeless(const struct twill_compare_run *run, const struct twill_compare_row *row,
+                     int index)
+{
+    const struct twill_compare_contender *contender = &run->contenders[index];
+    double mine = row->cells[index].rounds[0], best = mine;
+    for (int i = 0; i < run->n_contenders; i++)
+        if (run->contenders[i].kind == TWILL_COMPARE_PEER &&
+            run->contenders[i].tuned == contender->tuned && row->cells[i].n_rounds > 0 &&
+            row->cells[i].rounds[0] < best)
+            best = row->cells[i].rounds[0];
+    return contender->kind == TWILL_COMPARE_PEER && mine > 2.5 * best &&
+           mine > run->options.turn_seconds / 4;
+}
+
 static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *row, int index,
                       int round)
 {
@@ -80,12 +95,12 @@ static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *r
         .bytes = row->bytes,
         .check = round == 0,
         .keep = run->keep,
-        .least = options->quick ? 2 : 3,
+        .least = 2,
         .line = options->ranks <= run->cores && run->bind,
         .batch_seconds = options->turn_seconds / 15,
         .turn_seconds = options->turn_seconds,
     };
-    if (contender->absent[0] != '\0')
+    if (contender->absent[0] != '\0' || (round > 1 && hopeless(run, row, index)))
         return true;
     if (!twill_compare_turn(run, contender, &order))
         return true; /* it is out, the others go on */
@@ -116,11 +131,13 @@ static void conclude(const struct twill_compare_run *run, struct twill_compare_r
 static bool measure_row(struct twill_compare_run *run, struct twill_compare_row *row)
 {
     size_t room = available(), need = needs(run, row);
+    double from = twill_compare_now();
+    bool good = true;
     int there = 0;
     for (int i = 0; i < run->n_contenders; i++)
         there += run->contenders[i].absent[0] == '\0';
     /* buffers stay if those of all fit; peers' scratch memory is twice as much and may stay too */
-    run->keep = need * (size_t)there < room / 4;
+    run->keep = need * (size_t)there < room / 2;
     if (need * 3 > room) {
         fprintf(stderr, "twill-compare: %s of %zu bytes is left out: %zu MiB of memory are free\n",
                 twill_compare_name(row->collective), row->bytes, room >> 20);
@@ -129,14 +146,14 @@ static bool measure_row(struct twill_compare_run *run, struct twill_compare_row 
     if (isatty(2))
         fprintf(stderr, "\r\033[K%s %zu ", twill_compare_name(row->collective), row->bytes);
     for (int round = 0; round < run->options.rounds; round++)
-        for (int i = 0; i < run->n_contenders; i++) {
+        for (int i = 0; i < run->n_contenders && good; i++) {
             /* another one begins each round */
             int index = (i + round) % run->n_contenders;
-            if (twill_compare_interrupted(run) || !take_turn(run, row, index, round))
-                return false;
+            good = !twill_compare_interrupted(run) && take_turn(run, row, index, round);
         }
     conclude(run, row);
-    return true;
+    row->seconds = twill_compare_now() - from;
+    return good;
 }
 
 bool twill_compare_measure(struct twill_compare_run *run)

@@ -150,6 +150,7 @@ static struct json_object *result(const struct twill_compare_run *run,
     int tuned = twill_compare_best(run, row, TWILL_COMPARE_PEER, 1);
     put_text(object, "collective", twill_compare_name(row->collective));
     put_integer(object, "bytes", row->bytes);
+    put(object, "seconds", real(row->seconds));
     put(object, "line_ns", real(row->line * 1e9));
     for (int i = 0; i < row->n_lines; i++)
         json_object_array_add(lines, real(row->lines[i] * 1e9));
