@@ -59,7 +59,7 @@ int twill_compare_command(struct twill_compare_run *run, char *const *command, c
     pid_t pid = spawn(run, command, NULL, log);
     if (pid < 0)
         return -1;
-    for (double end = twill_compare_now() + run->options.timeout; twill_compare_now() < end;) {
+    for (double waited = 0; waited < run->options.timeout; waited += 0.005) {
         if (waitpid(pid, &status, WNOHANG) == pid)
             return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
         if (twill_compare_interrupted(run))
@@ -122,9 +122,9 @@ static bool give_up(struct twill_compare_contender *contender, const char *what)
     char said[TWILL_COMPARE_WORDS] = "";
     twill_compare_write(said, sizeof(said), "%.*s", TWILL_COMPARE_WORDS - 1,
                         contender->board->message);
-    kill_all(contender);
     if (said[0] == '\0')
         twill_compare_first_line(contender->log, NULL, said, sizeof(said));
+    kill_all(contender);
     twill_compare_write(contender->absent, sizeof(contender->absent), "%s%s%s", what,
                         said[0] != '\0' ? ": " : "", said);
     fprintf(stderr, "twill-compare: %s is left out: %s\n", contender->name, contender->absent);
@@ -133,19 +133,24 @@ static bool give_up(struct twill_compare_contender *contender, const char *what)
     return false;
 }
 
-/* Sleep until all ranks are done, the launcher is gone, or the time is over. */
+/* Sleep until all ranks are done, the launcher is gone, or the time is over: time in which this
+ * process does not run (stopped, or the machine asleep) does not count, the ranks stood still too.
+ */
 static bool await(struct twill_compare_run *run, struct twill_compare_contender *contender,
                   const char *what)
 {
     struct twill_compare_board *board = contender->board;
     char text[96];
-    double end = twill_compare_now() + run->options.timeout;
-    for (;;) {
+    const double step = 0.2;
+    for (double waited = 0;;) {
         int status;
         uint32_t done = __atomic_load_n(&board->done, __ATOMIC_ACQUIRE);
         if (done >= (uint32_t)board->ranks)
             break;
-        twill_compare_sleep(&board->done, done, 0.2);
+        double from = twill_compare_now();
+        twill_compare_sleep(&board->done, done, step);
+        double slept = twill_compare_now() - from;
+        waited += slept < 2 * step ? slept : step;
         if (waitpid(contender->pid, &status, WNOHANG) == contender->pid) {
             contender->pid = 0;
             twill_compare_write(text, sizeof(text), "it ended during %s with status %d", what,
@@ -154,7 +159,7 @@ static bool await(struct twill_compare_run *run, struct twill_compare_contender 
         }
         if (twill_compare_interrupted(run))
             return give_up(contender, "interrupted");
-        if (twill_compare_now() > end) {
+        if (waited > run->options.timeout) {
             twill_compare_write(text, sizeof(text), "it hangs: %s took more than %g s", what,
                                 run->options.timeout);
             return give_up(contender, text);

@@ -137,7 +137,7 @@ static int begin(struct peer *peer)
     if (state == NULL || peer->rank < 0 || peer->size < 1 || map_memory(peer, state) != 0)
         return 1;
     peer->own = state;
-    state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 100 : 1 << 20;
+    state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 1 << 20;
     state->run = __builtin_cpu_supports("avx512f") ? wide_fold
                  : __builtin_cpu_supports("avx2")  ? middle_fold
                                                    : narrow_fold;
