@@ -119,9 +119,9 @@ double() # name line...
     printf '%s\n' "$@" >>"$doubles/$double_name"
     chmod +x "$doubles/$double_name"
 }
-compiler() # is it wrong?
+compiler() # is it wrong? name
 {
-    # shellcheck disable=SC2016 # the script's dollars
+    # shellcheck disable=SC2016,SC2154 # the script's dollars; $source is of rules.sh
     double "$2" 'while [ "$1" != -o ]; do shift; done' \
         "exec $cc -O2 -D_GNU_SOURCE -DWRONG=$1 -I$source/bench/compare -o \"\$2\" $scratch/peer.c"
 }
