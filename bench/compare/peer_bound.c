@@ -9,6 +9,9 @@
  *   reduce_scatter  rank r folds part r of all sources, stores it into its result
  *   barrier         one barrier: a line a rank, written by it, read by all
  *
+ * Of an allreduce of a line or two every rank folds all, and stores its own after the second
+ * barrier: two ranks that store into one line would have it go to and fro.
+ *
  * Nobody can need fewer loads and stores. Ordinary stores, or with the argument "stream" those that
  * pass the caches by; the better one is the bound. */
 #include "bench/compare/peer.h"
@@ -17,7 +20,7 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-enum { VECTOR = 16 }; /* floats of a cache line: parts are cut there */
+enum { VECTOR = 16 }; /* floats of a cache line */
 
 /* A fold: sources are added, the sum goes to all destinations, for elements lo .. hi-1. */
 struct fold {
@@ -174,14 +177,13 @@ static float *buffer_of(struct peer *peer, int rank, int which)
     return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->room);
 }
 
-/* This rank's share of n elements, cut at lines if there are enough of them. */
+/* This rank's share of n elements, in whole lines. */
 static void share(const struct peer *peer, size_t n, struct fold *fold)
 {
     size_t size = (size_t)peer->size, rank = (size_t)peer->rank;
-    size_t unit = n >= 2 * VECTOR * size ? VECTOR : 1;
-    size_t each = (n / unit + size - 1) / size * unit;
+    size_t lines = (n + VECTOR - 1) / VECTOR, each = (lines + size - 1) / size * VECTOR;
     fold->lo = rank * each < n ? rank * each : n;
-    fold->hi = rank + 1 < size && fold->lo + each < n ? fold->lo + each : n;
+    fold->hi = fold->lo + each < n ? fold->lo + each : n;
 }
 
 static void add_all(struct peer *peer, float **list, int which, size_t offset)

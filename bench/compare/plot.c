@@ -81,18 +81,20 @@ static void write_script(const struct twill_compare_run *run, FILE *out,
 {
     const char *name = twill_compare_name(collective);
     fprintf(out,
-            "set terminal svg size 1200,560 font 'sans-serif,12' background rgb 'white'\n"
+            "set terminal svg size 1200,620 font 'sans-serif,12' background rgb 'white'\n"
             "set output '%s'\n",
             svg);
     write_data(run, out, collective);
     fprintf(out,
             "set multiplot layout 1,2 title '%s, %d ranks, float sum' noenhanced\n"
-            "set logscale xy\nset logscale x 2\nset grid\nset format x '%%.0b%%B'\n"
-            "set key top left samplen 2 font ',9' noenhanced\nset xlabel 'bytes'\n"
+            "set bmargin at screen 0.25\nset tmargin at screen 0.93\n"
+            "set logscale xy\nset logscale x 2\nset grid\nset format x '%%.0b %%BB'\n"
+            "set xtics 4,16\n"
+            "set key at screen 0.5,0.01 center bottom maxrows 3 samplen 2 font ',10' noenhanced\n"
             "set ylabel 'microseconds'\n",
             name, run->options.ranks);
     write_panel(run, out, collective, 2);
-    fprintf(out, "set ylabel 'times the bound'\nset yrange [0.8:*]\nunset key\n");
+    fprintf(out, "set ylabel 'times the bound'\nset yrange [0.5:60]\nunset key\n");
     write_panel(run, out, collective, 3);
     fprintf(out, "unset multiplot\n");
 }
