@@ -37,8 +37,14 @@
  * Order: a lane issues its steps in order; lanes are independent. SEND, RECV and RECV_REDUCE are
  * posted and may touch their blocks until the lane's next WAIT; messages of one (from, to, lane)
  * match in order. Everything else is complete when the next step issues. A schedule ends when all
- * lanes end; a lane ends with nothing posted. No rank ends before all ranks of its node have begun:
- * copies of SHARED and IMM are reused on the strength of it. */
+ * lanes end; a lane ends with nothing posted. No rank ends before all ranks of its node have begun,
+ * unless the schedule is eager: then who only gives is done when it has given.
+ *
+ * Copies of SHARED and IMM are reused when all ranks of the node are done with them: no rank begins
+ * an instance before all of its node have begun the one that is TWILL_SHARED_COPIES - window before
+ * it, hence have ended the one whose copy it takes. Where schedules are not eager that is so by
+ * itself: who has ended the instance `window` before knows that all have begun it. After eager ones
+ * the executor sees to it. */
 #ifndef TWILL_SCHEDULE_H
 #define TWILL_SCHEDULE_H
 
@@ -138,6 +144,7 @@ struct twill_schedule {
     bool uses_imm;          /* good for blocks of at most TWILL_IMM_BYTES only */
     bool uses_peer_src;     /* needs the peers' SRC mapped */
     bool uses_peer_dst;     /* needs the peers' DST mapped */
+    bool eager; /* ranks may end before others of their node have begun; alike on a node */
 };
 
 void twill_schedule_destroy(struct twill_schedule *schedule);

@@ -49,11 +49,15 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
                      uint64_t ticks)
 {
     struct twill_call_line *line = &comm->node->area[comm->local]->call;
+    struct twill_past *past = &comm->node->area[comm->local]->past[sequence % TWILL_PAST];
     comm->call = *call;
     comm->sequence = sequence;
-    comm->past[sequence % TWILL_PAST] =
-        (struct twill_past){sequence, call->count, twill_call_what(call), call->root};
     /* Release stores, because what is written must not be seen before the 0. */
+    atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&past->count, call->count, memory_order_release);
+    atomic_store_explicit(&past->what, twill_call_what(call), memory_order_release);
+    atomic_store_explicit(&past->root, call->root, memory_order_release);
+    atomic_store_explicit(&past->sequence, sequence, memory_order_release);
     atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&line->count, call->count, memory_order_release);
     atomic_store_explicit(&line->what, twill_call_what(call), memory_order_release);
@@ -106,8 +110,13 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
+        if (call->src == run->call.src && call->dst == run->call.dst)
+            return TWILL_OK; /* checked before */
         twill_run_move(run, call->src, call->dst);
-        return twill_call_check_buffers(run);
+        twill_status status = twill_call_check_buffers(run);
+        if (TWILL_UNLIKELY(status != TWILL_OK))
+            run->plan = NULL; /* not to be taken for good if it comes again */
+        return status;
     }
     run->call = *call;
     run->plan = NULL;
@@ -123,6 +132,8 @@ void twill_request_begin(struct twill_request *request)
     run->sequence = request->comm->begun;
     run->signature = sign(run);
     run->started = run->finished = 0;
+    if (TWILL_LIKELY(request->comm->queue == NULL && run->plan != NULL))
+        twill_run_lead(run);
     twill_request_enqueue(request);
 }
 

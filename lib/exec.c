@@ -138,8 +138,32 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
     return ADVANCED;
 }
 
-/* Is the peer's flag, or line, there? A signature that differs is looked into: the peer may be in
- * another call, or merely on its way out of this one. */
+/* Can it be read which call this is, here and at the peer? It is written down after what others
+ * wait for is on its way, and when the calls before have ended. */
+static bool is_written_down(const struct twill_run *run, uint32_t peer)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    return run->comm->sequence >= run->sequence &&
+           twill_comm_read_call(run->comm, peer, &call, &sequence, &entered) &&
+           sequence >= run->sequence;
+}
+
+/* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
+ * the begin of this one counts. */
+static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
+{
+    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
+        run->signature)
+        return ADVANCED;
+    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    if (!is_written_down(run, peer))
+        return BLOCKED;
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+                           "rank %u was in another call or had other arguments", peer);
+}
+
+/* Is the peer's flag, or line, there? */
 static int arrived(struct twill_run *run, const struct twill_instance *instance,
                    const struct twill_step *step, uint32_t peer)
 {
@@ -156,14 +180,12 @@ static int arrived(struct twill_run *run, const struct twill_instance *instance,
         uint64_t value = twill_node_flag(node, local, lane);
         if (value < flag_value(instance, step->ordinal))
             return BLOCKED;
-        if (value >> 16 != instance->epoch)
-            return ADVANCED;
         signature =
             atomic_load_explicit(&node->area[local]->flag[lane].signature, memory_order_relaxed);
     }
     if (TWILL_LIKELY(signature == run->signature))
         return ADVANCED;
-    return twill_comm_check_peer(run->comm, peer); /* OK: moving on, look again */
+    return disagree(run, instance->epoch, peer);
 }
 
 static int await(struct twill_run *run, const struct twill_instance *instance,
@@ -254,6 +276,30 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     return moved + 1;
 }
 
+static bool may_wait(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
+}
+
+void twill_run_lead(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    const struct twill_schedule *s = &run->plan->schedule;
+    struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+    struct twill_instance *instance = &slot->instance;
+    if (run->plan->most_posted > 0 || !twill_comm_has_met(comm, comm->epoch - run->ahead) ||
+        twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK) /* fails again in its turn */
+        return;
+    comm->epoch++;
+    for (unsigned lane = 0; lane < s->lanes; lane++) {
+        const struct twill_step *step = &s->steps[s->lane_first[lane]];
+        const struct twill_step *end = &s->steps[s->lane_first[lane + 1]];
+        while (step + instance->at[lane] < end && !may_wait(step + instance->at[lane]) &&
+               issue(run, instance, step + instance->at[lane]) == ADVANCED)
+            instance->at[lane]++;
+    }
+}
+
 twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
 {
     struct twill_comm *comm = run->comm;
@@ -297,6 +343,9 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))
         twill_run_stage(run, instance);
     run->started++;
+    twill_node_begin(run->comm->node, epoch, run->signature);
+    if (run->plan->schedule.eager) /* somebody may wait for just that */
+        twill_node_ring_all(run->comm->node);
     return TWILL_OK;
 }
 
@@ -318,6 +367,8 @@ int twill_run_advance(struct twill_slot *slot)
     if (TWILL_UNLIKELY(run->side[TWILL_DST].staged))
         twill_run_unstage(run, instance);
     instance->active = false;
+    if (!run->plan->schedule.eager && run->comm->met < instance->epoch)
+        run->comm->met = instance->epoch;
     run->finished++;
     return moved + 1;
 }

@@ -138,6 +138,16 @@ static void size_scratch(struct twill_run *run)
     }
 }
 
+/* Is no rank's result to lie where its contribution is? Then what was just read is in the caches,
+ * and stores around them lose. */
+static bool lie_apart(const struct twill_run *run)
+{
+    bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
+        apart &= run->peer_src[l] != run->peer_dst[l];
+    return apart;
+}
+
 twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -166,11 +176,15 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->partial_at = run->copy_bytes;
         run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
     }
+    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
+    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
     run->copy_flags =
         run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
+    run->fold_flags = lie_apart(run) ? run->copy_flags : 0;
     return TWILL_OK;
 }
 
@@ -180,8 +194,9 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
                              unsigned lane, uint32_t local)
 {
     unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
-    struct twill_node_area *area = run->comm->node->area[local];
-    return area->imm[slot * TWILL_SCHEDULE_LANES + lane][instance->epoch % TWILL_COPIES].payload;
+    return twill_node_line(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
+                           instance->epoch)
+        ->payload;
 }
 
 /* First byte of a space, for the slice that this instance works on. */
@@ -197,6 +212,11 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
+    if (run->plan->swaps)
+        local = twill_node_home(comm->node, local,
+                                instance->epoch / (run->small ? TWILL_LINES : TWILL_COPIES));
+    if (run->small)
+        return twill_node_small(comm->node, local, instance->epoch);
     return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
 }
 
@@ -217,13 +237,12 @@ static size_t slice_of(const struct twill_run *run, const struct twill_instance 
     return whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0;
 }
 
-/* Bytes from the base of a space to a part of block number b. */
-static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t block, bool partial)
+/* Bytes from the base of a space to a part, in a copy of TMP or SHARED. */
+static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t copy, uint32_t part,
+                        bool partial)
 {
-    const struct twill_schedule *s = &run->plan->schedule;
-    uint32_t part = block % s->blocks / run->pieces;
     if (space == TWILL_TMP || space == TWILL_SHARED)
-        return block / s->blocks * run->copy_bytes + (partial ? run->partial_at : 0) +
+        return copy * run->copy_bytes + (partial ? run->partial_at : 0) +
                part * run->slice_count * twill_run_width(run, partial);
     const struct twill_side *side = &run->side[space];
     if (side->own)
@@ -246,14 +265,16 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     if (where->blocks == 0)
         return (struct twill_span){base, 0};
     uint32_t first = twill_operand_block(where->operand) + where->at;
-    if (s->blocks == 1 && first == 0 && !where->partial)
-        return (struct twill_span){base, slice_of(run, instance, space, 0)};
+    if (where->blocks == 1 && run->pieces == 1 && first < s->blocks) /* a part; no division */
+        return (struct twill_span){base + offset_of(run, space, 0, first, where->partial),
+                                   slice_of(run, instance, space, first)};
     uint32_t end = first + where->blocks - 1u; /* the last one */
     uint32_t part = first % s->blocks / run->pieces, end_part = end % s->blocks / run->pieces;
     size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
     twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
     twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
-    return (struct twill_span){base + offset_of(run, space, first, where->partial) +
+    return (struct twill_span){base +
+                                   offset_of(run, space, first / s->blocks, part, where->partial) +
                                    from * twill_run_width(run, where->partial),
                                (end_part - part) * whole + last + last_length - from};
 }

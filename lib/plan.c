@@ -131,9 +131,36 @@ static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *pl
     return TWILL_OK;
 }
 
+static bool writes_to_peers(const struct twill_schedule *s)
+{
+    bool writes = false;
+    for (uint32_t i = 0; i < s->count; i++)
+        writes |= twill_operand_space(s->steps[i].dst) == TWILL_SHARED &&
+                  twill_operand_is_peer(s->steps[i].dst);
+    return writes;
+}
+
+/* Where two ranks only read each other's SHARED, every line of it has one writer and one reader:
+ * they swap. Where results go back into the peer's, lines return by themselves. Both ranks must
+ * come to the same answer, so both schedules are looked at. */
+static twill_status decide_swap(struct twill_comm *comm, struct twill_plan *plan)
+{
+    struct twill_schedule other = {0};
+    if (comm->local_size != 2 || plan->schedule.shared_blocks == 0)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error,
+              twill_schedule_emit(&other, plan->choice.algorithm, comm->world,
+                                  comm->node->rank[1 - comm->local], &plan->choice.shape,
+                                  &comm->error));
+    plan->swaps = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
+    twill_schedule_destroy(&other);
+    return TWILL_OK;
+}
+
 static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
 {
     struct copies copies;
+    TWILL_TRY(&comm->error, decide_swap(comm, plan));
     TWILL_TRY(&comm->error, declared(comm, plan, &copies));
     size_slices(comm, plan, &copies);
     count_messages(plan);

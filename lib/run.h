@@ -97,6 +97,8 @@ struct twill_run {
     size_t most;         /* elements of the largest part */
     uint32_t pieces;     /* of a part */
     bool joined;         /* consecutive parts lie together: steps take them at once */
+    bool small;          /* SHARED is among the copies for small messages */
+    uint32_t ahead;      /* instances that it may be ahead of the node's other ranks */
     bool late;           /* transports may cut elements: messages are folded when complete */
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
@@ -106,6 +108,7 @@ struct twill_run {
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
     unsigned char **peer_dst;
     unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
+    unsigned fold_flags; /* likewise, of what is folded into callers' buffers only */
 };
 
 /* --- lib/layout.c: where everything is ------------------------------------------------------- */
@@ -167,6 +170,10 @@ static inline twill_status twill_run_reserve(struct twill_run *run, struct twill
         return TWILL_OK;
     return twill_run_reserve_more(run, slot);
 }
+/* Begin the first slice of a call of a known plan, nothing else being under way, up to where it may
+ * have to wait: what the others wait for goes out before anything is written down about it. Calls
+ * with messages are left to twill_comm_advance(). */
+void twill_run_lead(struct twill_run *run);
 /* Do what can be done now: number of steps (0: blocked), or an error. */
 int twill_run_advance(struct twill_slot *slot);
 /* Ranks it waits for now, at most `most`, and the step's name. */
@@ -175,8 +182,7 @@ unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, uns
 
 /* --- lib/operand.c: the steps that compute --------------------------------------------------- */
 
-/* REDUCE and the COPYs of its result that follow, strip by strip, so that they find it in the
- * cache. Returns how many COPYs were done. */
+/* REDUCE and the COPYs of its result that follow, in one pass. Returns how many COPYs were done. */
 uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
                                    const struct twill_step *step, const struct twill_step *end);
 void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
