@@ -32,6 +32,7 @@ static const struct entry entries[] = {
     {"bound-stream", BOUND, "", "stream", NULL, false, false, "own"},
     {"twill", TWILL, "", "", NULL, false, false, "plain"},
     {"twill-alloc", TWILL, "", "", NULL, false, false, "own"},
+    {"twill-heap", TWILL, "", "", "TWILL_HEAP=shared", false, false, "heap"},
     {"twill-prepared", TWILL, "", "prepared", NULL, false, true, "plain"},
     {"twill-alloc-prepared", TWILL, "", "prepared", NULL, false, true, "own"},
     {"ompi-cma", OPENMPI,
@@ -266,11 +267,26 @@ static void add(struct twill_compare_run *run, const struct entry *entry, const 
     command(run, entry, built, contender);
 }
 
+/* Does twillrun have the library that serves malloc() from shared memory? */
+static bool has_heap(const struct twill_compare_run *run)
+{
+    static const char *const folders[] = {"../lib", TWILL_COMPARE_LIBRARY};
+    char path[2 * TWILL_COMPARE_PATH];
+    for (int i = 0; i < 2; i++) {
+        twill_compare_write(path, sizeof(path), "%s/%s/libtwill-heap.so", run->bin, folders[i]);
+        if (access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* Is an entry, in a variant, part of this comparison? */
 static bool takes_part(const struct twill_compare_run *run, const struct entry *entry, bool tuned)
 {
     char name[64];
     twill_compare_write(name, sizeof(name), "%s%s", entry->name, tuned ? "-tuned" : "");
+    if (strcmp(entry->memory, "heap") == 0 && !has_heap(run))
+        return false;
     if (entry->rare && entry->program == TWILL && !run->options.prepared)
         return false;
     if (entry->rare && entry->program != TWILL && run->options.peers == NULL)
