@@ -53,9 +53,11 @@ static const struct entry entries[] = {
 };
 
 /* An expert's: freed memory is kept and comes in huge pages, by either way of telling glibc. */
+#define TUNABLES                                                                                   \
+    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"                           \
+    "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1"
 static const char *const tuned_settings[] = {
-    "GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"
-    "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1",
+    "GLIBC_TUNABLES=" TUNABLES,
     "MALLOC_MMAP_MAX_=0",
     "MALLOC_TRIM_THRESHOLD_=1099511627776",
     "MALLOC_TOP_PAD_=67108864",
