@@ -31,6 +31,7 @@ static const struct entry entries[] = {
     {"bound", BOUND, "", "", NULL, false, false, "own"},
     {"bound-stream", BOUND, "", "stream", NULL, false, false, "own"},
     {"twill", TWILL, "", "", NULL, false, false, "plain"},
+    {"twill-huge", TWILL, "", "", NULL, false, false, "huge"},
     {"twill-alloc", TWILL, "", "", NULL, false, false, "own"},
     {"twill-heap", TWILL, "", "", "TWILL_HEAP=shared", false, false, "heap"},
     {"twill-prepared", TWILL, "", "prepared", NULL, false, true, "plain"},

@@ -45,11 +45,11 @@ static void write_style(const struct twill_compare_contender *one, int nth, FILE
 {
     static const char *const colours[] = {"#1b7837", "#e08214", "#2166ac", "#8073ac",
                                           "#b2182b", "#80cdc1", "#bf812d", "#999999"};
+    static const char *const ours[] = {"#d6604d", "#f4a582", "#d6008b", "#762a83"};
     if (one->kind == TWILL_COMPARE_BOUND)
         fprintf(out, "lw 2 dt %d lc rgb 'black' pt 0", nth == 0 ? 1 : 3);
     else if (one->kind == TWILL_COMPARE_TWILL)
-        fprintf(out, "lw 3 lc rgb '%s' pt %d ps 0.6", nth == 0 ? "#d6604d" : "#d6008b",
-                nth == 0 ? 7 : 5);
+        fprintf(out, "lw 3 lc rgb '%s' pt %d ps 0.6", ours[nth % 4], 5 + 2 * (nth % 4));
     else
         fprintf(out, "lw 1 dt %d lc rgb '%s' pt 6 ps 0.3", one->tuned ? 2 : 1,
                 colours[nth % (int)(sizeof(colours) / sizeof(colours[0]))]);
