@@ -26,7 +26,7 @@
  *              i % blocks of the message. Declared, not derived: the same on all ranks
  *   SHARED     scratch of this rank that ranks of the same node may read and write, likewise.
  *              Instances alternate between copies of it (see TWILL_SHARED_COPIES)
- *   IMM        48 bytes that travel in the cache line of their flag; one block, one per lane,
+ *   IMM        up to 496 bytes that begin in the cache line of their flag; one block, one per lane,
  *              alternating too
  * With the PEER bit an operand is that of peer[0] (REDUCE: of peer[i]), a rank of the same node.
  *
@@ -92,7 +92,7 @@ enum twill_space {
     TWILL_PEER = 0x80 /* bit */
 };
 
-#define TWILL_IMM_BYTES      48
+#define TWILL_IMM_BYTES      496
 #define TWILL_STEP_PEERS     8
 #define TWILL_SCHEDULE_LANES 4 /* most lanes of one schedule */
 #define TWILL_BLOCK_BITS     24
@@ -148,6 +148,13 @@ struct twill_schedule {
 };
 
 void twill_schedule_destroy(struct twill_schedule *schedule);
+
+/* Where all ranks of a world of one node begin with a meeting, SIGNAL and AWAIT of everybody else,
+ * and meet once more later: the steps of lane 0 that the first meeting takes; else 0. Who knows by
+ * other means that everybody has come may begin behind them. The second meeting then tells that all
+ * have known it, so that those means may be used again. `rank` is whose schedule it is. */
+uint32_t twill_schedule_opening(const struct twill_schedule *schedule, uint32_t rank,
+                                uint32_t size);
 
 /* Copies of SHARED (and of IMM lines) when `window` instances are in flight: instance e uses copy
  * e % copies. An instance may begin when the one `window` before it is complete on this rank. */

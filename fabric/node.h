@@ -26,9 +26,10 @@
 #define TWILL_POINT_LANE   TWILL_NODE_LANES   /* of messages: point to point */
 #define TWILL_LANES        (TWILL_NODE_LANES + 1) /* of messages */
 #define TWILL_LINE_PAYLOAD 48
+#define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 7 * 64) /* of an immediate */
 #define TWILL_ABORT_TEXT   320
 
-/* Payload beside its epoch: one line, one transfer. Also the head of a slot in a channel. */
+/* Payload beside its epoch: one line, one transfer. The head of a slot in a channel. */
 struct twill_line {
     _Atomic uint64_t epoch; /* written last */
     uint32_t signature;     /* of the call: ranks that disagree notice at the first line */
@@ -36,6 +37,15 @@ struct twill_line {
     unsigned char payload[TWILL_LINE_PAYLOAD];
 } TWILL_ALIGNED(64);
 _Static_assert(sizeof(struct twill_line) == 64, "a line is a line");
+
+/* An immediate: the same, and lines of payload behind it. */
+struct twill_immediate {
+    _Atomic uint64_t epoch; /* written last */
+    uint32_t signature;
+    uint32_t bytes;
+    unsigned char payload[TWILL_NODE_PAYLOAD];
+} TWILL_ALIGNED(64);
+_Static_assert(sizeof(struct twill_immediate) == 512, "pairs of lines");
 
 struct twill_flag {
     _Atomic uint64_t value; /* epoch << 16 | ordinal */
@@ -102,7 +112,7 @@ struct twill_node_area {
     struct twill_bell_line bell;
     struct twill_abort_line abort;
     struct twill_flag flag[TWILL_NODE_LANES];
-    struct twill_line imm[TWILL_NODE_LANES][TWILL_LINES];
+    struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
 };
 
 /* This rank's view of the areas of a communicator. Indexed by local rank. */
@@ -110,6 +120,7 @@ struct twill_node {
     struct twill_segment *segment;
     uint32_t me;                   /* own local rank */
     uint32_t size;                 /* ranks on this node */
+    uint32_t swap;                 /* 1 where they are two, else 0: see twill_node_home() */
     struct twill_node_area **area; /* [size] */
     unsigned char **shared;        /* [size] first byte of the staging memory */
     size_t shared_bytes;           /* of one copy */
@@ -147,6 +158,12 @@ uint32_t twill_node_sleep_begin(struct twill_node *node);
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
 void twill_node_sleep_end(struct twill_node *node);
 
+/* Flags grow by epoch, and within one by SIGNAL. */
+static inline uint64_t twill_node_flag_value(uint64_t epoch, uint32_t ordinal)
+{
+    return epoch << 16 | ordinal;
+}
+
 static inline void twill_node_signal(struct twill_node *node, uint32_t lane, uint64_t value,
                                      uint32_t signature)
 {
@@ -168,41 +185,52 @@ static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l
  * everywhere. */
 static inline uint32_t twill_node_home(const struct twill_node *node, uint32_t l, uint64_t round)
 {
-    return node->size == 2 ? l ^ ((uint32_t)round & 1) : l;
+    return l ^ ((uint32_t)round & node->swap);
 }
 
-static inline struct twill_line *twill_node_line(const struct twill_node *node, uint32_t l,
-                                                 uint32_t lane, uint64_t epoch)
+/* Local rank l's copy of SHARED in an epoch; `swaps`: two ranks swap it as above; `small`: among
+ * the copies for small messages. Those are not a power of two apart: they would meet in the same
+ * places of a cache. */
+static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
+                                               uint64_t epoch, bool swaps, bool small)
+{
+    uint64_t copies = small ? TWILL_LINES : TWILL_COPIES;
+    uint32_t home = swaps ? twill_node_home(node, l, epoch / copies) : l;
+    return small ? node->small[home] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
+                 : node->shared[home] + epoch % copies * node->shared_bytes;
+}
+
+static inline struct twill_immediate *twill_node_imm_at(const struct twill_node *node, uint32_t l,
+                                                        uint32_t lane, uint64_t epoch)
 {
     return &node->area[twill_node_home(node, l, epoch / TWILL_LINES)]
                 ->imm[lane][epoch % TWILL_LINES];
 }
 
+/* The payload is there: say so. */
+static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epoch,
+                                       uint32_t signature, size_t bytes)
+{
+    imm->signature = signature;
+    imm->bytes = (uint32_t)bytes;
+    atomic_store_explicit(&imm->epoch, epoch, memory_order_release);
+}
+
 static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64_t epoch,
                                   uint32_t signature, const void *payload, size_t bytes)
 {
-    struct twill_line *line = twill_node_line(node, node->me, lane, epoch);
-    memcpy(line->payload, payload, bytes);
-    line->signature = signature;
-    line->bytes = (uint32_t)bytes;
-    atomic_store_explicit(&line->epoch, epoch, memory_order_release);
+    struct twill_immediate *imm = twill_node_imm_at(node, node->me, lane, epoch);
+    memcpy(imm->payload, payload, bytes);
+    twill_node_show_imm(imm, epoch, signature, bytes);
     twill_node_ring_all(node);
 }
 
-/* The line of local rank l for this epoch, or NULL: not there yet. */
-static inline const struct twill_line *twill_node_imm(const struct twill_node *node, uint32_t l,
-                                                      uint32_t lane, uint64_t epoch)
+/* The immediate of local rank l for this epoch, or NULL: not there yet. */
+static inline const struct twill_immediate *
+twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_t epoch)
 {
-    const struct twill_line *line = twill_node_line(node, l, lane, epoch);
+    const struct twill_immediate *line = twill_node_imm_at(node, l, lane, epoch);
     return atomic_load_explicit(&line->epoch, memory_order_acquire) == epoch ? line : NULL;
-}
-
-/* Copy of the staging memory for small messages. Not a power of two apart: they would meet in the
- * same places of a cache. */
-static inline unsigned char *twill_node_small(const struct twill_node *node, uint32_t l,
-                                              uint64_t epoch)
-{
-    return node->small[l] + epoch % TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE);
 }
 
 /* Say that this rank begins an instance. */

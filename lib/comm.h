@@ -97,6 +97,16 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
+/* May a call begin? TWILL_ERR_BROKEN, TWILL_ERR_FORKED; the error of an earlier one is forgotten. */
+twill_status twill_comm_usable_again(struct twill_comm *comm);
+static inline twill_status twill_comm_usable(struct twill_comm *comm)
+{
+    if (TWILL_LIKELY(!comm->broken && comm->error.status == TWILL_OK &&
+                     !twill_context_is_forked(comm->context)))
+        return TWILL_OK;
+    return twill_comm_usable_again(comm);
+}
+
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 /* Have at least so many bytes of the library's memory; what was in them is lost. */

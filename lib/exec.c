@@ -4,18 +4,14 @@
 
 #include <stdlib.h>
 
+_Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD, "immediates as schedules know them");
+
 /* What a step can answer, besides an error. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
 static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
 {
     return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;
-}
-
-/* Flags grow by instance, and within one by SIGNAL. */
-static uint64_t flag_value(const struct twill_instance *instance, uint32_t ordinal)
-{
-    return instance->epoch << 16 | ordinal;
 }
 
 static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *slot,
@@ -172,13 +168,13 @@ static int arrived(struct twill_run *run, const struct twill_instance *instance,
     unsigned lane = physical_lane(instance, step->lane);
     uint32_t signature;
     if (step->flags & TWILL_STEP_IMM) {
-        const struct twill_line *line = twill_node_imm(node, local, lane, instance->epoch);
+        const struct twill_immediate *line = twill_node_imm(node, local, lane, instance->epoch);
         if (line == NULL)
             return BLOCKED;
         signature = line->signature;
     } else {
         uint64_t value = twill_node_flag(node, local, lane);
-        if (value < flag_value(instance, step->ordinal))
+        if (value < twill_node_flag_value(instance->epoch, step->ordinal))
             return BLOCKED;
         signature =
             atomic_load_explicit(&node->area[local]->flag[lane].signature, memory_order_relaxed);
@@ -205,7 +201,8 @@ static void raise_flag(struct twill_run *run, struct twill_instance *instance,
                        const struct twill_step *step)
 {
     twill_node_signal(run->comm->node, physical_lane(instance, step->lane),
-                      flag_value(instance, ++instance->signalled[step->lane]), run->signature);
+                      twill_node_flag_value(instance->epoch, ++instance->signalled[step->lane]),
+                      run->signature);
 }
 
 static int put_imm(struct twill_run *run, const struct twill_instance *instance,
@@ -216,8 +213,9 @@ static int put_imm(struct twill_run *run, const struct twill_instance *instance,
                                         step->peer[0], step->lane, partial};
     struct twill_span src = twill_run_span(run, instance, &where);
     size_t bytes = src.count * twill_run_width(run, partial);
-    if (TWILL_UNLIKELY(bytes > TWILL_LINE_PAYLOAD)) /* the selector sees to it that it is not */
-        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit a line", bytes);
+    if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector sees to it that it is not */
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
+                               bytes);
     twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
                    run->signature, src.start, bytes);
     return ADVANCED;
@@ -255,14 +253,22 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
     return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
 }
 
-/* Issue the steps of a lane until one blocks. */
-static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane)
+static bool may_wait(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
+}
+
+/* Issue the steps of a lane until one blocks, or might. */
+static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane,
+                        bool leads)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     uint32_t length = s->lane_first[lane + 1] - s->lane_first[lane];
     const struct twill_step *steps = s->steps + s->lane_first[lane];
     int moved = 0;
     while (instance->at[lane] < length) {
+        if (leads && may_wait(&steps[instance->at[lane]]))
+            return moved;
         int answer = issue(run, instance, &steps[instance->at[lane]]);
         if (answer < 0)
             return answer;
@@ -274,30 +280,6 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     instance->at[lane] = UINT32_MAX; /* ended */
     instance->lanes_left--;
     return moved + 1;
-}
-
-static bool may_wait(const struct twill_step *step)
-{
-    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
-}
-
-void twill_run_lead(struct twill_run *run)
-{
-    struct twill_comm *comm = run->comm;
-    const struct twill_schedule *s = &run->plan->schedule;
-    struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
-    struct twill_instance *instance = &slot->instance;
-    if (run->plan->most_posted > 0 || !twill_comm_has_met(comm, comm->epoch - run->ahead) ||
-        twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK) /* fails again in its turn */
-        return;
-    comm->epoch++;
-    for (unsigned lane = 0; lane < s->lanes; lane++) {
-        const struct twill_step *step = &s->steps[s->lane_first[lane]];
-        const struct twill_step *end = &s->steps[s->lane_first[lane + 1]];
-        while (step + instance->at[lane] < end && !may_wait(step + instance->at[lane]) &&
-               issue(run, instance, step + instance->at[lane]) == ADVANCED)
-            instance->at[lane]++;
-    }
 }
 
 twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
@@ -332,6 +314,11 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
+    if (run->met && run->plan->opening > 0) {
+        instance->at[0] = run->plan->opening;
+        instance->signalled[0] = 1; /* flags count it, on all ranks alike */
+    }
+    run->met = false;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
         instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
@@ -349,6 +336,19 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     return TWILL_OK;
 }
 
+void twill_run_lead(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+    if (run->plan->most_posted > 0 || twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK)
+        return; /* what fails does so again in its turn */
+    comm->epoch++;
+    slot->instance.at[0] = run->opening.steps;
+    slot->instance.signalled[0] = run->opening.signals;
+    for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
+        (void)advance_lane(run, &slot->instance, lane, true);
+}
+
 int twill_run_advance(struct twill_slot *slot)
 {
     struct twill_instance *instance = &slot->instance;
@@ -357,7 +357,7 @@ int twill_run_advance(struct twill_slot *slot)
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
         if (instance->at[lane] == UINT32_MAX)
             continue;
-        int answer = advance_lane(run, instance, lane);
+        int answer = advance_lane(run, instance, lane, false);
         if (answer < 0)
             return answer;
         moved += answer;

@@ -135,7 +135,7 @@ static void copy(const struct twill_run *run, unsigned char *dst, const unsigned
     if (dst == src || bytes == 0)
         return;
     twill_kernels_copy(run->comm->context->kernels, dst, src, bytes,
-                       to_caller ? run->copy_flags : 0, run->comm->threads);
+                       to_caller ? run->store_flags : 0, run->comm->threads);
 }
 
 void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
@@ -194,7 +194,11 @@ static void reduce(struct twill_run *run, const struct twill_instance *instance,
     if (c <= copies && run->comm->threads <= 1)
         strip = twill_max(STRIP_BYTES / run->element, 1);
     if (c > copies && to_caller)
-        f.stores = run->fold_flags;
+        f.stores = run->store_flags;
+    if (TWILL_LIKELY(c > copies)) {
+        fold(run, &f, count);
+        return;
+    }
     for (size_t done = 0; done < count; done += strip) {
         size_t n = twill_min(strip, count - done);
         struct fold part = cut(run, &f, done);
