@@ -21,10 +21,17 @@ bin/twillrun
 bin/twill-bench
 bin/twill-info
 bin/twill-place
+bin/twill-compare
+libexec/twill/compare-bound
+libexec/twill/compare-twill
+share/twill/compare/peer.h
+share/twill/compare/board.h
+share/twill/compare/peer_mpi.c
 share/man/man1/twillrun.1
 share/man/man1/twill-bench.1
 share/man/man1/twill-info.1
 share/man/man1/twill-place.1
+share/man/man1/twill-compare.1
 share/twill/gradients/README.md
 share/twill/gradients/resnet50.txt
 share/man/man7/twill.7'

@@ -34,7 +34,9 @@ may_use() # includer header
     rdma/*) case $1 in fabric/ofi/*) return 0 ;; esac; return 1 ;;
     hwloc*) case $1 in numa/topology*) return 0 ;; esac; return 1 ;;
     memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;
-    *intrin.h | omp.h | cpuid.h) case $1 in kernels/*) return 0 ;; esac; return 1 ;;
+    *intrin.h | omp.h | cpuid.h) case $1 in kernels/* | bench/compare/peer_bound.c) return 0 ;; esac; return 1 ;;
+    mpi.h) case $1 in bench/compare/peer_mpi.c) return 0 ;; esac; return 1 ;;
+    ucc/api/ucc.h) case $1 in bench/compare/peer_ucc.c) return 0 ;; esac; return 1 ;;
     json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     twill.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     # C11
@@ -43,7 +45,7 @@ may_use() # includer header
     stdio.h | stdlib.h | string.h | time.h) ;;
     # POSIX and Linux
     sys/* | net/* | netinet/* | arpa/* | linux/*) ;;
-    dirent.h | dlfcn.h | fcntl.h | getopt.h | glob.h | ifaddrs.h | netdb.h | poll.h | pthread.h) ;;
+    dirent.h | dlfcn.h | fcntl.h | ftw.h | getopt.h | glob.h | ifaddrs.h | netdb.h | poll.h | pthread.h) ;;
     sched.h | semaphore.h | spawn.h | strings.h | termios.h | unistd.h) ;;
     *) return 1 ;; # a header nobody has given a room
     esac
@@ -124,6 +126,8 @@ self_test_includes()
 	fabric/a.c <omp.h>
 	lib/a.c <json-c/json.h>
 	kernels/a.c <somebody_elses.h>
+	bench/a.c <mpi.h>
+	bench/a.c <ucc/api/ucc.h>
 	kernels/a.c MACRO
 LIST
     tree_with fabric/ofi/a.c '<rdma/fabric.h>'
