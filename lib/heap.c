@@ -33,14 +33,20 @@ void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uin
     }
 }
 
+/* From the lender; else private. */
+static bool is_lent(const struct twill_heap *heap, const struct twill_extent *extent)
+{
+    return heap->lender != NULL &&
+           twill_heap_offset(heap, extent->start, extent->bytes) != TWILL_HEAP_NOWHERE;
+}
+
 static void give_apart(struct twill_heap *heap, const struct twill_extent *extent)
 {
-    if (heap->lender != NULL) {
+    if (is_lent(heap, extent))
         heap->lender->release(extent->start);
-        return;
-    }
-    twill_memory_free(heap->memory, extent->start, extent->bytes);
-    heap->private_bytes -= extent->bytes;
+    else
+        twill_memory_free(heap->memory, extent->start, extent->bytes);
+    heap->apart -= extent->bytes;
 }
 
 void twill_heap_destroy(struct twill_heap *heap)
@@ -135,22 +141,22 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
     return no_room(bytes, heap->bytes, error);
 }
 
+/* The segment may be full of what malloc() gave out: then private memory, which others cannot see,
+ * serves as well. */
 static twill_status take_apart(struct twill_heap *heap, void **pointer, size_t bytes,
                                struct twill_error *error)
 {
-    if (heap->lender != NULL) {
-        *pointer = heap->lender->alloc(bytes, alignment_of(bytes));
-        if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) != TWILL_HEAP_NOWHERE)
-            return TWILL_OK;
-        if (*pointer != NULL) /* another context has a larger part of that memory */
-            heap->lender->release(*pointer);
-        *pointer = NULL;
-        return no_room(bytes, heap->bytes, error);
-    }
-    if (heap->limit > 0 && bytes > heap->limit - heap->private_bytes)
+    if (heap->limit > 0 && bytes > heap->limit - heap->apart)
         return no_room(bytes, heap->limit, error);
-    TWILL_TRY(error, twill_memory_alloc(heap->memory, pointer, bytes, error));
-    heap->private_bytes += bytes;
+    if (heap->lender != NULL)
+        *pointer = heap->lender->alloc(bytes, alignment_of(bytes));
+    if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
+        heap->lender->release(*pointer); /* another context has a larger part of that memory */
+        *pointer = NULL;
+    }
+    if (*pointer == NULL)
+        TWILL_TRY(error, twill_memory_alloc(heap->memory, pointer, bytes, error));
+    heap->apart += bytes;
     return TWILL_OK;
 }
 

@@ -19,8 +19,8 @@ struct twill_heap {
     const struct twill_preload *lender; /* who gives out the segment, if not this heap itself */
     unsigned char *base;
     size_t bytes;
-    size_t limit;                 /* of private memory; 0: none */
-    size_t private_bytes;         /* taken */
+    size_t limit;                 /* of private and lent memory; 0: none */
+    size_t apart;                 /* of that, taken */
     size_t placed;                /* bytes from base whose placement is decided */
     struct twill_extent *extents; /* by address */
 };

@@ -128,7 +128,7 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
     if (vain > 0)
         twill_say(log, TWILL_LOG_WARN,
                   "TWILL_HEAP=shared does nothing on %d ranks, this one the first of them: %s",
-                  vain - 1, text_of(preloaded->outcome));
+                  vain, text_of(preloaded->outcome));
     if (mcdram && preloaded->library != NULL)
         twill_say(log, TWILL_LOG_WARN,
                   "TWILL_HEAP=shared: memory lies where it is first touched, whatever TWILL_MEMORY "
