@@ -57,11 +57,11 @@ enum twill_order {
 /* Messages from this size up are worth asking whether all buffers are mapped. Zero-copy saves two
  * copies, but has every rank wait for the slowest at the end and touch pages of all peers: it pays
  * when a copy takes longer than a synchronisation. */
-#define TWILL_MAPPED_BYTES ((size_t)4 << 10)
+#define TWILL_MAPPED_BYTES ((size_t)1 << 10)
 
 /* How the ranks of one node exchange data in a composed schedule. */
 enum twill_flavour {
-    TWILL_FLAVOUR_IMM,  /* up to 48 bytes, in the line of the flag; everyone folds everything */
+    TWILL_FLAVOUR_IMM,  /* up to 496 bytes, beside the flag; everyone folds everything */
     TWILL_FLAVOUR_FLAT, /* small: through SHARED, everyone folds everything, one synchronisation */
     TWILL_FLAVOUR_STAGED, /* through SHARED, each folds its slice, two synchronisations */
     TWILL_FLAVOUR_MAPPED, /* peers' SRC and DST read and written in place */

@@ -2,13 +2,42 @@
 /* Direct: all ranks share a node and read, or write, each other's memory. What the collectives do
  * is in direct_reduce.c, direct_gather.c and direct_scatter.c; broadcast: the root shows, the
  * others copy; barrier: signal, await all. One or two synchronisations each, and every byte moves
- * once (MAPPED) or twice (STAGED). */
+ * once (MAPPED) or twice (STAGED).
+ *
+ * Of a MAPPED broadcast the root does its share, or its core would stand idle while others copy: of
+ * L blocks everybody fetches L-1, the last one the root puts into everybody's DST. In place, which
+ * is how it is called, all L ranks copy n(L-1)/L bytes, n loaded and n stored for every byte:
+ *
+ *     root 0:  3 -> 1 2 3        1, 2, 3: each 0 1 2 <- root        (blocks, L = 4)
+ *
+ * Out of place the root's own copy (n) follows when the others need it no more. */
 #include "algorithms/direct.h"
 
 typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
 
+static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
+{
+    uint32_t size = e->world->size, last = size - 1;
+    e->uses_peer_src = e->uses_peer_dst = true;
+    twill_emit_node_meet(e, 1);
+    for (uint32_t i = 1; i < size && e->rank == root; i++)
+        twill_emit_copy(e, twill_operand_make(TWILL_DST | TWILL_PEER, last),
+                        twill_operand_make(TWILL_SRC, last), (root + i) % size, 1, 0);
+    if (e->rank != root)
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0),
+                        twill_operand_make(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
+    twill_emit_node_meet(e, 2);
+    if (e->rank == root)
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
+                        size, 0);
+}
+
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    if (shape->flavour == TWILL_FLAVOUR_MAPPED) {
+        emit_broadcast_mapped(e, shape->root);
+        return;
+    }
     if (e->rank == shape->root) /* before others read: in place it is the same memory */
         twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
                         0);
@@ -41,7 +70,7 @@ static const struct direct {
                       IMM | FLAT, STAGED | MAPPED},
     [TWILL_REDUCE_SCATTER] = {twill_emit_direct_reduce_scatter, STAGED | MAPPED, STAGED, 0, MAPPED,
                               STAGED | MAPPED},
-    [TWILL_BROADCAST] = {emit_broadcast, IMM | STAGED | MAPPED, STAGED, 0, 0, 0},
+    [TWILL_BROADCAST] = {emit_broadcast, IMM | STAGED | MAPPED, STAGED, 0, 0, MAPPED},
     [TWILL_BARRIER] = {emit_barrier, IMM | FLAT | STAGED | MAPPED, 0, 0, 0, 0},
     [TWILL_ALLGATHER] = {twill_emit_direct_allgather, IMM | STAGED | MAPPED, STAGED, 0, 0, ~0u},
     [TWILL_GATHER] = {twill_emit_direct_gather, IMM | STAGED | MAPPED, STAGED, 0, 0, ~0u},

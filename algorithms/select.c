@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+
 enum { TABLES = 32 };
 
 struct twill_chooser {
@@ -242,7 +245,8 @@ static twill_status apply(struct twill_choice *choice, struct twill_chooser *cho
     if (!twill_algorithm_applies(choice->algorithm, world, &choice->shape))
         return TWILL_PENDING;
     if (flavours && wish->flavour == TWILL_FLAVOUR_IMM && bytes > twill_imm_most(world, request))
-        return refuse(wish, world, request->collective, "@imm takes at most 48 bytes", error);
+        return refuse(wish, world, request->collective,
+                      "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
     bool unmapped = flavours && wish->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
     if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
         choice->shape.flavour = TWILL_FLAVOUR_STAGED;

@@ -126,10 +126,18 @@ static twill_status find_plan(struct twill_run *run)
     return TWILL_OK;
 }
 
+void twill_run_ask_again(struct twill_run *run)
+{
+    run->before = run->plan;
+    run->were_mapped = run->mapped;
+    run->plan = NULL;
+    run->voted = run->counted = run->met = false;
+}
+
 int twill_run_choose(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (!run->voted && !run->counted) {
+    if (run->before == NULL && !run->voted && !run->counted) {
         bool asks, all_ask;
         TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
         run->counted = !asks;
@@ -138,6 +146,11 @@ int twill_run_choose(struct twill_run *run)
         int answer = twill_run_vote(run);
         if (answer <= 0)
             return answer;
+    }
+    if (TWILL_LIKELY(run->before != NULL && run->mapped == run->were_mapped)) {
+        run->plan = run->before;
+        twill_run_choose_stores(run);
+        return 1;
     }
     TWILL_TRY(&comm->error, find_plan(run));
     TWILL_TRY(&comm->error, twill_run_lay_out(run));

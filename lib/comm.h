@@ -18,8 +18,6 @@ struct twill_waiting {
     uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
 };
 
-#define TWILL_PAST 16u
-
 struct twill_comm {
     struct twill_error error;
     bool broken;
@@ -56,15 +54,12 @@ struct twill_comm {
     struct twill_request blocking, blocking_point;
     struct twill_waiting standing; /* of tests that found nothing */
     struct twill_group *group;     /* lib/group.c */
-    struct twill_past {
-        uint64_t sequence, count;
-        uint32_t what, root;
-    } past[TWILL_PAST];     /* calls of before, by number, for ranks that are still in them */
-    uint64_t blamed;        /* the call of before that has failed, or 0: the present one */
+    uint64_t blamed;               /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t begun;         /* calls begun */
     uint64_t epoch;         /* instances begun */
+    uint64_t met;           /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */
     struct twill_box {      /* what others said, put here by whoever heard it; under the lock */
         bool failed;
@@ -102,6 +97,16 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
+/* May a call begin? TWILL_ERR_BROKEN, TWILL_ERR_FORKED; the error of an earlier one is forgotten. */
+twill_status twill_comm_usable_again(struct twill_comm *comm);
+static inline twill_status twill_comm_usable(struct twill_comm *comm)
+{
+    if (TWILL_LIKELY(!comm->broken && comm->error.status == TWILL_OK &&
+                     !twill_context_is_forked(comm->context)))
+        return TWILL_OK;
+    return twill_comm_usable_again(comm);
+}
+
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 /* Have at least so many bytes of the library's memory; what was in them is lost. */
@@ -114,6 +119,13 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 /* Move things along once, for who looks in again and again; the error has broken the communicator.
  */
 twill_status twill_comm_poke(struct twill_comm *comm);
+
+/* lib/request.c: have all ranks of the node begun this instance? */
+bool twill_comm_meet(struct twill_comm *comm, uint64_t epoch);
+static inline bool twill_comm_has_met(struct twill_comm *comm, uint64_t epoch)
+{
+    return TWILL_LIKELY(comm->met >= epoch) || twill_comm_meet(comm, epoch);
+}
 
 /* Instead of a collective, in what ranks say of their call: communicators are made of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)

@@ -2,9 +2,14 @@
 /* Zero-copy: ranks of a node publish where their buffers lie in the shared heap and read the
  * others'. Who has none needs to wait for nobody: the answer is no.
  *
- * Lines are used by every other call. One is free again when the call before the last is complete
- * here, since then everybody has begun it, and so read its votes: the executor asks for a call only
- * when a place in the window is free, which is after that. */
+ * Lines are used by every other call. One is free again when everybody has begun the call before
+ * the last, and so read its votes: that is waited for, which takes no time where calls are not
+ * eager, because the executor asks for a call only when a place in the window is free.
+ *
+ * Where everybody votes, who has counted knows that all are in the call, with their buffers ready:
+ * the votes are the meeting that the schedule would begin with, and its first slice begins behind
+ * it (twill_schedule_opening). That everybody has begun is then known from a later meeting only,
+ * which those schedules have. */
 #include "lib/comm.h"
 
 static bool has(enum twill_holder holder, const struct twill_run *run, uint32_t rank)
@@ -13,14 +18,15 @@ static bool has(enum twill_holder holder, const struct twill_run *run, uint32_t 
            (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
 }
 
-/* Of a broadcast only the root's source is shared: a representative hands it on, out of its own
- * buffer. */
+/* Of a broadcast to several nodes only the root's source is shared: a representative hands it on,
+ * out of its own buffer. On one node the root writes to the others. */
 static bool needs(const struct twill_run *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     if (side == TWILL_SRC)
         return has(facts->src, run, rank);
-    return run->call.collective != TWILL_BROADCAST && has(facts->dst, run, rank);
+    bool apart = run->call.collective == TWILL_BROADCAST && run->comm->world->nodes > 1;
+    return !apart && has(facts->dst, run, rank);
 }
 
 static size_t bytes_of(const struct twill_run *run, unsigned side)
@@ -89,12 +95,23 @@ static bool votes(const struct twill_run *run, uint32_t local)
     return needs(run, TWILL_SRC, rank) || needs(run, TWILL_DST, rank);
 }
 
+/* Then who has counted has seen everybody in the call. */
+static bool all_vote(const struct twill_run *run)
+{
+    bool all = true;
+    for (uint32_t l = 0; l < run->comm->local_size; l++)
+        all &= votes(run, l);
+    return all;
+}
+
 int twill_run_vote(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     if (run->counted)
         return 1;
     if (!run->voted) {
+        if (!twill_comm_has_met(comm, comm->epoch - TWILL_WINDOW))
+            return 0;
         run->voted = true;
         run->mapped = true;
         run->next_vote = 0;
@@ -115,6 +132,7 @@ int twill_run_vote(struct twill_run *run)
         take(run, run->next_vote, line);
     }
     run->counted = true;
+    run->met = all_vote(run);
     return 1;
 }
 

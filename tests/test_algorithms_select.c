@@ -37,22 +37,23 @@ static const struct {
     {"1", B, 1 << 20, true, NULL, "direct"},
     {"1", N, 0, false, NULL, "direct"},
     {"2", A, 8, false, NULL, "direct@imm"},
-    {"2", A, 48, false, NULL, "direct@imm"},
-    {"2", A, 49, false, NULL, "direct@flat"},
+    {"2", A, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"2", A, TWILL_IMM_BYTES + 1, false, NULL, "direct@flat"},
     {"2", A, 2 * KIB, true, NULL, "direct@flat"},
     {"2", A, 8 * KIB, true, NULL, "direct@mapped"},
-    {"2", A, 32 * KIB, false, NULL, "direct@staged"},
+    {"2", A, 32 * KIB, false, NULL, "direct@flat"},
+    {"2", A, 128 * KIB, false, NULL, "direct@staged"},
     {"4", A, 0, false, NULL, "direct@imm"},
-    {"4", A, 48, false, NULL, "direct@imm"},
-    {"4", A, 49, false, NULL, "direct@flat"},
+    {"4", A, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"4", A, TWILL_IMM_BYTES + 1, false, NULL, "direct@flat"},
     {"4", A, 16 * KIB, true, NULL, "direct@mapped"},
     {"4", A, 32 * KIB, false, NULL, "direct@staged"},
     {"4", A, 3221225472u, true, NULL, "direct@mapped"},
-    {"4", B, 48, false, NULL, "direct@imm"},
-    {"4", B, 49, false, NULL, "direct@staged"},
+    {"4", B, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"4", B, TWILL_IMM_BYTES + 1, false, NULL, "direct@staged"},
     {"4", B, 64 * KIB, true, NULL, "direct@mapped"},
     {"4", N, 0, false, NULL, "direct"},
-    {"4", G, 4 * 48, false, NULL, "direct@imm"},
+    {"4", G, 4 * TWILL_IMM_BYTES, false, NULL, "direct@imm"},
     {"2x2", A, 8, false, "hierarchical:recursive_doubling", "hierarchical:recursive_doubling@imm"},
     /* wishes */
     {"4", A, 8, false, "", "direct@imm"},
@@ -108,7 +109,7 @@ static const struct {
     {"4", A, 8, false, "direct@mapd", "!did you mean \"mapped\""},
     {"4", A, 8, false, "direct@", "!is not the name of a flavour"},
     {"4", A, 8, false, "ring@staged", "!no flavours"},
-    {"4", A, 49, false, "direct@imm", "!at most 48 bytes"},
+    {"4", A, TWILL_IMM_BYTES + 1, false, "direct@imm", "!at most 496 bytes"},
     {"4", A, 49, false, "direct@mapped", "!twill_alloc"},
     {"4", B, 49, false, "direct@flat", "!does not apply"},
     {"4", A, 8, false, "allreduce[]:ring", "!is not a range"},
@@ -242,7 +243,8 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
 
 static void check_all_requests(struct twill_world *world, struct twill_chooser *chooser)
 {
-    static const size_t sizes[] = {3221225472u, 1u << 20, 32768, 4097, 2048, 49, 48, 1, 0};
+    static const size_t sizes[] = {3221225472u,         1u << 20,        32768, 4097, 2048,
+                                   TWILL_IMM_BYTES + 1, TWILL_IMM_BYTES, 1,     0};
     struct twill_chooser *fresh;
     assert_int_equal(twill_chooser_create(&fresh, world, NULL, NULL, NULL), TWILL_OK);
     for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
