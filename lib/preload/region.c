@@ -10,7 +10,8 @@
 struct twill_state twill_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The thread that forks holds the lock already while others' fork handlers run in it, and they may
- * allocate. Returns whether there is something to unlock. */
+ * allocate: but nothing new from here, since they may run in the child before ours does. Returns
+ * whether there is something to unlock. */
 static bool enter(void)
 {
     if (atomic_load_explicit(&twill_state.forking, memory_order_acquire) &&
@@ -32,10 +33,10 @@ void *twill_block_alloc(size_t bytes, size_t alignment, bool zero)
 {
     void *block = NULL;
     bool is_zero = false;
-    bool entered = enter();
-    if (!twill_state.child && bytes >= TWILL_HUGE_PAGE && alignment < TWILL_HUGE_PAGE)
+    bool entered = enter(), serves = entered && !twill_state.child;
+    if (serves && bytes >= TWILL_HUGE_PAGE && alignment < TWILL_HUGE_PAGE)
         block = twill_arena_alloc(&twill_state.arena, bytes, TWILL_HUGE_PAGE, &is_zero);
-    if (!twill_state.child && block == NULL)
+    if (serves && block == NULL)
         block = twill_arena_alloc(&twill_state.arena, bytes, alignment, &is_zero);
     leave(entered);
     if (block != NULL && zero && !is_zero)
@@ -80,7 +81,7 @@ bool twill_block_free(void *block)
     if (known)
         twill_arena_free(&twill_state.arena, block);
     bool full =
-        !twill_state.child &&
+        entered && !twill_state.child &&
         twill_state.arena.dirty > atomic_load_explicit(&twill_state.keep, memory_order_relaxed);
     leave(entered);
     if (full)
@@ -91,7 +92,7 @@ bool twill_block_free(void *block)
 bool twill_block_resize(void *block, size_t bytes)
 {
     bool entered = enter();
-    bool done = twill_arena_resize(&twill_state.arena, block, bytes);
+    bool done = entered && twill_arena_resize(&twill_state.arena, block, bytes);
     leave(entered);
     return done;
 }
