@@ -162,7 +162,10 @@ static uint64_t touch(const struct twill_pricing *p, const struct twill_price_la
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
         return per_kib(shared ? p->model->stage : p->model->copy, bytes);
     const struct twill_link_cost *link = link_to(p, lane->rank, peer);
-    return per_kib(shared || space == TWILL_IMM ? link->shared : link->mapped, bytes);
+    if (shared || space == TWILL_IMM)
+        return per_kib(link->shared, bytes);
+    return p->fetches ? p->model->fetch + per_kib(link->fetched, bytes)
+                      : per_kib(link->mapped, bytes);
 }
 
 static uint64_t local_work(const struct twill_pricing *p, const struct twill_price_lane *lane,
@@ -406,7 +409,8 @@ bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricin
     if (a->half != NULL)
         return a->doublings == b->doublings && twill_pricing_same(a->half, b->half) &&
                twill_pricing_same(a->quarter, b->quarter);
-    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut)
+    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut ||
+        a->fetches != b->fetches)
         return false;
     for (uint32_t r = 0; r < a->world->size; r++) {
         const struct twill_schedule *x = &a->schedule[r], *y = &b->schedule[r];

@@ -142,8 +142,8 @@ struct twill_schedule {
     uint32_t shared_blocks; /* of SHARED: 0, or a multiple of `blocks` */
     uint32_t most_posted;   /* largest number of messages posted in a lane between WAITs */
     bool uses_imm;          /* good for blocks of at most TWILL_IMM_BYTES only */
-    bool uses_peer_src;     /* needs the peers' SRC mapped */
-    bool uses_peer_dst;     /* needs the peers' DST mapped */
+    bool uses_peer_src;     /* needs to reach the peers' SRC */
+    bool uses_peer_dst;     /* needs to reach the peers' DST */
     bool eager; /* ranks may end before others of their node have begun; alike on a node */
 };
 

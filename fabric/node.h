@@ -76,10 +76,12 @@ struct twill_past {
     _Atomic uint32_t what, root;
 };
 
-/* Where the caller's buffers are in the owner's heap segment; for zero-copy. */
+/* Where the caller's buffers are: in the owner's heap segment, for zero-copy, and in its process,
+ * for who can reach that. */
 struct twill_vote_line {
-    _Atomic uint64_t sequence; /* of the call, written last */
-    _Atomic uint64_t src, dst; /* offset in the heap, or UINT64_MAX: not there */
+    _Atomic uint64_t sequence;       /* of the call, written last */
+    _Atomic uint64_t src, dst;       /* offset in the heap, or UINT64_MAX: not there */
+    _Atomic uint64_t src_at, dst_at; /* address; 0: not needed, UINT64_MAX: not to be reached */
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 

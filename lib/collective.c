@@ -130,6 +130,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     run->call = *call;
     run->plan = run->before = NULL;
     run->voted = run->counted = run->met = false;
+    twill_run_let_go(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
     twill_run_mark(run);

@@ -112,6 +112,24 @@ static twill_status open_views(struct twill_comm *comm)
     return TWILL_OK;
 }
 
+/* What is found is said of the context's own communicator only: others are of the same ranks. */
+static twill_status open_reach(struct twill_comm *comm)
+{
+    char how[240];
+    enum twill_reach_wish wish =
+        (enum twill_reach_wish)comm->context->config.number[TWILL_VARIABLE_REACH];
+    TWILL_TRY(&comm->error, twill_reach_open(&comm->reach, comm->boot, comm->world, wish, how,
+                                             sizeof(how), &comm->error));
+    if (comm->boot != comm->context->boot)
+        return TWILL_OK;
+    twill_context_note(comm->context, "memory of other ranks: %s", how);
+    bool disappoints = wish != TWILL_REACH_AUTO && wish != TWILL_REACH_NONE && comm->reach == NULL;
+    if (disappoints && comm->rank == 0)
+        twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_REACH=%s: %s",
+                  twill_config_text(&comm->context->config, TWILL_VARIABLE_REACH), how);
+    return TWILL_OK;
+}
+
 static twill_status open_node(struct twill_comm *comm)
 {
     uint32_t size = comm->world->size;
@@ -258,6 +276,7 @@ static void release(struct twill_comm *comm)
     twill_chooser_destroy(comm->chooser);
     twill_group_destroy(comm);
     twill_requests_destroy(comm);
+    twill_reach_close(comm->reach);
     if (comm->node != NULL)
         twill_node_close(comm->node);
     free(comm->route);
@@ -283,6 +302,7 @@ static twill_status open_parts(struct twill_comm *comm, const struct twill_comm 
     configure(comm);
     TWILL_TRY(&comm->error, open_node(comm));
     TWILL_TRY(&comm->error, open_views(comm));
+    TWILL_TRY(&comm->error, open_reach(comm));
     TWILL_TRY(&comm->error, open_transports(comm));
     if (parent != NULL) {
         uint8_t *all = malloc(comm->world->size);

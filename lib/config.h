@@ -50,6 +50,10 @@ enum twill_variable_kind {
     X(HEAP, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, 0,                                        \
       "Where libtwill-heap.so is preloaded: shared, or shared:BYTES, serves malloc from shared "   \
       "memory, from so many bytes up (64K)")                                                       \
+    X(REACH, "TWILL_REACH", TWILL_WORD, "auto", 0, 0, "auto|none|cma|xpmem", 1,                    \
+      "How ranks of a node may reach memory that is not of twill_alloc(): auto (what works), "     \
+      "none, "                                                                                     \
+      "cma (process_vm_readv), xpmem")                                                             \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
       "Bytes of a segment when data is staged through shared memory")                              \
     X(SEGMENT_NET, "TWILL_SEGMENT_NET", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,                \

@@ -231,12 +231,15 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
         return post(run, instance, step);
     case TWILL_STEP_REDUCE: {
         const struct twill_schedule *s = &run->plan->schedule;
-        instance->at[step->lane] += twill_run_reduce_and_copy(
-            run, instance, step, s->steps + s->lane_first[step->lane + 1]);
+        uint32_t copies;
+        TWILL_TRY(&run->comm->error,
+                  twill_run_reduce_and_copy(run, instance, step,
+                                            s->steps + s->lane_first[step->lane + 1], &copies));
+        instance->at[step->lane] += copies;
         return ADVANCED;
     }
     case TWILL_STEP_COPY:
-        twill_run_copy(run, instance, step);
+        TWILL_TRY(&run->comm->error, twill_run_copy(run, instance, step));
         return ADVANCED;
     case TWILL_STEP_PUT_IMM:
         return put_imm(run, instance, step);

@@ -139,6 +139,10 @@ static void size_scratch(struct twill_run *run)
         run->side[i].stride = run->slice_count;
         run->scratch_bytes += run->copy_bytes;
     }
+    run->fetched_at = run->scratch_bytes;
+    if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
+        run->scratch_bytes +=
+            twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_STRIP;
 }
 
 /* Is no rank's result to lie where its contribution is? Else that was just read and is in the

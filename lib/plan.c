@@ -67,7 +67,7 @@ static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* is one slice */
     else if (comm->world->nodes > 1 || choice->algorithm->flavours == 0)
         bytes = comm->segment_net;
-    else if (choice->shape.flavour == TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
+    else if (choice->shape.flavour >= TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else
         bytes = twill_min(bytes, SLICE_SHARE * comm->world->size);
@@ -178,6 +178,8 @@ static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
     TWILL_TRY(&comm->error, decide_swap(comm, plan));
     plan->opening = opening_of(comm, plan);
     TWILL_TRY(&comm->error, declared(comm, plan, &copies));
+    plan->fetches = plan->choice.shape.flavour == TWILL_FLAVOUR_FETCHED &&
+                    (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);
     size_slices(comm, plan, &copies);
     count_messages(plan);
     size_bounces(comm, plan);
