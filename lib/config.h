@@ -47,6 +47,9 @@ enum twill_variable_kind {
       "Most bytes of MCDRAM a rank takes; 0: its part of what is free")                            \
     X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \
       "Most bytes of twill_alloc() memory of a rank; 0: the machine's memory")                     \
+    X(HEAP, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, 0,                                        \
+      "Where libtwill-heap.so is preloaded: shared, or shared:BYTES, serves malloc from shared "   \
+      "memory, from so many bytes up (64K)")                                                       \
     X(REACH, "TWILL_REACH", TWILL_WORD, "auto", 0, 0, "auto|none|cma|xpmem", 1,                    \
       "How ranks of a node may reach memory that is not of twill_alloc(): auto (what works), "     \
       "none, "                                                                                     \
@@ -114,6 +117,8 @@ twill_status twill_config_load(struct twill_config *config, const char *const *s
 void twill_config_destroy(struct twill_config *config);
 /* Warn about variables of the environment that begin with TWILL_ and are none of ours. */
 void twill_config_warn_unknown(const struct twill_log *log);
+/* Bytes as in the table: an integer with K, M, G or T. false: it is none. */
+bool twill_config_bytes(const char *text, int64_t *bytes);
 /* The text, or NULL when empty. */
 const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
 /* Hash of a value, for agreement among ranks. */
