@@ -11,8 +11,18 @@
 
 enum { STATUS_GOOD = 0, STATUS_FAILED = 1, NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
 
-static const size_t sizes[] = {8, 64, 512, 4096, 32768, 262144, 2097152, 16777216};
+static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
+                               65536, 262144, 1048576, 4194304, 16777216, 67108864};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+/* Bytes that the buffers need. */
+static size_t largest(const struct twill_bench_calibration *c)
+{
+    size_t i = SIZES - 1;
+    while (i > 0 && sizes[i] > c->max_bytes)
+        i--;
+    return sizes[i];
+}
 
 /* --- the collectives -------------------------------------------------------------------------- */
 
@@ -177,15 +187,15 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
     if (status == TWILL_OK)
         status = twill_comm_create(&s->comm, s->context);
     if (status == TWILL_OK)
-        status = twill_alloc(s->context, &s->src, sizes[SIZES - 1]);
+        status = twill_alloc(s->context, &s->src, largest(c));
     if (status == TWILL_OK)
-        status = twill_alloc(s->context, &s->dst, sizes[SIZES - 1]);
+        status = twill_alloc(s->context, &s->dst, largest(c));
     if (status != TWILL_OK)
         fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", wish,
                 s->context != NULL ? twill_context_message(s->context) : twill_strerror(status));
     if (status == TWILL_OK) {
-        memset(s->src, 0, sizes[SIZES - 1]);
-        memset(s->dst, 0, sizes[SIZES - 1]);
+        memset(s->src, 0, largest(c));
+        memset(s->dst, 0, largest(c));
     }
     return status;
 }

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SPIN_ALONE   500u /* polls: some 10 us; yielding a core nobody wants costs little */
-#define SPIN_CROWDED 20u
-
 static struct twill_transport_params params_of(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -253,7 +250,10 @@ static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = &comm->context->config;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
-    comm->spin = spin >= 0 ? (uint32_t)spin : comm->context->crowded ? SPIN_CROWDED : SPIN_ALONE;
+    comm->learns = spin < 0;
+    comm->spin = spin >= 0                ? (uint32_t)spin
+                 : comm->context->crowded ? TWILL_SPIN_SHARED
+                                          : TWILL_SPIN_ALONE;
     comm->timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
     comm->segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
     comm->segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];

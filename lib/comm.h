@@ -11,6 +11,11 @@
 #define TWILL_COMM_TRANSPORTS 8
 #define TWILL_BOX_REPORTS     4u
 
+/* Polls before a wait gives its core away: where nobody wants it (some 20 us), and where ranks
+ * share it. */
+#define TWILL_SPIN_ALONE  500u
+#define TWILL_SPIN_SHARED 2u
+
 /* How long something has been waited for: lib/wait.c. */
 struct twill_waiting {
     uint64_t begun, next_look, next_liveness, next_report, sleep_ns;
@@ -77,7 +82,10 @@ struct twill_comm {
     struct twill_reach *reach;    /* what is not in their heaps; NULL: cannot be reached */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
-    uint32_t spin; /* polls before a wait looks at the clock */
+    uint32_t spin;                    /* polls before a wait gives its core away */
+    bool learns;                      /* how many those should be: lib/wait.c */
+    uint64_t yield_alone, yield_lost; /* ticks that giving it away takes if nobody else wants it,
+                                         and if it is lost to who does not wait; 0: not known yet */
     int threads;
     bool reproducible;
     twill_counters counters;

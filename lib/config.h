@@ -64,7 +64,7 @@ enum twill_variable_kind {
     X(STREAM, "TWILL_STREAM", TWILL_BYTES, "0", 0, 0, NULL, 0,                                     \
       "Messages from this size up are stored past the caches; 0: by the size of the caches")       \
     X(SPIN, "TWILL_SPIN", TWILL_NUMBER, "-1", -1, 1000000000, NULL, 0,                             \
-      "Polls before a wait yields the core; -1: many, or few when ranks share cores")              \
+      "Polls before a wait yields the core; -1: learnt from what yielding costs")                  \
     X(PROVIDER, "TWILL_PROVIDER", TWILL_TEXT, "", 0, 0, NULL, 1,                                   \
       "libfabric provider between nodes, such as tcp; empty: the best there is")                   \
     X(INTERFACE, "TWILL_INTERFACE", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \

@@ -257,14 +257,14 @@ TWILL_API twill_status twill_op_destroy(twill_context *context, twill_op op);
 /** \name Collectives
  *
  * Blocking: the result is complete on this rank when the call returns. Results of reductions are
- * bit-identical on all ranks that get them. Counts are elements; a count of 0 is allowed and
- * synchronises. Buffers must be aligned to the element, and src and dst must not overlap except in
- * place, as said for each. Vector variants (v) take a count, and an offset in elements (NULL: one
- * part after the other), for each rank. Memory of CUDA devices is accepted by a library built with
- * TWILL_WITH_CUDA, see twill(7); any other cannot tell it from host memory, and crashes.
- * \return each: ::TWILL_OK, ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails
- * the call on all ranks and breaks the communicator, like every failure; only a communicator of one
- * rank survives.
+ * bit-identical on all ranks that get them. Who only gives may return before others have come: a
+ * barrier alone tells that they have. Counts are elements; a count of 0 is allowed. Buffers must be
+ * aligned to the element, and src and dst must not overlap except in place, as said for each.
+ * Vector variants (v) take a count, and an offset in elements (NULL: one part after the other), for
+ * each rank. Memory of CUDA devices is accepted by a library built with TWILL_WITH_CUDA, see
+ * twill(7); any other cannot tell it from host memory, and crashes. \return each: ::TWILL_OK,
+ * ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails the call on all ranks and
+ * breaks the communicator, like every failure; only a communicator of one rank survives.
  * @{ */
 
 /** \brief dst = op over all ranks of src, on every rank. In place: src == dst. */
