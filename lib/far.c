@@ -6,11 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
-/* Fetching and attaching fail alike: who, what, why. */
+/* Fetching and attaching fail alike: who, what, why. A peer that has gone because the call had
+ * failed has said so before it went, and that is the cause. */
 static twill_status refuse(struct twill_run *run, uint32_t peer, const char *what, uint64_t from,
                            size_t bytes, int cause)
 {
     char text[TWILL_RANK_TEXT];
+    TWILL_TRY(&run->comm->error, twill_comm_hear(run->comm, false));
     twill_comm_rank_text(run->comm, peer, text);
     if (cause == ESRCH)
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_PEER, "%s has died: its memory could not be %s",
