@@ -137,7 +137,7 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     c->e.parts = l->parts ? l->world->size : 1;
     c->e.shared_blocks = shared * c->e.blocks;
     c->final = TWILL_DST;
-    if (c->down && direct_top && (c->up || top->fan > TWILL_STEP_PEERS))
+    if (c->down && direct_top)
         c->final = twill_node_final_space(flavour, top->fan);
     if (top->choice.how == TWILL_BY_RECURSIVE_DOUBLING)
         c->e.tmp_blocks = 2 * c->e.blocks;

@@ -7,6 +7,13 @@ static twill_operand at(unsigned space, uint32_t block)
     return twill_operand_make(space, block);
 }
 
+/* Do owners store a shard with those who want it? Else they show it in their own SHARED, where the
+ * others fetch it: STAGED, with no contributions to give back the lines of (node.c). */
+static bool gives(const struct twill_compose *c)
+{
+    return c->mapped || c->down;
+}
+
 /* Has this rank shown the complete shard to others at a rung above? */
 static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
 {
@@ -18,18 +25,19 @@ static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
     return false;
 }
 
-/* Back up a rung, at its owner: STAGED shows the shard, MAPPED stores it where it is wanted. */
+/* Back up a rung, at its owner. */
 static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, enum twill_space from)
 {
     const struct twill_ladder *l = &c->ladder;
     const struct twill_rung *r = &l->rung[rung];
-    twill_operand block = at(from, twill_compose_block(c, s));
-    if (!c->mapped && from != TWILL_SHARED && !is_shown(c, rung, s))
-        twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, s)), block, 0, c->each, 0);
-    if (c->mapped && from != TWILL_DST)
-        twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)), block, 0, c->each, 0);
-    for (uint32_t i = 1; i < r->fan && c->mapped; i++)
-        twill_emit_copy(&c->e, at(TWILL_DST | TWILL_PEER, twill_compose_block(c, s)), block,
+    uint32_t first = twill_compose_block(c, s);
+    unsigned to = (c->mapped ? TWILL_DST : TWILL_SHARED) | TWILL_PEER;
+    if (!gives(c) && !is_shown(c, rung, s))
+        twill_emit_copy(&c->e, at(TWILL_SHARED, first), at(from, first), 0, c->each, 0);
+    if (from != TWILL_DST)
+        twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first), 0, c->each, 0);
+    for (uint32_t i = 1; i < r->fan && gives(c); i++)
+        twill_emit_copy(&c->e, at(to, first), at(from, first),
                         twill_ladder_owner(l, rung, c->e.rank, (r->me + i) % r->fan, s), c->each,
                         0);
 }
@@ -61,14 +69,12 @@ static void up_direct(struct twill_compose *c, uint32_t rung)
     twill_emit_signal(&c->e);
     twill_compose_await(c, rung, true);
     for (uint32_t s = 0; s < l->shards && !c->mapped; s++) {
-        uint32_t winner = twill_ladder_winner(l, rung, s);
-        if (!twill_ladder_owns(l, rung, s) || (winner == l->rung[rung].me && from == TWILL_DST))
+        uint32_t winner = twill_ladder_winner(l, rung, s), first = twill_compose_block(c, s);
+        if (!twill_ladder_owns(l, rung, s) || winner == l->rung[rung].me)
             continue;
-        bool own = winner == l->rung[rung].me;
-        twill_emit_copy(
-            &c->e, at(TWILL_DST, twill_compose_block(c, s)),
-            at(own ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER, twill_compose_block(c, s)),
-            twill_ladder_owner(l, rung, c->e.rank, winner, s), c->each, 0);
+        twill_emit_copy(&c->e, at(TWILL_DST, first),
+                        at(gives(c) ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER, first),
+                        twill_ladder_owner(l, rung, c->e.rank, winner, s), c->each, 0);
     }
 }
 

@@ -2,7 +2,7 @@
 /* Direct allgather and gather: everybody's part to everybody, or to the root.
  *
  * IMM and STAGED: everybody shows its part, in its line or in SHARED, and when all have come who
- * takes copies: one synchronisation, two copies.
+ * takes copies: one synchronisation, two copies. A gather is eager: who only gives does not wait.
  * MAPPED: one copy from SRC to DST, between two synchronisations. In an allgather everybody reads
  * the parts it lacks; in a gather everybody writes its part into the root's DST: so all copy at
  * once.
@@ -27,29 +27,29 @@ static void take_all(struct twill_emitter *e, unsigned space)
     }
 }
 
-/* reads_me: do others take this rank's part? In a line it tells that the rank is there all the
- * same. */
-static void show_and_take(struct twill_emitter *e, enum twill_flavour flavour, bool takes,
-                          bool reads_me)
+static void show(struct twill_emitter *e, enum twill_flavour flavour)
+{
+    if (flavour == TWILL_FLAVOUR_IMM) {
+        twill_emit_put_imm(e, at(TWILL_SRC, e->rank), 0);
+        return;
+    }
+    twill_emit_copy(e, at(TWILL_SHARED, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+    twill_emit_signal(e);
+}
+
+static void await_and_take(struct twill_emitter *e, enum twill_flavour flavour)
 {
     struct twill_group g = twill_group_node(e);
     bool imm = flavour == TWILL_FLAVOUR_IMM;
-    if (imm) {
-        twill_emit_put_imm(e, at(TWILL_SRC, e->rank), 0);
-        twill_emit_await(e, &g, 0, TWILL_STEP_IMM);
-    } else {
-        if (reads_me)
-            twill_emit_copy(e, at(TWILL_SHARED, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
-        twill_emit_node_meet(e, 1);
-    }
-    if (takes)
-        take_all(e, imm ? TWILL_IMM : TWILL_SHARED);
+    twill_emit_await(e, &g, !imm, imm ? TWILL_STEP_IMM : 0);
+    take_all(e, imm ? TWILL_IMM : TWILL_SHARED);
 }
 
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
 {
     if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
-        show_and_take(e, shape->flavour, true, true);
+        show(e, shape->flavour);
+        await_and_take(e, shape->flavour);
         return;
     }
     e->uses_peer_src = true;
@@ -62,18 +62,24 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
 {
     struct twill_group g = twill_group_node(e);
     bool root = e->rank == shape->root;
+    e->eager = true;
+    if (shape->flavour != TWILL_FLAVOUR_MAPPED && root) {
+        await_and_take(e, shape->flavour);
+        return;
+    }
     if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
-        show_and_take(e, shape->flavour, root, !root);
+        show(e, shape->flavour);
         return;
     }
     e->uses_peer_dst = true;
-    twill_emit_signal(e);
-    if (!root) /* the root hears of them when they have stored their parts */
-        twill_emit_await(e, &g, 1, 0);
+    if (root)
+        twill_emit_signal(e);
+    else
+        twill_emit_await_one(e, shape->root, 1, 0);
     twill_emit_copy(e, at(root ? TWILL_DST : TWILL_DST | TWILL_PEER, e->rank),
                     at(TWILL_SRC, e->rank), shape->root, 1, 0);
-    if (root)
-        twill_emit_await(e, &g, 2, 0);
+    if (root) /* it hears of them when they have stored their parts */
+        twill_emit_await(e, &g, 1, 0);
     else
         twill_emit_signal(e);
 }

@@ -32,8 +32,7 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
 {
     struct twill_group g = twill_group_node(e);
     struct twill_shards shards = {.count = g.size, .each = 1};
-    enum twill_space final =
-        g.size > TWILL_STEP_PEERS ? twill_node_final_space(shape->flavour, g.size) : TWILL_DST;
+    enum twill_space final = twill_node_final_space(shape->flavour, g.size);
     twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
     if (final != TWILL_DST)
         twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);

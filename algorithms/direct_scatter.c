@@ -2,7 +2,7 @@
 /* Direct scatter and alltoall: the root, or everybody, has a part for everybody.
  *
  * STAGED: who has parts copies them into SHARED, all but its own; when all have come everybody
- * fetches its own from there. One synchronisation, two copies.
+ * fetches its own from there. One synchronisation, two copies. A scatter is eager.
  * MAPPED: everybody reads its parts from the others' SRC, between two synchronisations: one copy.
  *
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
@@ -35,16 +35,18 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
     e->uses_peer_src = mapped;
     if (root && !mapped)
         stage_others(e);
-    twill_emit_signal(e);
-    if (!root || !mapped) /* MAPPED: the root hears of them when they have their parts */
-        twill_emit_await(e, &g, 1, 0);
+    e->eager = true;
+    if (root)
+        twill_emit_signal(e);
+    else
+        twill_emit_await_one(e, shape->root, 1, 0);
     if (root)
         keep_own(e);
     else
         twill_emit_copy(e, at(TWILL_DST, e->rank), at(space | TWILL_PEER, e->rank), shape->root, 1,
                         0);
-    if (mapped && root)
-        twill_emit_await(e, &g, 2, 0);
+    if (mapped && root) /* it hears of them when they have their parts */
+        twill_emit_await(e, &g, 1, 0);
     else if (mapped)
         twill_emit_signal(e);
 }

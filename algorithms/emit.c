@@ -122,6 +122,7 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
     schedule->shared_blocks = e->shared_blocks;
     schedule->uses_peer_src = e->uses_peer_src;
     schedule->uses_peer_dst = e->uses_peer_dst;
+    schedule->eager = e->eager;
     twill_schedule_derive(schedule);
     return TWILL_OK;
 }

@@ -22,7 +22,7 @@ struct twill_emitter {
      * where only some use it: segment lengths follow from it. */
     uint32_t parts; /* 1 unless the emitter says world->size */
     uint32_t blocks, tmp_blocks, shared_blocks;
-    bool uses_peer_src, uses_peer_dst;
+    bool uses_peer_src, uses_peer_dst, eager;
     bool no_memory;
 };
 

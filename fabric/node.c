@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The areas of a node in one segment per rank: area | copies of the staging memory | channels. And
- * sleeping until one is rung. */
+/* The areas of a node in one segment per rank: area | copies of the staging memory | those for
+ * small messages | channels. And sleeping until one is rung. */
 #include "fabric/node.h"
 
 #include <limits.h>
@@ -14,6 +14,11 @@
 static size_t page_round(size_t bytes)
 {
     return twill_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static size_t small_bytes(void)
+{
+    return page_round(TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
 }
 
 static struct twill_layout_line layout_of(size_t shared_bytes, size_t channel_bytes)
@@ -68,9 +73,11 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
     node->swap = node->size == 2;
     node->area = calloc(node->size, sizeof(*node->area));
     node->shared = calloc(node->size, sizeof(*node->shared));
+    node->small = calloc(node->size, sizeof(*node->small));
     node->channels = calloc(node->size, sizeof(*node->channels));
     node->rank = calloc(node->size, sizeof(*node->rank));
-    if (node->area == NULL || node->shared == NULL || node->channels == NULL || node->rank == NULL)
+    if (node->area == NULL || node->shared == NULL || node->small == NULL ||
+        node->channels == NULL || node->rank == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for a node of %u ranks",
                           boot->rank, node->size);
     for (uint32_t r = 0; r < size; r++) {
@@ -79,7 +86,8 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
             continue;
         node->area[l] = (struct twill_node_area *)at;
         node->shared[l] = at + layout->area_bytes;
-        node->channels[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
+        node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
+        node->channels[l] = node->small[l] + small_bytes();
         node->rank[l] = r;
         if (r == (uint32_t)boot->rank)
             node->me = l;
@@ -111,7 +119,7 @@ twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, 
     struct twill_layout_line layout =
         layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), channel_bytes);
     size_t bytes = layout.area_bytes + page_round(TWILL_COPIES * layout.shared_bytes) +
-                   page_round(channel_bytes);
+                   small_bytes() + page_round(channel_bytes);
     *node = calloc(1, sizeof(**node));
     if (*node == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for a node", boot->rank);
@@ -134,6 +142,7 @@ void twill_node_close(struct twill_node *node)
     twill_segment_close(node->segment);
     free(node->area);
     free(node->shared);
+    free(node->small);
     free(node->channels);
     free(node->rank);
     free(node);

@@ -56,11 +56,15 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
                      uint64_t ticks)
 {
     struct twill_call_line *line = &comm->node->area[comm->local]->call;
+    struct twill_past *past = &comm->node->area[comm->local]->past[sequence % TWILL_PAST];
     comm->call = *call;
     comm->sequence = sequence;
-    comm->past[sequence % TWILL_PAST] =
-        (struct twill_past){sequence, call->count, twill_call_what(call), call->root};
     /* Release stores, because what is written must not be seen before the 0. */
+    atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&past->count, call->count, memory_order_release);
+    atomic_store_explicit(&past->what, twill_call_what(call), memory_order_release);
+    atomic_store_explicit(&past->root, call->root, memory_order_release);
+    atomic_store_explicit(&past->sequence, sequence, memory_order_release);
     atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&line->count, call->count, memory_order_release);
     atomic_store_explicit(&line->what, twill_call_what(call), memory_order_release);
@@ -134,7 +138,9 @@ void twill_request_begin(struct twill_request *request)
 {
     struct twill_run *run = &request->run;
     number(request);
-    bool leads = request->comm->queue == NULL && run->plan != NULL;
+    struct twill_comm *comm = request->comm;
+    bool leads = comm->queue == NULL && run->plan != NULL &&
+                 twill_comm_has_met(comm, comm->epoch - run->ahead);
     if (TWILL_LIKELY(leads))
         twill_run_open(run);
     run->started = run->finished = 0;

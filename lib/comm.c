@@ -238,7 +238,8 @@ static void configure(struct twill_comm *comm)
     comm->reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->stream = stream_from(comm->context);
     comm->standing.suspect = UINT32_MAX;
-    comm->epoch = TWILL_COPIES; /* lines say 0 before their first use */
+    comm->epoch = TWILL_LINES; /* lines say 0 before their first use */
+    comm->met = comm->epoch - 1;
     comm->ticks_at_start = twill_ticks();
     comm->ns_at_start = twill_now();
 }

@@ -18,8 +18,6 @@ struct twill_waiting {
     uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
 };
 
-#define TWILL_PAST 16u
-
 struct twill_comm {
     struct twill_error error;
     bool broken;
@@ -56,15 +54,12 @@ struct twill_comm {
     struct twill_request blocking, blocking_point;
     struct twill_waiting standing; /* of tests that found nothing */
     struct twill_group *group;     /* lib/group.c */
-    struct twill_past {
-        uint64_t sequence, count;
-        uint32_t what, root;
-    } past[TWILL_PAST];     /* calls of before, by number, for ranks that are still in them */
-    uint64_t blamed;        /* the call of before that has failed, or 0: the present one */
+    uint64_t blamed;               /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t begun;         /* calls begun */
     uint64_t epoch;         /* instances begun */
+    uint64_t met;           /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */
     struct twill_box {      /* what others said, put here by whoever heard it; under the lock */
         bool failed;
@@ -124,6 +119,13 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 /* Move things along once, for who looks in again and again; the error has broken the communicator.
  */
 twill_status twill_comm_poke(struct twill_comm *comm);
+
+/* lib/request.c: have all ranks of the node begun this instance? */
+bool twill_comm_meet(struct twill_comm *comm, uint64_t epoch);
+static inline bool twill_comm_has_met(struct twill_comm *comm, uint64_t epoch)
+{
+    return TWILL_LIKELY(comm->met >= epoch) || twill_comm_meet(comm, epoch);
+}
 
 /* Instead of a collective, in what ranks say of their call: communicators are made of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)

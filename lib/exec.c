@@ -134,8 +134,32 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
     return ADVANCED;
 }
 
-/* Is the peer's flag, or line, there? A signature that differs is looked into: the peer may be in
- * another call, or merely on its way out of this one. */
+/* Can it be read which call this is, here and at the peer? It is written down after what others
+ * wait for is on its way, and when the calls before have ended. */
+static bool is_written_down(const struct twill_run *run, uint32_t peer)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    return run->comm->sequence >= run->sequence &&
+           twill_comm_read_call(run->comm, peer, &call, &sequence, &entered) &&
+           sequence >= run->sequence;
+}
+
+/* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
+ * the begin of this one counts. */
+static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
+{
+    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
+        run->signature)
+        return ADVANCED;
+    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    if (!is_written_down(run, peer))
+        return BLOCKED;
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+                           "rank %u was in another call or had other arguments", peer);
+}
+
+/* Is the peer's flag, or line, there? */
 static int arrived(struct twill_run *run, const struct twill_instance *instance,
                    const struct twill_step *step, uint32_t peer)
 {
@@ -152,14 +176,12 @@ static int arrived(struct twill_run *run, const struct twill_instance *instance,
         uint64_t value = twill_node_flag(node, local, lane);
         if (value < twill_node_flag_value(instance->epoch, step->ordinal))
             return BLOCKED;
-        if (value >> 16 != instance->epoch)
-            return ADVANCED;
         signature =
             atomic_load_explicit(&node->area[local]->flag[lane].signature, memory_order_relaxed);
     }
     if (TWILL_LIKELY(signature == run->signature))
         return ADVANCED;
-    return twill_comm_check_peer(run->comm, peer); /* OK: moving on, look again */
+    return disagree(run, instance->epoch, peer);
 }
 
 static int await(struct twill_run *run, const struct twill_instance *instance,
@@ -303,6 +325,9 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))
         twill_run_stage(run, instance);
     run->started++;
+    twill_node_begin(run->comm->node, epoch, run->signature);
+    if (run->plan->schedule.eager) /* somebody may wait for just that */
+        twill_node_ring_all(run->comm->node);
     return TWILL_OK;
 }
 
@@ -337,6 +362,8 @@ int twill_run_advance(struct twill_slot *slot)
     if (TWILL_UNLIKELY(run->side[TWILL_DST].staged))
         twill_run_unstage(run, instance);
     instance->active = false;
+    if (!run->plan->schedule.eager && run->comm->met < instance->epoch)
+        run->comm->met = instance->epoch;
     run->finished++;
     return moved + 1;
 }

@@ -138,6 +138,16 @@ static void size_scratch(struct twill_run *run)
     }
 }
 
+/* Is no rank's result to lie where its contribution is? Then what was just read is in the caches,
+ * and stores around them lose. */
+static bool lie_apart(const struct twill_run *run)
+{
+    bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
+        apart &= run->peer_src[l] != run->peer_dst[l];
+    return apart;
+}
+
 twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -166,11 +176,15 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->partial_at = run->copy_bytes;
         run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
     }
+    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
+    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
     run->copy_flags =
         run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
+    run->fold_flags = lie_apart(run) ? run->copy_flags : 0;
     twill_run_find_opening(run);
     return TWILL_OK;
 }
@@ -186,6 +200,16 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
         ->payload;
 }
 
+unsigned char *twill_run_shared(const struct twill_run *run, uint32_t local, uint64_t epoch)
+{
+    const struct twill_node *node = run->comm->node;
+    if (run->plan->swaps)
+        local = twill_node_home(node, local, epoch / (run->small ? TWILL_LINES : TWILL_COPIES));
+    if (run->small)
+        return twill_node_small(node, local, epoch);
+    return node->shared[local] + (epoch % TWILL_COPIES) * node->shared_bytes;
+}
+
 /* First byte of a space, for the slice that this instance works on. */
 static unsigned char *base_of(const struct twill_run *run, const struct twill_instance *instance,
                               unsigned space, bool of_peer, uint32_t local)
@@ -199,7 +223,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
-    return twill_node_shared(comm->node, local, instance->epoch, run->plan->swaps);
+    return twill_run_shared(run, local, instance->epoch);
 }
 
 /* Elements of the slice in a part. */

@@ -9,13 +9,14 @@
 /* Of what a caller's function leaves in between; at least one element. */
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 
-/* What is folded, in order, into dst. */
+/* What is folded, in order, into each of dst. */
 struct fold {
     unsigned flags; /* of the step */
-    unsigned char *dst;
+    void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
     const void *source[TWILL_STEP_PEERS + 1];
-    unsigned sources;
+    unsigned dsts, sources;
     uint32_t partial_sources; /* bit i: source[i] */
+    unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
 static struct twill_span span_of(const struct twill_run *run, const struct twill_instance *instance,
@@ -36,9 +37,14 @@ static void fold_by_kernel(const struct twill_run *run, const struct fold *f, si
                                     .divisor = comm->world->size,
                                     .partial_sources = f->partial_sources,
                                     .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
+                                    .flags = f->stores,
                                     .threads = comm->threads};
-    twill_kernels_fold(comm->context->kernels, &fold, f->dst, (const void *const *)f->source,
-                       f->sources, count);
+    if (f->dsts == 1)
+        twill_kernels_fold(comm->context->kernels, &fold, f->dst[0], (const void *const *)f->source,
+                           f->sources, count);
+    else
+        twill_kernels_spread(comm->context->kernels, &fold, f->dst, f->dsts,
+                             (const void *const *)f->source, f->sources, count);
 }
 
 /* Two at a time. What lies between must not be put into dst while dst is still to be read. */
@@ -49,15 +55,18 @@ static void fold_by_function(const struct twill_run *run, const struct fold *f, 
     size_t most = BETWEEN_BYTES / run->element;
     for (size_t done = 0; done < count; done += most) {
         size_t n = twill_min(most, count - done), skip = done * run->element;
+        unsigned char *dst = (unsigned char *)f->dst[0] + skip;
         const void *left = (const unsigned char *)f->source[0] + skip;
         for (unsigned i = 1; i < f->sources; i++) {
             const void *right = (const unsigned char *)f->source[i] + skip;
-            void *result = i + 1 == f->sources ? (void *)(f->dst + skip) : (void *)between;
+            void *result = i + 1 == f->sources ? (void *)dst : (void *)between;
             created->function(left, right, result, n, run->type, created->user);
             left = result;
         }
-        if (f->sources == 1 && left != f->dst + skip)
-            memcpy(f->dst + skip, left, n * run->element);
+        if (f->sources == 1 && left != dst)
+            memcpy(dst, left, n * run->element);
+        for (unsigned d = 1; d < f->dsts; d++)
+            memcpy((unsigned char *)f->dst[d] + skip, dst, n * run->element);
     }
 }
 
@@ -75,9 +84,11 @@ static void fold(const struct twill_run *run, const struct fold *f, size_t count
 static void begin_fold(struct fold *f, unsigned flags, unsigned char *dst)
 {
     f->flags = flags;
-    f->dst = dst;
+    f->dst[0] = dst;
+    f->dsts = 1;
     f->sources = 0;
     f->partial_sources = 0;
+    f->stores = 0;
 }
 
 static void add_source(struct fold *f, const unsigned char *start, bool partial)
@@ -144,38 +155,53 @@ void twill_run_copy(struct twill_run *run, const struct twill_instance *instance
     }
 }
 
-/* Some blocks that lie together; those COPYs that follow take the result on. */
+/* A part of it. */
+static struct fold cut(const struct twill_run *run, const struct fold *f, size_t done)
+{
+    struct fold part = *f;
+    bool partial = (f->flags & TWILL_STEP_FINAL) == 0;
+    for (unsigned d = 0; d < f->dsts; d++)
+        part.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
+    for (unsigned i = 0; i < f->sources; i++)
+        part.source[i] = (const unsigned char *)f->source[i] +
+                         done * twill_run_width(run, f->partial_sources >> i & 1);
+    return part;
+}
+
+/* Where a COPY takes the result of a fold. */
+static unsigned char *taken_to(const struct twill_run *run, const struct twill_instance *instance,
+                               const struct twill_step *copy, uint32_t at, uint32_t blocks)
+{
+    bool partial = (copy->flags & TWILL_STEP_PARTIAL) != 0;
+    return span_of(run, instance, copy, copy->dst, at, blocks, partial).start;
+}
+
+/* Some blocks that lie together; those COPYs that follow take the result on. The fold itself stores
+ * to the first of them; to more than it can it goes strip by strip. */
 static void reduce(struct twill_run *run, const struct twill_instance *instance,
                    const struct twill_step *step, uint32_t copies, uint32_t at, uint32_t blocks)
 {
     struct fold f;
     bool final = (step->flags & TWILL_STEP_FINAL) != 0;
     size_t count = gather(run, instance, step, at, blocks, &f);
-    if (copies == 0 || run->comm->threads > 1) {
-        fold(run, &f, count);
-        for (uint32_t c = 1; c <= copies; c++) {
-            struct twill_span to =
-                span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
-            copy(run, to.start, f.dst, count * twill_run_width(run, !final),
-                 twill_operand_space(step[c].dst) == TWILL_DST);
-        }
-        return;
+    size_t width = twill_run_width(run, !final), strip = count;
+    uint32_t c = 1;
+    bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
+    for (; c <= copies && f.dsts < TWILL_KERNEL_MAX_DESTINATIONS; c++) {
+        f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
+        to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
-    size_t strip = twill_max(STRIP_BYTES / run->element, 1), width = twill_run_width(run, !final);
+    if (c <= copies && run->comm->threads <= 1)
+        strip = twill_max(STRIP_BYTES / run->element, 1);
+    if (c > copies && to_caller)
+        f.stores = run->fold_flags;
     for (size_t done = 0; done < count; done += strip) {
         size_t n = twill_min(strip, count - done);
-        struct fold part = f;
-        part.dst += done * width;
-        for (unsigned i = 0; i < f.sources; i++)
-            part.source[i] = (const unsigned char *)f.source[i] +
-                             done * twill_run_width(run, f.partial_sources >> i & 1);
+        struct fold part = cut(run, &f, done);
         fold(run, &part, n);
-        for (uint32_t c = 1; c <= copies; c++) {
-            struct twill_span to =
-                span_of(run, instance, &step[c], step[c].dst, at, blocks, !final);
-            copy(run, to.start + done * width, part.dst, n * width,
-                 twill_operand_space(step[c].dst) == TWILL_DST);
-        }
+        for (uint32_t rest = c; rest <= copies; rest++)
+            copy(run, taken_to(run, instance, &step[rest], at, blocks) + done * width, part.dst[0],
+                 n * width, twill_operand_space(step[rest].dst) == TWILL_DST);
     }
 }
 

@@ -113,6 +113,8 @@ struct twill_run {
     size_t most;         /* elements of the largest part */
     uint32_t pieces;     /* of a part */
     bool joined;         /* consecutive parts lie together: steps take them at once */
+    bool small;          /* SHARED is among the copies for small messages */
+    uint32_t ahead;      /* instances that it may be ahead of the node's other ranks */
     bool late;           /* transports may cut elements: messages are folded when complete */
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
@@ -123,6 +125,7 @@ struct twill_run {
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
     unsigned char **peer_dst;
     unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
+    unsigned fold_flags; /* likewise, of what is folded into callers' buffers only */
 };
 
 /* --- lib/layout.c: where everything is ------------------------------------------------------- */
@@ -141,6 +144,9 @@ static inline void twill_run_move(struct twill_run *run, const void *src, void *
 }
 /* How the plan goes over the call: slices. */
 twill_status twill_run_lay_out(struct twill_run *run);
+
+/* A local rank's copy of SHARED in an epoch. */
+unsigned char *twill_run_shared(const struct twill_run *run, uint32_t local, uint64_t epoch);
 
 /* Elements in a row. */
 struct twill_span {
@@ -203,8 +209,7 @@ void twill_run_open(const struct twill_run *run);
 
 /* --- lib/operand.c: the steps that compute --------------------------------------------------- */
 
-/* REDUCE and the COPYs of its result that follow, strip by strip, so that they find it in the
- * cache. Returns how many COPYs were done. */
+/* REDUCE and the COPYs of its result that follow, in one pass. Returns how many COPYs were done. */
 uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
                                    const struct twill_step *step, const struct twill_step *end);
 void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,

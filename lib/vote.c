@@ -2,9 +2,9 @@
 /* Zero-copy: ranks of a node publish where their buffers lie in the shared heap and read the
  * others'. Who has none needs to wait for nobody: the answer is no.
  *
- * Lines are used by every other call. One is free again when the call before the last is complete
- * here, since then everybody has begun it, and so read its votes: the executor asks for a call only
- * when a place in the window is free, which is after that. */
+ * Lines are used by every other call. One is free again when everybody has begun the call before
+ * the last, and so read its votes: that is waited for, which takes no time where calls are not
+ * eager, because the executor asks for a call only when a place in the window is free. */
 #include "lib/comm.h"
 
 static bool has(enum twill_holder holder, const struct twill_run *run, uint32_t rank)
@@ -95,6 +95,8 @@ int twill_run_vote(struct twill_run *run)
     if (run->counted)
         return 1;
     if (!run->voted) {
+        if (!twill_comm_has_met(comm, comm->epoch - TWILL_WINDOW))
+            return 0;
         run->voted = true;
         run->mapped = true;
         run->next_vote = 0;

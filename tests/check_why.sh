@@ -46,7 +46,7 @@ expect 0 "by: auto" "$info" --why allreduce 8 f32 --world 24x1 --machine theta
 check_table recursive_doubling
 expect 0 "machine theta" env TWILL_MACHINE=theta "$info" --why allreduce 8 --world 24x1
 expect 0 "direct@mapped is chosen" "$info" --why allreduce 1M mapped --world 1x2
-grep -q '^  direct@imm  *at most 496 bytes$' "$scratch/out" || fail "the limit of imm"
+grep -q '^  direct@imm  *at most 368 bytes$' "$scratch/out" || fail "the limit of imm"
 expect 0 "not on these nodes and ranks" "$info" --why allreduce 1M --world 2x2
 expect 0 "cannot keep this order of operands" "$info" --why allreduce 1M left --world 4x1
 expect 0 "not with parts of different sizes" "$info" --why alltoall 1M vector --world 4x1

@@ -7,9 +7,10 @@
 
 const char *test_rule_name(enum test_rule rule)
 {
-    static const char *const names[TEST_RULES] = {
-        "none",         "commutes",     "waits earlier", "tells later", "learns nothing", "paces",
-        "heard anyway", "pair on node", "same value",    "order free",  "copies more"};
+    static const char *const names[TEST_RULES] = {"none",         "commutes",       "waits earlier",
+                                                  "tells later",  "learns nothing", "paces",
+                                                  "heard anyway", "relayed",        "pair on node",
+                                                  "same value",   "order free",     "copies more"};
 
     return names[rule];
 }
@@ -254,6 +255,40 @@ static bool heard(const struct test_scene *scene, const struct twill_step *now)
     return true;
 }
 
+/* Does a rank await the SIGNAL that the step names of `of` before it gives the one of that number
+ * itself? */
+static bool passes_on(const struct test_scene *scene, const struct twill_step *step, uint32_t by,
+                      uint32_t of)
+{
+    const struct twill_schedule *s = &scene->schedules[by];
+    uint32_t signals = 0;
+    for (uint32_t i = s->lane_first[step->lane]; i < s->lane_first[step->lane + 1]; i++) {
+        const struct twill_step *at = &s->steps[i];
+        signals += at->op == TWILL_STEP_SIGNAL;
+        if (signals == step->ordinal)
+            return false;
+        for (unsigned k = 0; at->op == TWILL_STEP_AWAIT && k < at->nsrc; k++)
+            if (at->peer[k] == of && at->ordinal >= step->ordinal)
+                return true;
+    }
+    return false;
+}
+
+/* Does `now` await, instead of some that the AWAIT named, others that have heard of them? */
+static bool relayed(const struct test_scene *scene, const struct twill_step *now)
+{
+    const struct twill_step *was = &scene->whole->steps[scene->at];
+    bool all = was->op == TWILL_STEP_AWAIT && (was->flags & TWILL_STEP_IMM) == 0;
+    for (unsigned i = 0; i < was->nsrc && all; i++) {
+        bool known = false;
+        for (unsigned k = 0; k < now->nsrc; k++)
+            known = known || now->peer[k] == was->peer[i] ||
+                    passes_on(scene, was, now->peer[k], was->peer[i]);
+        all = known;
+    }
+    return all;
+}
+
 /* Is the step a SIGNAL one that nobody awaits, so many came before? */
 static bool signals_idly(const struct test_scene *scene)
 {
@@ -283,6 +318,42 @@ static bool same_touches(const struct test_scene *scene, const struct twill_step
         same = x[i].rank == y[i].rank && x[i].space == y[i].space && x[i].first == y[i].first &&
                x[i].write == y[i].write;
     return same;
+}
+
+/* Is `block` of this space of `owner` what the COPY writes? */
+static bool writes_block(const struct twill_step *step, uint32_t rank, uint32_t owner,
+                         unsigned space, uint32_t block)
+{
+    uint32_t first = twill_operand_block(step->dst);
+    return step->op == TWILL_STEP_COPY && twill_operand_space(step->dst) == space &&
+           (twill_operand_is_peer(step->dst) ? step->peer[0] : rank) == owner && block >= first &&
+           block < first + step->blocks;
+}
+
+/* Does some rank give both owners of what is copied, before and now, the same? */
+static bool given_same(const struct test_scene *scene, const struct twill_step *was,
+                       const struct twill_step *now)
+{
+    struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
+    if (was->op != TWILL_STEP_COPY || touches(was, scene->rank, x) != 2 ||
+        touches(now, scene->rank, y) != 2 || x[0].first != y[0].first)
+        return false;
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        const struct twill_step *one = NULL, *other = NULL, *end;
+        const struct twill_schedule *s = &scene->schedules[r];
+        end = s->steps + s->count;
+        for (const struct twill_step *step = s->steps; step < end; step++) {
+            if (writes_block(step, r, x[0].rank, x[0].space, x[0].first))
+                one = step;
+            if (writes_block(step, r, y[0].rank, y[0].space, x[0].first))
+                other = step;
+        }
+        if (one != NULL && other != NULL &&
+            one->src - one->dst % (1u << TWILL_BLOCK_BITS) ==
+                other->src - other->dst % (1u << TWILL_BLOCK_BITS))
+            return true;
+    }
+    return false;
 }
 
 /* Do two spaces of this rank hold the same in all that is right? Where data only move, and the rank
@@ -340,7 +411,7 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
         return paces(scene) ? PACES : heard(scene, NULL) ? HEARD : NO_RULE;
     case DROP_PEER:
     case ALTER_PEER:
-        return heard(scene, now) ? HEARD : NO_RULE;
+        return heard(scene, now) ? HEARD : relayed(scene, now) ? RELAYED : NO_RULE;
     case ALTER_OP:
         if (now->op != TWILL_STEP_SIGNAL && now->op != TWILL_STEP_WAIT)
             return NO_RULE;
@@ -352,7 +423,7 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
     case ALTER_SRC_SPACE:
     case ALTER_DST_SPACE:
         return same_touches(scene, was, now) || means_same(scene, was, now) ||
-                       holds_same(steps, scene->at, from, to, block)
+                       given_same(scene, was, now) || holds_same(steps, scene->at, from, to, block)
                    ? SAME_VALUE
                    : NO_RULE;
     case ALTER_FLAG:
