@@ -44,7 +44,7 @@ struct twill_immediate {
     uint32_t signature;
     uint32_t bytes;
     unsigned char payload[TWILL_NODE_PAYLOAD];
-} TWILL_ALIGNED(64);
+} TWILL_ALIGNED(128); /* caches fetch pairs of lines */
 _Static_assert(sizeof(struct twill_immediate) == 384, "pairs of lines, no power of two apart");
 
 struct twill_flag {
@@ -112,8 +112,7 @@ struct twill_node_area {
     struct twill_bell_line bell;
     struct twill_abort_line abort;
     struct twill_flag flag[TWILL_NODE_LANES];
-    /* Of both slots: the epoch tells which. */
-    struct twill_immediate imm[TWILL_NODE_LANES / TWILL_WINDOW][TWILL_LINES];
+    struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
 };
 
 /* This rank's view of the areas of a communicator. Indexed by local rank. */
@@ -193,7 +192,7 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
                                                         uint32_t lane, uint64_t epoch)
 {
     struct twill_node_area *home = node->area[twill_node_home(node, l, epoch / TWILL_LINES)];
-    return &home->imm[lane % (TWILL_NODE_LANES / TWILL_WINDOW)][epoch % TWILL_LINES];
+    return &home->imm[lane][epoch % TWILL_LINES];
 }
 
 /* The payload is there: say so. */
