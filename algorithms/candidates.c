@@ -121,7 +121,7 @@ static void bound(struct twill_candidate *c, const struct twill_world *world,
         return;
     if (c->shape.flavour == TWILL_FLAVOUR_IMM)
         c->most = twill_imm_most(world, like);
-    if (c->shape.flavour == TWILL_FLAVOUR_MAPPED)
+    if (c->shape.flavour >= TWILL_FLAVOUR_MAPPED)
         c->least = TWILL_MAPPED_BYTES;
 }
 

@@ -13,5 +13,7 @@ void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_sha
 void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape *shape);
 void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape);
 void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape);
+/* FETCHED, all that there are: see direct_fetch.c. */
+void twill_emit_direct_fetched(struct twill_emitter *e, const struct twill_shape *shape);
 
 #endif

@@ -27,13 +27,15 @@ struct twill_link_cost {
     uint64_t signal;   /* until a flag that was raised is seen; on a node */
     uint64_t shared;   /* to read a peer's SHARED, per KiB */
     uint64_t mapped;   /* to read or write a peer's SRC or DST, per KiB */
+    uint64_t fetched;  /* to have the system read a peer's SRC or DST, per KiB */
 };
 
 struct twill_machine_model {
     char name[24];
     struct twill_link_cost link[TWILL_LINK_COUNT];
     uint64_t start;     /* of a call */
-    uint64_t vote;      /* to ask the node whether all buffers are mapped */
+    uint64_t vote;      /* to ask the node where all buffers are */
+    uint64_t fetch;     /* to have the system read a peer's memory, beside the bytes */
     uint64_t step;      /* to decode one step */
     uint64_t raise;     /* to raise a flag */
     uint64_t poll;      /* to look at a flag that is up */

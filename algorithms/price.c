@@ -162,7 +162,10 @@ static uint64_t touch(const struct twill_pricing *p, const struct twill_price_la
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
         return per_kib(shared ? p->model->stage : p->model->copy, bytes);
     const struct twill_link_cost *link = link_to(p, lane->rank, peer);
-    return per_kib(shared || space == TWILL_IMM ? link->shared : link->mapped, bytes);
+    if (shared || space == TWILL_IMM)
+        return per_kib(link->shared, bytes);
+    return p->fetches ? p->model->fetch + per_kib(link->fetched, bytes)
+                      : per_kib(link->mapped, bytes);
 }
 
 static uint64_t local_work(const struct twill_pricing *p, const struct twill_price_lane *lane,
@@ -360,6 +363,16 @@ static uint64_t busiest(const struct twill_pricing *p)
     return most;
 }
 
+/* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
+ * first meeting the two cost what one does. */
+static bool asks(const struct twill_pricing *p)
+{
+    const struct twill_schedule *first = &p->schedule[0];
+    if (!first->uses_peer_src && !first->uses_peer_dst)
+        return false;
+    return p->world->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
+}
+
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, twill_type type)
 {
@@ -372,12 +385,11 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
                                [TWILL_PRICE_CUT_SHARED] = model->slice,
                                [TWILL_PRICE_UNCUT] = 0};
     size_t slice = (size_t)slices[p->cut];
-    bool direct = p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst;
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
     p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
     p->fold = model->reduce[p->type];
-    uint64_t entry = model->start + (direct ? model->vote : 0);
+    uint64_t entry = model->start + (asks(p) ? model->vote : 0);
     if (bytes <= slice || slice == 0)
         return entry + run(p, bytes);
     struct twill_price_sliced *sliced = &p->sliced;
@@ -397,7 +409,8 @@ bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricin
     if (a->half != NULL)
         return a->doublings == b->doublings && twill_pricing_same(a->half, b->half) &&
                twill_pricing_same(a->quarter, b->quarter);
-    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut)
+    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut ||
+        a->fetches != b->fetches)
         return false;
     for (uint32_t r = 0; r < a->world->size; r++) {
         const struct twill_schedule *x = &a->schedule[r], *y = &b->schedule[r];

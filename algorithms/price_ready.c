@@ -188,14 +188,14 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
 }
 
 /* As the executor does: what crosses the network, or goes by messages, in large slices, what is
- * staged in small ones, what is mapped not at all. */
+ * staged in small ones, what is mapped or fetched not at all. */
 static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
                                     const struct twill_world *world,
                                     const struct twill_shape *shape)
 {
     if (world->nodes > 1 || algorithm->flavours == 0)
         return TWILL_PRICE_CUT_NET;
-    return shape->flavour == TWILL_FLAVOUR_MAPPED ? TWILL_PRICE_UNCUT : TWILL_PRICE_CUT_SHARED;
+    return shape->flavour >= TWILL_FLAVOUR_MAPPED ? TWILL_PRICE_UNCUT : TWILL_PRICE_CUT_SHARED;
 }
 
 /* On world, or if that is NULL on the first `size` ranks of `of`. PENDING: it is too large. */
@@ -216,6 +216,8 @@ static twill_status prepare(struct twill_pricing **pricing, const struct twill_a
     status = p->schedule == NULL ? TWILL_ERR_MEMORY : emit_all(p, algorithm, shape, error);
     if (status != TWILL_OK)
         goto fail;
+    p->fetches = algorithm->flavours != 0 && shape->flavour == TWILL_FLAVOUR_FETCHED &&
+                 (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
     status = TWILL_ERR_MEMORY;
     if (!make_room(p))
         goto fail;

@@ -50,6 +50,7 @@ struct twill_pricing {
     const struct twill_machine_model *model;
     twill_type type;
     uint64_t each, rest; /* bytes of a block: every one, and this many one more */
+    bool fetches;        /* peers' SRC and DST are read by a system call */
     unsigned widen;      /* a partial is as many times as wide as an element */
     uint64_t fold;       /* per KiB */
     struct twill_price_sliced {

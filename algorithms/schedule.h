@@ -142,12 +142,19 @@ struct twill_schedule {
     uint32_t shared_blocks; /* of SHARED: 0, or a multiple of `blocks` */
     uint32_t most_posted;   /* largest number of messages posted in a lane between WAITs */
     bool uses_imm;          /* good for blocks of at most TWILL_IMM_BYTES only */
-    bool uses_peer_src;     /* needs the peers' SRC mapped */
-    bool uses_peer_dst;     /* needs the peers' DST mapped */
+    bool uses_peer_src;     /* needs to reach the peers' SRC */
+    bool uses_peer_dst;     /* needs to reach the peers' DST */
     bool eager; /* ranks may end before others of their node have begun; alike on a node */
 };
 
 void twill_schedule_destroy(struct twill_schedule *schedule);
+
+/* Where all ranks of a world of one node begin with a meeting, SIGNAL and AWAIT of everybody else,
+ * and meet once more later: the steps of lane 0 that the first meeting takes; else 0. Who knows by
+ * other means that everybody has come may begin behind them. The second meeting then tells that all
+ * have known it, so that those means may be used again. `rank` is whose schedule it is. */
+uint32_t twill_schedule_opening(const struct twill_schedule *schedule, uint32_t rank,
+                                uint32_t size);
 
 /* Copies of SHARED (and of IMM lines) when `window` instances are in flight: instance e uses copy
  * e % copies. An instance may begin when the one `window` before it is complete on this rank. */

@@ -83,6 +83,9 @@ static void put_limits(struct writer *w, const struct twill_candidate *c, const 
 {
     if (c->most != SIZE_MAX)
         put(w, "small\t%s\tat most %zu bytes\n", name, c->most);
+    else if (c->shape.flavour == TWILL_FLAVOUR_FETCHED)
+        put(w, "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_REACH)\n", name,
+            c->least);
     else
         put(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc%s\n", name, c->least,
             nodes > 1 ? ": in place of @staged" : "");
@@ -109,12 +112,12 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
 {
     char name[96];
     size_t bytes = twill_request_bytes(world, request), takers = 0;
-    bool mapped = request->mapped && world->nodes == 1; /* see select.c */
+    unsigned access = twill_request_access(world, request);
     struct ranked *ranked = calloc(all->count + 1, sizeof(*ranked));
     if (ranked == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
     for (size_t i = 0; i < all->count; i++)
-        if (twill_candidate_takes(&all->candidate[i], bytes, mapped))
+        if (twill_candidate_takes(&all->candidate[i], bytes, access))
             ranked[takers++] = (struct ranked){twill_candidate_cost(&all->candidate[i], bytes), i};
     qsort(ranked, takers, sizeof(*ranked), by_cost);
     twill_status status = TWILL_OK;
@@ -128,7 +131,7 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
     }
     free(ranked);
     for (size_t i = 0; i < all->count; i++)
-        if (!twill_candidate_takes(&all->candidate[i], bytes, mapped))
+        if (!twill_candidate_takes(&all->candidate[i], bytes, access))
             put_limits(w, &all->candidate[i],
                        name_of(all->candidate[i].algorithm, &all->candidate[i].shape, name),
                        world->nodes);

@@ -98,14 +98,15 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
     return i;
 }
 
-/* The answer's "candidate" lines come by cost; it is the price that counts. */
+/* The answer's "candidate" lines come by cost; it is the price that counts. memory: what can be
+ * done with the peers'. */
 static void ask(struct twill_bench_calibration *c, const char *collective, size_t size,
-                struct plan *plan)
+                const char *memory, struct plan *plan)
 {
     char question[96];
     const char *line;
     unsigned long long least = 0;
-    snprintf(question, sizeof(question), "%s %zu f32 mapped", collective, sizes[size]);
+    snprintf(question, sizeof(question), "%s %zu f32%s", collective, sizes[size], memory);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; (line = twill_context_why(c->context, question, i)) != NULL; i++) {
             if (strncmp(line, "candidate\t", 10) != 0)
@@ -121,6 +122,16 @@ static void ask(struct twill_bench_calibration *c, const char *collective, size_
                 plan->wanted[found][size] = true;
         }
     }
+}
+
+/* Can ranks of this job read each other's memory? */
+static bool reads_peers(struct twill_bench_calibration *c)
+{
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(c->context, i)) != NULL; i++)
+        if (strncmp(line, "memory of other ranks:", 22) == 0)
+            return strstr(line, "cma: yes") != NULL;
+    return false;
 }
 
 /* --- meeting ---------------------------------------------------------------------------------- */
@@ -265,7 +276,10 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     for (size_t i = 0; i < COLLECTIVES && status == TWILL_OK; i++) {
         for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes; s++)
-            ask(c, collectives[i].name, s, &plans[i]);
+            ask(c, collectives[i].name, s, " mapped", &plans[i]);
+        /* What is fetched has its chance against what is staged. */
+        for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
+            ask(c, collectives[i].name, s, " fetched", &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
     }
     for (size_t index = 0; index < most && status == TWILL_OK; index++) {

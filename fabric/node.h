@@ -76,10 +76,12 @@ struct twill_past {
     _Atomic uint32_t what, root;
 };
 
-/* Where the caller's buffers are in the owner's heap segment; for zero-copy. */
+/* Where the caller's buffers are: in the owner's heap segment, for zero-copy, and in its process,
+ * for who can reach that. */
 struct twill_vote_line {
-    _Atomic uint64_t sequence; /* of the call, written last */
-    _Atomic uint64_t src, dst; /* offset in the heap, or UINT64_MAX: not there */
+    _Atomic uint64_t sequence;       /* of the call, written last */
+    _Atomic uint64_t src, dst;       /* offset in the heap, or UINT64_MAX: not there */
+    _Atomic uint64_t src_at, dst_at; /* address; 0: not needed, UINT64_MAX: not to be reached */
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 
@@ -188,6 +190,18 @@ static inline uint32_t twill_node_home(const struct twill_node *node, uint32_t l
     return l ^ ((uint32_t)round & node->swap);
 }
 
+/* Local rank l's copy of SHARED in an epoch; `swaps`: two ranks swap it as above; `small`: among
+ * the copies for small messages. Those are not a power of two apart: they would meet in the same
+ * places of a cache. */
+static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
+                                               uint64_t epoch, bool swaps, bool small)
+{
+    uint64_t copies = small ? TWILL_LINES : TWILL_COPIES;
+    uint32_t home = swaps ? twill_node_home(node, l, epoch / copies) : l;
+    return small ? node->small[home] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
+                 : node->shared[home] + epoch % copies * node->shared_bytes;
+}
+
 static inline struct twill_immediate *twill_node_imm_at(const struct twill_node *node, uint32_t l,
                                                         uint32_t lane, uint64_t epoch)
 {
@@ -219,14 +233,6 @@ twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_
 {
     const struct twill_immediate *line = twill_node_imm_at(node, l, lane, epoch);
     return atomic_load_explicit(&line->epoch, memory_order_acquire) == epoch ? line : NULL;
-}
-
-/* Copy of the staging memory for small messages. Not a power of two apart: they would meet in the
- * same places of a cache. */
-static inline unsigned char *twill_node_small(const struct twill_node *node, uint32_t l,
-                                              uint64_t epoch)
-{
-    return node->small[l] + epoch % TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE);
 }
 
 /* Say that this rank begins an instance. */

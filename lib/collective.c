@@ -100,11 +100,11 @@ static twill_status refuse(struct twill_comm *comm, const struct twill_call *cal
 }
 
 /* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
- * that holds, its plan included. Votes are about the buffers; what is in place may be staged. */
+ * that holds, its plan included, if votes come out as before. What is in place may be staged. */
 static bool repeats(const struct twill_run *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
-    return run->plan != NULL && run->created == NULL && !run->voted && call->count == last->count &&
+    return run->plan != NULL && run->created == NULL && call->count == last->count &&
            call->type == last->type && call->op == last->op &&
            call->collective == last->collective && call->root == last->root && !call->vector &&
            !last->vector && (call->src == call->dst) == (last->src == last->dst);
@@ -117,6 +117,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
+        if (run->voted)
+            twill_run_ask_again(run);
         if (call->src == run->call.src && call->dst == run->call.dst)
             return TWILL_OK; /* checked before */
         twill_run_move(run, call->src, call->dst);
@@ -126,8 +128,9 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
         return status;
     }
     run->call = *call;
-    run->plan = NULL;
-    run->voted = run->counted = false;
+    run->plan = run->before = NULL;
+    run->voted = run->counted = run->met = false;
+    twill_run_let_go(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
     twill_run_mark(run);
@@ -283,6 +286,7 @@ static twill_status ask(struct twill_request *request)
     comm->asking = run;
     twill_status status = twill_comm_wait(comm, is_counted, run);
     comm->asking = NULL;
+    run->met = false; /* not in the calls that start it */
     TWILL_TRY(&comm->error, status);
     return run_to_end(comm, &barrier);
 }

@@ -74,6 +74,7 @@ struct twill_comm {
         uint32_t rank;            /* whom it waits for */
     } * heard;                    /* [size] from ranks of other nodes */
     struct twill_heap_view *view; /* [local_size] of the peers' heaps */
+    struct twill_reach *reach;    /* what is not in their heaps; NULL: cannot be reached */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
     uint32_t spin; /* polls before a wait looks at the clock */
@@ -97,7 +98,8 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
-/* May a call begin? TWILL_ERR_BROKEN, TWILL_ERR_FORKED; the error of an earlier one is forgotten. */
+/* May a call begin? TWILL_ERR_BROKEN, TWILL_ERR_FORKED; the error of an earlier one is forgotten.
+ */
 twill_status twill_comm_usable_again(struct twill_comm *comm);
 static inline twill_status twill_comm_usable(struct twill_comm *comm)
 {

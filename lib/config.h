@@ -47,6 +47,10 @@ enum twill_variable_kind {
       "Most bytes of MCDRAM a rank takes; 0: its part of what is free")                            \
     X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \
       "Most bytes of twill_alloc() memory of a rank; 0: the machine's memory")                     \
+    X(REACH, "TWILL_REACH", TWILL_WORD, "auto", 0, 0, "auto|none|cma|xpmem", 1,                    \
+      "How ranks of a node may reach memory that is not of twill_alloc(): auto (what works), "     \
+      "none, "                                                                                     \
+      "cma (process_vm_readv), xpmem")                                                             \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
       "Bytes of a segment when data is staged through shared memory")                              \
     X(SEGMENT_NET, "TWILL_SEGMENT_NET", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,                \

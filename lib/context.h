@@ -6,6 +6,7 @@
 #include "algorithms/tuning.h"
 #include "algorithms/world.h"
 #include "fabric/boot.h"
+#include "fabric/reach.h"
 #include "fabric/segment.h"
 #include "fabric/watch.h"
 #include "kernels/kernels.h"

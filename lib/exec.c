@@ -231,12 +231,15 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
         return post(run, instance, step);
     case TWILL_STEP_REDUCE: {
         const struct twill_schedule *s = &run->plan->schedule;
-        instance->at[step->lane] += twill_run_reduce_and_copy(
-            run, instance, step, s->steps + s->lane_first[step->lane + 1]);
+        uint32_t copies;
+        TWILL_TRY(&run->comm->error,
+                  twill_run_reduce_and_copy(run, instance, step,
+                                            s->steps + s->lane_first[step->lane + 1], &copies));
+        instance->at[step->lane] += copies;
         return ADVANCED;
     }
     case TWILL_STEP_COPY:
-        twill_run_copy(run, instance, step);
+        TWILL_TRY(&run->comm->error, twill_run_copy(run, instance, step));
         return ADVANCED;
     case TWILL_STEP_PUT_IMM:
         return put_imm(run, instance, step);
@@ -314,6 +317,11 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
+    if (run->met && run->plan->opening > 0) {
+        instance->at[0] = run->plan->opening;
+        instance->signalled[0] = 1; /* flags count it, on all ranks alike */
+    }
+    run->met = false;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
         instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;

@@ -32,7 +32,7 @@ static size_t place_in_shared(const struct twill_run *run, const struct twill_st
     struct twill_operand_place where = {.operand = step->dst, .blocks = step->blocks};
     const struct twill_comm *comm = run->comm;
     return (size_t)(twill_run_span(run, &first, &where).start -
-                    twill_run_shared(run, comm->local, 0));
+                    twill_node_shared(comm->node, comm->local, 0, run->plan->swaps, run->small));
 }
 
 static bool copies_in(const struct twill_run *run, const struct twill_step *step)
@@ -96,7 +96,7 @@ static __attribute__((noinline)) void show(const struct twill_run *run)
         return;
     }
     if (opening->kind == TWILL_OPENS_COPY)
-        show_copy(run, twill_run_shared(run, comm->local, epoch));
+        show_copy(run, twill_node_shared(node, comm->local, epoch, run->plan->swaps, run->small));
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 

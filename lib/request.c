@@ -280,7 +280,10 @@ twill_status twill_request_open(struct twill_request *request, struct twill_comm
     request->comm = request->run.comm = comm;
     request->run.peer_src = calloc(comm->local_size, sizeof(*request->run.peer_src));
     request->run.peer_dst = calloc(comm->local_size, sizeof(*request->run.peer_dst));
-    if (request->run.peer_src == NULL || request->run.peer_dst == NULL)
+    request->run.there = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.there));
+    request->run.region = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.region));
+    if (request->run.peer_src == NULL || request->run.peer_dst == NULL ||
+        request->run.there == NULL || request->run.region == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
     return TWILL_OK;
 }
@@ -291,8 +294,12 @@ void twill_request_close(struct twill_request *request)
     if (comm == NULL)
         return;
     twill_context_give(comm->context, request->staging, request->staging_bytes);
+    if (request->run.region != NULL)
+        twill_run_let_go(&request->run);
     free((void *)request->run.peer_src);
     free((void *)request->run.peer_dst);
+    free(request->run.there);
+    free((void *)request->run.region);
     free(request->counts);
     *request = (struct twill_request){.comm = NULL};
 }
@@ -319,6 +326,7 @@ struct twill_request *twill_request_take(struct twill_comm *comm)
 
 void twill_request_give(struct twill_request *request)
 {
+    twill_run_let_go(&request->run);
     request->next = request->comm->spare;
     request->persistent = false;
     set_state(request, TWILL_REQUEST_IDLE);

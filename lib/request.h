@@ -104,6 +104,8 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
 
 /* Have the run a plan: 1, or 0 while other ranks are asked, or an error. */
 int twill_run_choose(struct twill_run *run);
+/* The same call with other buffers: ask where they are; all else is known. */
+void twill_run_ask_again(struct twill_run *run);
 /* The same in parts: whether the node's ranks are to be asked, and whether some node's are, which
  * is the same on all ranks; asking them. */
 twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask);

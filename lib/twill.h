@@ -476,11 +476,12 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  *
  * \p question is words: a collective, a size (64K), and in any order a type (f32), world=24x1 (else
  * that of the context), machine=theta (else TWILL_MACHINE), mapped (all buffers are from
- * twill_alloc()), vector (parts of different sizes), ordered (the operation does not commute), left
- * (TWILL_REPRODUCIBLE). Lines are fields separated by tabs, times in picoseconds:
- * call, collective, bytes, type, nodes x ranks of the fullest, ranks, machine;
- * candidate, name, price, cost, entries measured; small, name, sizes it takes; other, name, why it
- * is no candidate; chosen, name, price, by what. NULL at index 0: see twill_context_message().
+ * twill_alloc()), fetched (peers can be read: TWILL_REACH), vector (parts of different sizes),
+ * ordered (the operation does not commute), left (TWILL_REPRODUCIBLE). Lines are fields separated
+ * by tabs, times in picoseconds: call, collective, bytes, type, nodes x ranks of the fullest,
+ * ranks, machine; candidate, name, price, cost, entries measured; small, name, sizes it takes;
+ * other, name, why it is no candidate; chosen, name, price, by what. NULL at index 0: see
+ * twill_context_message().
  */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
