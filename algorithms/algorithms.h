@@ -62,7 +62,7 @@ enum twill_order {
 
 /* How the ranks of one node exchange data in a composed schedule. */
 enum twill_flavour {
-    TWILL_FLAVOUR_IMM,  /* up to 496 bytes, beside the flag; everyone folds everything */
+    TWILL_FLAVOUR_IMM,  /* up to 368 bytes, beside the flag; everyone folds everything */
     TWILL_FLAVOUR_FLAT, /* small: through SHARED, everyone folds everything, one synchronisation */
     TWILL_FLAVOUR_STAGED,  /* through SHARED, each folds its slice, two synchronisations */
     TWILL_FLAVOUR_MAPPED,  /* peers' SRC and DST read and written in place */

@@ -26,7 +26,7 @@
  *              i % blocks of the message. Declared, not derived: the same on all ranks
  *   SHARED     scratch of this rank that ranks of the same node may read and write, likewise.
  *              Instances alternate between copies of it (see TWILL_SHARED_COPIES)
- *   IMM        up to 496 bytes that begin in the cache line of their flag; one block, one per lane,
+ *   IMM        up to 368 bytes that begin in the cache line of their flag; one block, one per lane,
  *              alternating too
  * With the PEER bit an operand is that of peer[0] (REDUCE: of peer[i]), a rank of the same node.
  *
@@ -92,7 +92,7 @@ enum twill_space {
     TWILL_PEER = 0x80 /* bit */
 };
 
-#define TWILL_IMM_BYTES      496
+#define TWILL_IMM_BYTES      368
 #define TWILL_STEP_PEERS     8
 #define TWILL_SCHEDULE_LANES 4 /* most lanes of one schedule */
 #define TWILL_BLOCK_BITS     24

@@ -7,10 +7,11 @@
 #include <string.h>
 
 /* What was measured where twill was written: README's table, malloc'd and twill_alloc'd buffers. */
-static const char built_in[] = "measured allreduce direct@imm 1x2 8 440000\n"
-                               "measured allreduce direct@imm 1x2 48 455000\n"
-                               "measured allreduce direct@flat 1x2 64 460000\n"
-                               "measured allreduce direct@flat 1x2 512 580000\n"
+static const char built_in[] = "measured allreduce direct@imm 1x2 8 230000\n"
+                               "measured allreduce direct@imm 1x2 64 300000\n"
+                               "measured allreduce direct@imm 1x2 368 350000\n"
+                               "measured allreduce direct@flat 1x2 64 350000\n"
+                               "measured allreduce direct@flat 1x2 368 390000\n"
                                "measured allreduce direct@flat 1x2 4K 930000\n"
                                "measured allreduce direct@flat 1x2 16K 2550000\n"
                                "measured allreduce direct@flat 1x2 64K 6300000\n"

@@ -26,7 +26,7 @@
 #define TWILL_POINT_LANE   TWILL_NODE_LANES   /* of messages: point to point */
 #define TWILL_LANES        (TWILL_NODE_LANES + 1) /* of messages */
 #define TWILL_LINE_PAYLOAD 48
-#define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 7 * 64) /* of an immediate */
+#define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* of an immediate */
 #define TWILL_ABORT_TEXT   320
 
 /* Payload beside its epoch: one line, one transfer. The head of a slot in a channel. */
@@ -44,8 +44,8 @@ struct twill_immediate {
     uint32_t signature;
     uint32_t bytes;
     unsigned char payload[TWILL_NODE_PAYLOAD];
-} TWILL_ALIGNED(64);
-_Static_assert(sizeof(struct twill_immediate) == 512, "pairs of lines");
+} TWILL_ALIGNED(128); /* caches fetch pairs of lines */
+_Static_assert(sizeof(struct twill_immediate) == 384, "pairs of lines, no power of two apart");
 
 struct twill_flag {
     _Atomic uint64_t value; /* epoch << 16 | ordinal */
@@ -103,7 +103,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC; together with the sizes the version of the layout */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000002)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000003)
 
 struct twill_node_area {
     struct twill_layout_line layout;
@@ -205,8 +205,8 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
 static inline struct twill_immediate *twill_node_imm_at(const struct twill_node *node, uint32_t l,
                                                         uint32_t lane, uint64_t epoch)
 {
-    return &node->area[twill_node_home(node, l, epoch / TWILL_LINES)]
-                ->imm[lane][epoch % TWILL_LINES];
+    struct twill_node_area *home = node->area[twill_node_home(node, l, epoch / TWILL_LINES)];
+    return &home->imm[lane][epoch % TWILL_LINES];
 }
 
 /* The payload is there: say so. */

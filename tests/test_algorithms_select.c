@@ -117,7 +117,7 @@ static const struct {
     {"4", A, 8, false, "direct@mapd", "!did you mean \"mapped\""},
     {"4", A, 8, false, "direct@", "!is not the name of a flavour"},
     {"4", A, 8, false, "ring@staged", "!no flavours"},
-    {"4", A, TWILL_IMM_BYTES + 1, false, "direct@imm", "!at most 496 bytes"},
+    {"4", A, TWILL_IMM_BYTES + 1, false, "direct@imm", "!at most 368 bytes"},
     {"4", A, 49, false, "direct@mapped", "!twill_alloc"},
     {"4", A, 8 * KIB, true, "direct@fetched", "!TWILL_REACH"},
     {"4", A, 8 * KIB, FETCHED, "direct@mapped", "!twill_alloc"},
