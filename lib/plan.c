@@ -148,10 +148,9 @@ static twill_status decide_swap(struct twill_comm *comm, struct twill_plan *plan
     struct twill_schedule other = {0};
     if (comm->local_size != 2 || plan->schedule.shared_blocks == 0)
         return TWILL_OK;
-    TWILL_TRY(&comm->error,
-              twill_schedule_emit(&other, plan->choice.algorithm, comm->world,
-                                  comm->node->rank[1 - comm->local], &plan->choice.shape,
-                                  &comm->error));
+    TWILL_TRY(&comm->error, twill_schedule_emit(&other, plan->choice.algorithm, comm->world,
+                                                comm->node->rank[1 - comm->local],
+                                                &plan->choice.shape, &comm->error));
     plan->swaps = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
     twill_schedule_destroy(&other);
     return TWILL_OK;
