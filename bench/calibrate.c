@@ -77,12 +77,17 @@ static const struct collective {
     const char *name;
     twill_bench_timed_fn call;
     bool parts, joins;
+    enum { NOT_IN_PLACE, SAME, SRC_IN_DST, DST_IN_SRC } in_place; /* measured so, too */
 } collectives[] = {
-    {"allreduce", allreduce, false, true},  {"reduce", reduce, false, false},
-    {"broadcast", broadcast, false, false}, {"barrier", barrier, false, true},
-    {"allgather", allgather, true, true},   {"reduce_scatter", reduce_scatter, true, true},
-    {"gather", gather, true, false},        {"scatter", scatter, true, false},
-    {"alltoall", alltoall, true, true},
+    {"allreduce", allreduce, false, true, SAME},
+    {"reduce", reduce, false, false, SAME},
+    {"broadcast", broadcast, false, false, SAME},
+    {"barrier", barrier, false, true, NOT_IN_PLACE},
+    {"allgather", allgather, true, true, SRC_IN_DST},
+    {"reduce_scatter", reduce_scatter, true, true, DST_IN_SRC},
+    {"gather", gather, true, false, NOT_IN_PLACE},
+    {"scatter", scatter, true, false, NOT_IN_PLACE},
+    {"alltoall", alltoall, true, true, NOT_IN_PLACE},
 };
 enum { COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
 
@@ -235,6 +240,26 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     return status;
 }
 
+/* Out of place, and in place where there is such a thing: the mean of both. */
+static twill_status time_both(struct twill_bench_calibration *c, const struct session *s,
+                              const struct collective *collective, size_t count, double *seconds)
+{
+    size_t own = (size_t)c->rank * count * sizeof(float);
+    double in_place = 0;
+    void *src = collective->in_place == SRC_IN_DST ? (char *)s->dst + own : s->src;
+    void *dst = collective->in_place == SAME         ? s->src
+                : collective->in_place == DST_IN_SRC ? (char *)s->src + own
+                                                     : s->dst;
+    twill_status status = twill_bench_time_calls(c, s->comm, collective->call, s->src, s->dst,
+                                                 count, TWILL_F32, collective->joins, seconds);
+    if (status != TWILL_OK || collective->in_place == NOT_IN_PLACE)
+        return status;
+    status = twill_bench_time_calls(c, s->comm, collective->call, src, dst, count, TWILL_F32,
+                                    collective->joins, &in_place);
+    *seconds = (*seconds + in_place) / 2;
+    return status;
+}
+
 static twill_status measure_candidate(struct twill_bench_calibration *c, struct session *s,
                                       const struct collective *collective, const struct plan *plan,
                                       size_t index)
@@ -247,8 +272,7 @@ static twill_status measure_candidate(struct twill_bench_calibration *c, struct 
         double seconds;
         if (!plan->wanted[index][i] || count == 0 || (nothing && i > 0))
             continue;
-        status = twill_bench_time_calls(c, s->comm, collective->call, s->src, s->dst, count,
-                                        TWILL_F32, collective->joins, &seconds);
+        status = time_both(c, s, collective, count, &seconds);
         if (status == TWILL_OK && c->rank == 0)
             fprintf(c->file, "measured %s %s %dx%d %zu %.0f\n", collective->name, plan->name[index],
                     nodes, widest, nothing ? (size_t)0 : sizes[i],
