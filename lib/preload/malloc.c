@@ -22,9 +22,8 @@ void *reallocarray(void *block, size_t count, size_t bytes);
  * size before it. */
 static void *early_alloc(size_t bytes)
 {
-    size_t need = twill_round_up(bytes, 16) + 16;
-    size_t at = bytes > TWILL_EARLY_BYTES ? TWILL_EARLY_BYTES
-                                          : atomic_fetch_add(&twill_state.early_used, need);
+    size_t need = twill_round_up(twill_min(bytes, TWILL_EARLY_BYTES), 16) + 16;
+    size_t at = atomic_fetch_add(&twill_state.early_used, need);
     if (at + need > TWILL_EARLY_BYTES) {
         errno = ENOMEM;
         return NULL;
@@ -80,9 +79,10 @@ static inline bool has_next(void)
            find_next();
 }
 
-static __attribute__((constructor(101))) void look_early(void)
+static __attribute__((constructor(101))) void begin(void)
 {
     (void)has_next();
+    twill_watch_forks();
 }
 
 /* --- what comes from where ------------------------------------------------------------------- */

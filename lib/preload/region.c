@@ -135,6 +135,15 @@ static void after_fork_in_child(void)
     errno = kept;
 }
 
+/* Before anybody else can: handlers that are registered later run before ours in the parent, where
+ * they may wait for a thread that waits for this lock, and after ours in the child, where what they
+ * write is to stay. */
+void twill_watch_forks(void)
+{
+    twill_state.watched =
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+}
+
 /* --- the region ------------------------------------------------------------------------------ */
 
 static const struct twill_preload_region *region_if_ours(void)
@@ -174,17 +183,6 @@ static void adopt(const struct twill_preload_region *mine)
 static const struct twill_preload_region *offer(const struct twill_preload_region *mine)
 {
     bool entered = enter();
-    bool watched = twill_state.watched;
-    twill_state.watched = true;
-    leave(entered);
-    /* May allocate: not under the lock. */
-    if (!watched && pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
-        entered = enter();
-        twill_state.watched = false;
-        leave(entered);
-        return NULL;
-    }
-    entered = enter();
     if (twill_state.region.base == NULL)
         adopt(mine);
     const struct twill_preload_region *region = region_if_ours();

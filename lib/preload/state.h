@@ -62,5 +62,6 @@ void *twill_block_alloc(size_t bytes, size_t alignment, bool zero);
 size_t twill_block_size(const void *block);
 bool twill_block_resize(void *block, size_t bytes);
 bool twill_block_free(void *block); /* false: no block starts there */
+void twill_watch_forks(void);       /* once; without it there is no region */
 
 #endif

@@ -186,6 +186,59 @@ static void fork_once(unsigned char *block, size_t bytes)
             FAIL("byte %zu was changed by a child", i);
 }
 
+/* Somebody's library holds a lock of its own while it allocates, and takes it before a fork. */
+static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic enum { NOT, HELD, FORKING } library_is;
+
+static void library_takes(void)
+{
+    pthread_mutex_lock(&library_lock);
+}
+
+static void library_gives(void)
+{
+    pthread_mutex_unlock(&library_lock);
+}
+
+static void fork_begins(void)
+{
+    if (library_is == HELD)
+        library_is = FORKING;
+}
+
+static void *allocate_in_library(void *unused)
+{
+    (void)unused;
+    library_takes();
+    library_is = HELD;
+    while (library_is != FORKING)
+        usleep(100);
+    usleep(50000); /* until the fork waits for the lock, or has all those that it may have */
+    unsigned char *block = malloc(2 * LEAST);
+    touch(block, 2 * LEAST);
+    free(block);
+    library_gives();
+    return NULL;
+}
+
+/* The handlers before a fork run from the last registered to the first: ours must not keep a lock
+ * of malloc while the library's waits for one that is held by who allocates. */
+static void fork_beside_library(void)
+{
+    pthread_t thread;
+    int status;
+    if (pthread_create(&thread, NULL, allocate_in_library, NULL) != 0)
+        FAIL("no thread");
+    while (library_is != HELD)
+        usleep(100);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        FAIL("no fork beside a library that allocates");
+    pthread_join(thread, NULL);
+}
+
 static long shared_kib(void)
 {
     char line[128];
@@ -252,6 +305,8 @@ int main(void)
 {
     twill_context *context;
     twill_comm *comm;
+    alarm(200); /* a fork that waits for ever is a fault */
+    pthread_atfork(library_takes, library_gives, library_gives);
     void *early = malloc(4 * LEAST); /* before there is a context: not shared, and no trouble */
     const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
     if (library == NULL || library->region() != NULL)
@@ -262,9 +317,11 @@ int main(void)
     region = library->region();
     if (region == NULL || in_region(early))
         FAIL("no region");
+    pthread_atfork(fork_begins, NULL, NULL);
     early = realloc(early, 8 * LEAST);
     if (!in_region(early))
         FAIL("realloc leaves a large block where it was");
+    fork_beside_library();
     run_threads();
     check_memory();
     if (twill_barrier(comm) != TWILL_OK)
