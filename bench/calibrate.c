@@ -224,7 +224,7 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     }
     if (status == TWILL_OK)
         status = twill_allreduce(c->comm, &first, &first, 1, TWILL_F64, TWILL_MAX);
-    if (first * TWILL_BENCH_SAMPLES > patience)
+    if (first * TWILL_BENCH_SAMPLES > patience && patience / first + 5 < TWILL_BENCH_SAMPLES)
         wanted = (size_t)(patience / first) + 5;
     while (status == TWILL_OK && samples < wanted) {
         if (!joins)
