@@ -2,8 +2,9 @@
 /* Reaching by XPMEM (SGI, Cray; github.com/hpc/xpmem), which Cray XC has: a process offers its
  * whole address space as a segment, and pages of it appear in others as if they were shared.
  * libxpmem.so.0 is opened at run time, and what it does is taken as its header and kernel module
- * say. NOT RUN ON HARDWARE: tried with a double (tests/xpmem), and the token decides where the real
- * one is.
+ * say. Numbers of segments can be guessed, so only processes of the same user may attach, as for
+ * cma (and root, as ever); the module refuses a mode from who asks for access. NOT RUN ON HARDWARE:
+ * tried with a double (tests/xpmem), and the token decides where the real one is.
  *
  * An attachment is of addresses, not of pages: pages come when they are touched, and go when the
  * owner unmaps them (the module follows by an MMU notifier), so that what is mapped there later
@@ -36,7 +37,7 @@ struct address {
 #define WHOLE_SPACE  ((size_t)-1L) /* XPMEM_MAXADDR_SIZE */
 #define READ_WRITE   2             /* XPMEM_RDWR */
 #define PERMIT_MODE  1             /* XPMEM_PERMIT_MODE */
-#define PERMITTED    ((void *)(uintptr_t)0666)
+#define OWNER_ONLY   ((void *)(uintptr_t)0600)
 #define NOT_ATTACHED ((void *)-1L)
 
 struct library {
@@ -230,7 +231,7 @@ static int xpmem_open(void **state, uint32_t peers, struct twill_reach_card *min
     if (cause != 0)
         return cause;
     errno = 0;
-    x->segment = x->library.make(NULL, WHOLE_SPACE, PERMIT_MODE, PERMITTED);
+    x->segment = x->library.make(NULL, WHOLE_SPACE, PERMIT_MODE, OWNER_ONLY);
     if (x->segment <= 0)
         return cause_of_failure();
     mine->segment = (uint64_t)x->segment;
@@ -243,8 +244,7 @@ static int xpmem_meet(void *state, uint32_t number, const struct twill_reach_car
     if (theirs->segment == 0)
         return ENOENT;
     errno = 0;
-    apid_type apid =
-        x->library.get((segid_type)theirs->segment, READ_WRITE, PERMIT_MODE, PERMITTED);
+    apid_type apid = x->library.get((segid_type)theirs->segment, READ_WRITE, PERMIT_MODE, NULL);
     if (apid <= 0)
         return cause_of_failure();
     x->peer[number].apid = apid;

@@ -55,11 +55,11 @@ void xpmem_double_reset(int attaches)
     pthread_mutex_unlock(&lock);
 }
 
-/* The process is in the number. */
+/* The process is in the number. Nobody but the owner may write to a rank's memory. */
 segid_type xpmem_make(void *address, size_t bytes, int permit, void *value)
 {
     if (address != NULL || bytes != (size_t)-1 || permit != PERMIT_MODE ||
-        value != (void *)(uintptr_t)0666)
+        value != (void *)(uintptr_t)0600)
         return fail(EINVAL);
     pthread_mutex_lock(&lock);
     state.now.segments++;
@@ -79,8 +79,8 @@ int xpmem_remove(segid_type segment)
 
 apid_type xpmem_get(segid_type segment, int flags, int permit, void *value)
 {
-    (void)value;
-    if (flags != RDWR || permit != PERMIT_MODE)
+    if (flags != RDWR || permit != PERMIT_MODE ||
+        value != NULL) /* the module refuses a mode here */
         return fail(EINVAL);
     if (segment != (segid_type)getpid())
         return fail(ENOENT);
