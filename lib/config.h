@@ -52,8 +52,7 @@ enum twill_variable_kind {
       "memory, from so many bytes up (64K)")                                                       \
     X(REACH, "TWILL_REACH", TWILL_WORD, "auto", 0, 0, "auto|none|cma|xpmem", 1,                    \
       "How ranks of a node may reach memory that is not of twill_alloc(): auto (what works), "     \
-      "none, "                                                                                     \
-      "cma (process_vm_readv), xpmem")                                                             \
+      "none, cma (process_vm_readv), xpmem")                                                       \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
       "Most bytes of a segment when data is staged through shared memory")                         \
     X(SEGMENT_NET, "TWILL_SEGMENT_NET", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,                \

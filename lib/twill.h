@@ -423,8 +423,8 @@ TWILL_FORMS(sendrecv, twill_comm *comm, const void *src, size_t src_count, int t
 
 /** \brief Allocate placed memory (TWILL_MEMORY), shared with the ranks of the node.
  *
- * Collectives on such memory copy nothing on a node. Aligned to 64 bytes, to 2 MiB from 2 MiB up;
- * contents undefined. Not collective. \p bytes may be 0 (a unique pointer).
+ * Large messages in such memory are not copied on a node. Aligned to 64 bytes, to 2 MiB from 2 MiB
+ * up; contents undefined. Not collective. \p bytes may be 0 (a unique pointer).
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY.
  */
 TWILL_API twill_status twill_alloc(twill_context *context, void **memory, size_t bytes);
@@ -457,7 +457,7 @@ typedef struct twill_counters {
     uint64_t calls;            /**< collectives completed */
     uint64_t bytes_sent;       /**< payload handed to transports */
     uint64_t bytes_wire;       /**< payload and headers that left the node */
-    uint64_t bytes_copied;     /**< payload staged through intermediate buffers */
+    uint64_t bytes_copied;     /**< payload staged through intermediate buffers, or fetched */
     uint64_t memory_fallbacks; /**< allocations that did not get the memory asked for */
     double seconds;            /**< spent inside collectives, waits included */
 } twill_counters;

@@ -176,8 +176,10 @@ void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
             options->rounds);
     for (int i = 0; i < run->n_contenders; i++) {
         const struct twill_compare_contender *one = &run->contenders[i];
-        fprintf(out, "# %-20s %s%s\n", one->name, one->absent[0] != '\0' ? "left out: " : "",
-                one->absent[0] != '\0' ? one->absent : one->library);
+        if (one->absent[0] != '\0')
+            fprintf(out, "# %-20s left out: %s\n", one->name, one->absent);
+        else
+            fprintf(out, "# %-20s %.76s\n", one->name, one->library); /* some say all of it */
     }
 }
 
