@@ -9,8 +9,8 @@
  *   reduce_scatter  rank r folds part r of all sources, stores it into its result
  *   barrier         one barrier: a line a rank, written by it, read by all
  *
- * Of an allreduce of a line or two every rank folds all, and stores its own after the second
- * barrier: two ranks that store into one line would have it go to and fro.
+ * Parts are whole cache lines, or two ranks that store into one would have it go to and fro: a line
+ * is one rank's work.
  *
  * Nobody can need fewer loads and stores. Ordinary stores, or with the argument "stream" those that
  * pass the caches by; the better one is the bound. */
