@@ -24,8 +24,7 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
         [TWILL_PRELOADED_SMALL] =
             "TWILL_HEAP_LIMIT is above that of the first context of this process",
         [TWILL_PRELOADED_MEMORY] =
-            "there is no memory to share, or none left of it (memfd_create, ulimit -f, ulimit -v, "
-            "TWILL_HEAP_LIMIT)",
+            "no memory to share is left (TWILL_HEAP_LIMIT, memfd_create, ulimit -f, ulimit -v)",
     };
     return texts[outcome];
 }
