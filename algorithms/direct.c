@@ -10,7 +10,10 @@
  *
  *     root 0:  3 -> 1 2 3        1, 2, 3: each 0 1 2 <- root        (blocks, L = 4)
  *
- * Out of place the root's own copy (n) follows when the others need it no more. */
+ * Out of place the root's own copy (n) follows when the others need it no more. At the second
+ * meeting a rank that is not the root needs to hear of the root only; it hears of all, because
+ * votes stand for the first one (twill_schedule_opening), and the second tells who has counted
+ * them. */
 #include "algorithms/direct.h"
 
 typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
