@@ -2,7 +2,8 @@
 /* Direct: all ranks share a node and read, or write, each other's memory. What the collectives do
  * is in direct_reduce.c, direct_gather.c and direct_scatter.c, and in direct_fetch.c what they do
  * when peers' memory is FETCHED; broadcast: the root shows, the others copy; barrier: signal, await
- * all. One or two synchronisations each, and every byte moves once (MAPPED) or twice (STAGED).
+ * all. One or two synchronisations each (FETCHED: two or three), and every byte moves once (MAPPED,
+ * FETCHED) or twice (the others).
  *
  * Of a MAPPED broadcast the root does its share, or its core would stand idle while others copy: of
  * L blocks everybody fetches L-1, the last one the root puts into everybody's DST. In place, which
@@ -121,8 +122,8 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 
 const struct twill_algorithm twill_algorithm_direct = {
     .name = "direct",
-    .help = "ranks of one node read each other's memory: one or two synchronisations, "
-            "2n(P-1)/P bytes",
+    .help = "ranks of one node read and write each other's memory: one to three synchronisations; "
+            "allreduce: n(P-1) bytes (@imm, @flat) or 2n(P-1)/P",
     .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
     .flavours = IMM | FLAT | STAGED | MAPPED | FETCHED,
     .applies = applies,
