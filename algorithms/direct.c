@@ -19,21 +19,34 @@
 
 typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
 
+void twill_emit_keep_own(struct twill_emitter *e)
+{
+    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+}
+
+void twill_emit_take_others(struct twill_emitter *e, unsigned space, uint32_t block)
+{
+    uint32_t me = e->rank, size = e->world->size;
+    for (uint32_t i = 1; i < size; i++) {
+        uint32_t peer = (me + i) % size;
+        twill_emit_copy(e, at(TWILL_DST, peer),
+                        at(space | TWILL_PEER, block == TWILL_OF_OWNER ? peer : block), peer, 1, 0);
+    }
+}
+
 static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
 {
     uint32_t size = e->world->size, last = size - 1;
     e->uses_peer_src = e->uses_peer_dst = true;
     twill_emit_node_meet(e, 1);
     for (uint32_t i = 1; i < size && e->rank == root; i++)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST | TWILL_PEER, last),
-                        twill_operand_make(TWILL_SRC, last), (root + i) % size, 1, 0);
+        twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, last), at(TWILL_SRC, last), (root + i) % size,
+                        1, 0);
     if (e->rank != root)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0),
-                        twill_operand_make(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
     twill_emit_node_meet(e, 2);
     if (e->rank == root)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        size, 0);
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, size, 0);
 }
 
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
@@ -44,8 +57,7 @@ static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *sh
     }
     twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
     if (e->rank == shape->root) /* while the others take theirs */
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
-                        0);
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
 }
 
 static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)
@@ -114,8 +126,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
         else
             direct->emit(&e, shape);
     } else if (shape->collective != TWILL_BARRIER) {
-        twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1, 0);
+        twill_emit_copy(&e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
     }
     return twill_emitter_finish(&e, schedule, error);
 }
