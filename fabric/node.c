@@ -2,6 +2,7 @@
 /* The areas of a node in one segment per rank: area | copies of the staging memory | those for
  * small messages | channels. And sleeping until one is rung. */
 #include "fabric/node.h"
+#include "fabric/mapping.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -96,18 +97,29 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
     return TWILL_OK;
 }
 
+/* What small messages go through, so that the first calls do not fault at every line. */
+static void populate(const struct twill_node *node, uint32_t l,
+                     const struct twill_layout_line *layout)
+{
+    twill_mapping_populate(node->area[l], layout->area_bytes);
+    twill_mapping_populate(node->small[l], small_bytes());
+}
+
 static twill_status open_areas(struct twill_node *node, struct twill_boot *boot,
                                const uint32_t *label, const struct twill_layout_line *layout,
                                struct twill_error *error)
 {
     TWILL_TRY(error, find_members(node, boot, layout, error));
+    populate(node, node->me, layout); /* its own first: pages are where they are touched */
     node->area[node->me]->layout = *layout;
     TWILL_TRY(error, agree_on_layout(boot, label, layout, error));
-    for (uint32_t l = 0; l < node->size; l++)
+    for (uint32_t l = 0; l < node->size; l++) {
+        populate(node, l, layout);
         if (!same_layout(&node->area[l]->layout, layout))
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                               "rank %d does not see what rank %u wrote to its shared memory",
                               boot->rank, node->rank[l]);
+    }
     return TWILL_OK;
 }
 

@@ -4,6 +4,8 @@
  */
 #include "lib/heap.h"
 
+#include "fabric/mapping.h"
+
 #include "lib/preload/preload.h"
 
 #include <stdlib.h>
@@ -263,11 +265,6 @@ void twill_heap_view_close(struct twill_heap_view *view)
     view->seen = NULL;
 }
 
-/* Linux 5.14. An older kernel says no, and faults come one by one. */
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes)
 {
     uint64_t end = offset + bytes;
@@ -282,6 +279,6 @@ void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t
             continue;
         uint64_t from = twill_max(offset, first * TWILL_HUGE_PAGE) & ~UINT64_C(4095);
         uint64_t to = twill_min(end, piece * TWILL_HUGE_PAGE);
-        (void)madvise(view->base + from, to - from, MADV_POPULATE_WRITE);
+        twill_mapping_populate(view->base + from, to - from);
     }
 }
