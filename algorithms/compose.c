@@ -26,11 +26,6 @@
 
 #include <stdlib.h>
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 /* The number of the signal that a rank gives on its way down at a rung, or back up. Where there is
  * no way down, MAPPED has one to begin with: others write its DST. */
 static uint32_t ordinal_of(const struct twill_compose *c, uint32_t rung, bool up, uint32_t rank)

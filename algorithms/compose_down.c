@@ -3,11 +3,6 @@
  * owner. */
 #include "algorithms/compose.h"
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 /* Where the partials of a rung that reads memory are: own place in SHARED. STAGED has the hand-back
  * and what ranks bring in the first copy, MAPPED needs neither. */
 static uint32_t shared_copy(const struct twill_compose *c, uint32_t rung)

@@ -2,11 +2,6 @@
 /* The composer (compose.c), back up the rungs: complete shards from their owners to everybody. */
 #include "algorithms/compose.h"
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 /* Do owners store a shard with those who want it? Else they show it in their own SHARED, where the
  * others fetch it: STAGED, with no contributions to give back the lines of (node.c). */
 static bool stores(const struct twill_compose *c)

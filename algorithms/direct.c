@@ -2,7 +2,8 @@
 /* Direct: all ranks share a node and read, or write, each other's memory. What the collectives do
  * is in direct_reduce.c, direct_gather.c and direct_scatter.c, and in direct_fetch.c what they do
  * when peers' memory is FETCHED; broadcast: the root shows, the others copy; barrier: signal, await
- * all. One or two synchronisations each, and every byte moves once (MAPPED) or twice (STAGED).
+ * all. One or two synchronisations each (FETCHED: two or three), and every byte moves once (MAPPED,
+ * FETCHED) or twice (the others).
  *
  * Of a MAPPED broadcast the root does its share, or its core would stand idle while others copy: of
  * L blocks everybody fetches L-1, the last one the root puts into everybody's DST. In place, which
@@ -10,10 +11,28 @@
  *
  *     root 0:  3 -> 1 2 3        1, 2, 3: each 0 1 2 <- root        (blocks, L = 4)
  *
- * Out of place the root's own copy (n) follows when the others need it no more. */
+ * Out of place the root's own copy (n) follows when the others need it no more. At the second
+ * meeting a rank that is not the root needs to hear of the root only; it hears of all, because
+ * votes stand for the first one (twill_schedule_opening), and the second tells who has counted
+ * them. */
 #include "algorithms/direct.h"
 
 typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
+
+void twill_emit_keep_own(struct twill_emitter *e)
+{
+    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+}
+
+void twill_emit_take_others(struct twill_emitter *e, unsigned space, uint32_t block)
+{
+    uint32_t me = e->rank, size = e->world->size;
+    for (uint32_t i = 1; i < size; i++) {
+        uint32_t peer = (me + i) % size;
+        twill_emit_copy(e, at(TWILL_DST, peer),
+                        at(space | TWILL_PEER, block == TWILL_OF_OWNER ? peer : block), peer, 1, 0);
+    }
+}
 
 static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
 {
@@ -21,15 +40,13 @@ static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
     e->uses_peer_src = e->uses_peer_dst = true;
     twill_emit_node_meet(e, 1);
     for (uint32_t i = 1; i < size && e->rank == root; i++)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST | TWILL_PEER, last),
-                        twill_operand_make(TWILL_SRC, last), (root + i) % size, 1, 0);
+        twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, last), at(TWILL_SRC, last), (root + i) % size,
+                        1, 0);
     if (e->rank != root)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0),
-                        twill_operand_make(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
     twill_emit_node_meet(e, 2);
     if (e->rank == root)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        size, 0);
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, size, 0);
 }
 
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
@@ -40,8 +57,7 @@ static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *sh
     }
     twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
     if (e->rank == shape->root) /* while the others take theirs */
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
-                        0);
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
 }
 
 static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)
@@ -110,16 +126,15 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
         else
             direct->emit(&e, shape);
     } else if (shape->collective != TWILL_BARRIER) {
-        twill_emit_copy(&e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0,
-                        1, 0);
+        twill_emit_copy(&e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
     }
     return twill_emitter_finish(&e, schedule, error);
 }
 
 const struct twill_algorithm twill_algorithm_direct = {
     .name = "direct",
-    .help = "ranks of one node read each other's memory: one or two synchronisations, "
-            "2n(P-1)/P bytes",
+    .help = "ranks of one node read and write each other's memory: one to three synchronisations; "
+            "allreduce: n(P-1) bytes (@imm, @flat) or 2n(P-1)/P",
     .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
     .flavours = IMM | FLAT | STAGED | MAPPED | FETCHED,
     .applies = applies,

@@ -15,11 +15,6 @@
  * Goglin, Squyres and Dongarra 2011); process_vm_readv does it since Linux 3.2. */
 #include "algorithms/direct.h"
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 /* Own part of everybody's SRC, complete in DST. */
 static void fold_own(struct twill_emitter *e)
 {
@@ -32,28 +27,11 @@ static void fold_own(struct twill_emitter *e)
     twill_emit_node_meet(e, 2);
 }
 
-/* From all others: block `block`, or where that is UINT32_MAX their own, into the block of their
- * number. */
-static void fetch_all(struct twill_emitter *e, unsigned space, uint32_t block)
-{
-    uint32_t me = e->rank, size = e->world->size;
-    for (uint32_t i = 1; i < size; i++) {
-        uint32_t peer = (me + i) % size;
-        twill_emit_copy(e, at(TWILL_DST, peer),
-                        at(space | TWILL_PEER, block == UINT32_MAX ? peer : block), peer, 1, 0);
-    }
-}
-
-static void keep_own(struct twill_emitter *e)
-{
-    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
-}
-
 static void emit_allreduce(struct twill_emitter *e)
 {
     fold_own(e);
     e->uses_peer_dst = true;
-    fetch_all(e, TWILL_DST, UINT32_MAX);
+    twill_emit_take_others(e, TWILL_DST, TWILL_OF_OWNER);
     twill_emit_node_meet(e, 3);
 }
 
@@ -62,8 +40,8 @@ static void emit_exchange(struct twill_emitter *e, uint32_t block)
 {
     e->uses_peer_src = true;
     twill_emit_node_meet(e, 1);
-    keep_own(e);
-    fetch_all(e, TWILL_SRC, block);
+    twill_emit_keep_own(e);
+    twill_emit_take_others(e, TWILL_SRC, block);
     twill_emit_node_meet(e, 2);
 }
 
@@ -91,8 +69,8 @@ static void emit_gather(struct twill_emitter *e, const struct twill_shape *shape
         twill_emit_await_one(e, shape->root, 2, 0);
         return;
     }
-    keep_own(e);
-    fetch_all(e, TWILL_SRC, UINT32_MAX);
+    twill_emit_keep_own(e);
+    twill_emit_take_others(e, TWILL_SRC, TWILL_OF_OWNER);
     twill_emit_signal(e);
 }
 
@@ -106,7 +84,7 @@ void twill_emit_direct_fetched(struct twill_emitter *e, const struct twill_shape
         fold_own(e);
         break;
     case TWILL_ALLGATHER:
-        emit_exchange(e, UINT32_MAX);
+        emit_exchange(e, TWILL_OF_OWNER);
         break;
     case TWILL_ALLTOALL:
         emit_exchange(e, e->rank);

@@ -7,34 +7,14 @@
  * the parts it lacks; in a gather everybody writes its part into the root's DST: so all copy at
  * once.
  *
- *     allgather  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2     gather  1 2 3 -> 0 */
-/* Traffic, MAPPED, allgather: loads and stores of a rank for each of the n elements of all parts:
+ *     allgather  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2     gather  1 2 3 -> 0
+ *
+ * Traffic, MAPPED, allgather: loads and stores of a rank for each of the n elements of all parts:
  * 1 and 1 out of place, (L-1)/L and (L-1)/L in place, where its own part is there. Who has a part
  * could store it to all (loads 1/L, a quarter less time from 1 MiB up out of place, measured); but
  * then a rank's result would lie in the others' caches instead of its own.
  * Broadcast (direct.c): the same in place, (L-1)/L and (L-1)/L on the root too. */
 #include "algorithms/direct.h"
-
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
-static void keep_own(struct twill_emitter *e)
-{
-    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
-}
-
-/* Everybody else's part out of its `space`. */
-static void take_others(struct twill_emitter *e, unsigned space)
-{
-    uint32_t me = e->rank, size = e->world->size;
-    for (uint32_t i = 1; i < size; i++) {
-        uint32_t peer = (me + i) % size;
-        twill_emit_copy(e, at(TWILL_DST, peer),
-                        at(space | TWILL_PEER, space == TWILL_IMM ? 0 : peer), peer, 1, 0);
-    }
-}
 
 static void show(struct twill_emitter *e, enum twill_flavour flavour)
 {
@@ -50,9 +30,9 @@ static void await_and_take(struct twill_emitter *e, enum twill_flavour flavour)
 {
     struct twill_group g = twill_group_node(e);
     bool imm = flavour == TWILL_FLAVOUR_IMM;
-    keep_own(e); /* while the others come */
+    twill_emit_keep_own(e); /* while the others come */
     twill_emit_await(e, &g, !imm, imm ? TWILL_STEP_IMM : 0);
-    take_others(e, imm ? TWILL_IMM : TWILL_SHARED);
+    twill_emit_take_others(e, imm ? TWILL_IMM : TWILL_SHARED, imm ? 0 : TWILL_OF_OWNER);
 }
 
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
@@ -64,8 +44,8 @@ void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_sha
     }
     e->uses_peer_src = true;
     twill_emit_node_meet(e, 1);
-    keep_own(e);
-    take_others(e, TWILL_SRC);
+    twill_emit_keep_own(e);
+    twill_emit_take_others(e, TWILL_SRC, TWILL_OF_OWNER);
     twill_emit_node_meet(e, 2);
 }
 

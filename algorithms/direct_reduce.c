@@ -8,8 +8,9 @@
  * MAPPED: it is given them). Reduce-scatter is the first half of it.
  *
  *     rank  0 1 2 3      part 0 of all four is folded by 0, part 1 by 1, ...; then each part goes
- *     part  0 1 2 3      to all (allreduce), to the root (reduce), or stays (reduce-scatter) */
-/* Traffic, MAPPED: elements loaded and stored by a rank for each of the n elements of the message,
+ *     part  0 1 2 3      to all (allreduce), to the root (reduce), or stays (reduce-scatter)
+ *
+ * Traffic, MAPPED: elements loaded and stored by a rank for each of the n elements of the message,
  * L ranks, as the executor does it (a fold stores to all its places in one pass). No byte is copied
  * in between: counters.bytes_copied and bytes_sent stay as they are (tests/test_lib_mapped.c).
  *
@@ -24,11 +25,6 @@
  * more than 8 ranks a fold takes ceil(L/8) passes and leaves what lies in between in TMP: 2/L more
  * for each further pass, and the result is stored to 8 places at a time. */
 #include "algorithms/direct.h"
-
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {

@@ -8,11 +8,6 @@
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 #include "algorithms/direct.h"
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 static void stage_others(struct twill_emitter *e)
 {
     uint32_t me = e->rank, behind = e->world->size - me - 1;
@@ -20,11 +15,6 @@ static void stage_others(struct twill_emitter *e)
         twill_emit_copy(e, at(TWILL_SHARED, 0), at(TWILL_SRC, 0), 0, me, 0);
     if (behind > 0)
         twill_emit_copy(e, at(TWILL_SHARED, me + 1), at(TWILL_SRC, me + 1), 0, behind, 0);
-}
-
-static void keep_own(struct twill_emitter *e)
-{
-    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
 }
 
 void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape)
@@ -41,7 +31,7 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
     else
         twill_emit_await_one(e, shape->root, 1, 0);
     if (root)
-        keep_own(e);
+        twill_emit_keep_own(e);
     else
         twill_emit_copy(e, at(TWILL_DST, e->rank), at(space | TWILL_PEER, e->rank), shape->root, 1,
                         0);
@@ -53,7 +43,6 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
 
 void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    uint32_t me = e->rank, size = e->world->size;
     bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED;
     unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
     e->uses_peer_src = mapped;
@@ -62,14 +51,11 @@ void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shap
         stage_others(e);
     twill_emit_signal(e);
     if (!mapped) /* while the others come */
-        keep_own(e);
+        twill_emit_keep_own(e);
     twill_emit_await(e, &g, 1, 0);
     if (mapped)
-        keep_own(e);
-    for (uint32_t i = 1; i < size; i++) {
-        uint32_t peer = (me + i) % size;
-        twill_emit_copy(e, at(TWILL_DST, peer), at(space | TWILL_PEER, me), peer, 1, 0);
-    }
+        twill_emit_keep_own(e);
+    twill_emit_take_others(e, space, e->rank);
     if (mapped)
         twill_emit_node_meet(e, 2);
 }

@@ -66,6 +66,12 @@ void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *worl
 twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule *schedule,
                                   struct twill_error *error);
 
+/* Short, because every step has some. */
+static inline twill_operand at(unsigned space, uint32_t block)
+{
+    return twill_operand_make(space, block);
+}
+
 /* flags: PARTIAL or 0. Blocks that belong to several parts are one message where the parts are even
  * and the call is one slice, else one message for each part: on both sides alike. */
 void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks,

@@ -9,9 +9,11 @@
  * tcp provider over a virtual link, 6 us for half a round trip and 3 GB/s (PEERS).
  *
  * What is fetched by a system call (process_vm_readv) is taken to be slow, so that it is chosen
- * where it was measured to pay, and nowhere else: 10 to 11 GB/s each way and 1.15 us a call on a
- * virtual Sapphire Rapids, where staging is faster between two ranks at every size; 14 to 17 GB/s
- * on Zen 5 (PEERS). On KNL it has not been measured.
+ * where it was measured to pay (TWILL_TUNING), and nowhere else: 10 to 11 GB/s each way and 1.15 us
+ * a call on a virtual Sapphire Rapids, 14 to 17 GB/s on Zen 5 (PEERS). On the former, between two
+ * ranks, an allgather in place is faster fetched than staged from 64 KiB to 64 MiB (1 MiB: 24 to 62
+ * us, staged 62 to 92), and an allreduce of 16 MiB in most runs. On KNL it has not been
+ * measured.
  *
  * Between parts of a node what limits is the link that the ranks of a part share, not taken from
  * one machine but as the vendors have it, one way: 40 GB/s between packages (two or three UPI or
@@ -80,6 +82,7 @@ static const struct twill_machine_model
                 .interface = GB_S / 3,
                 .reduce = REDUCE(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),
                 .slice = 256 << 10,
+                .slice_rank = 64 << 10,
                 .slice_net = 4 << 20,
                 .window = 4,
             },
@@ -111,6 +114,7 @@ static const struct twill_machine_model
                 .interface = MB_S / 7800,
                 .reduce = REDUCE(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
                 .slice = 256 << 10,
+                .slice_rank = 64 << 10,
                 .slice_net = 4 << 20,
                 .window = 4,
             },
@@ -193,6 +197,7 @@ static const struct field of_model[] = {
     {"stage", offsetof(struct twill_machine_model, stage)},
     {"interface", offsetof(struct twill_machine_model, interface)},
     {"slice", offsetof(struct twill_machine_model, slice)},
+    {"slice_rank", offsetof(struct twill_machine_model, slice_rank)},
     {"slice_net", offsetof(struct twill_machine_model, slice_net)},
     {"window", offsetof(struct twill_machine_model, window)},
 };

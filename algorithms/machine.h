@@ -49,7 +49,9 @@ struct twill_machine_model {
     uint64_t stage;     /* into SHARED of this rank, per KiB */
     uint64_t interface; /* what a node's network interface takes per KiB, all its ranks together */
     uint64_t reduce[TWILL_TYPE_COUNT]; /* per KiB of an operand that is folded into another */
-    uint64_t slice, slice_net, window; /* how the executor cuts: bytes, bytes, instances */
+    /* How the executor cuts. Staged on one node: bytes of a slice at most, in all and for each rank
+     * (0: no matter how many); across the network: bytes; slices under way at once. */
+    uint64_t slice, slice_rank, slice_net, window;
 };
 
 /* The models there are: "auto" first. NULL past the end. */

@@ -31,11 +31,6 @@
  * Operands are always folded in the order of the node's ranks, so that flavours give equal bits. */
 #include "algorithms/emit.h"
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal)
 {
     struct twill_group g = twill_group_node(e);

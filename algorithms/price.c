@@ -322,7 +322,7 @@ static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
-        work(p, lane, p->model->raise);
+        work(p, lane, p->model->raise + per_kib(p->model->stage, bytes_of(p, step)));
         p->when[lane->at] = lane->time;
         wake(p, lane->at);
         break;
@@ -409,6 +409,17 @@ static bool asks(const struct twill_pricing *p)
     return p->world->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
 }
 
+/* Bytes of a slice; 0: the message is not cut. */
+static size_t slice_of(const struct twill_pricing *p, const struct twill_machine_model *model)
+{
+    uint64_t all = model->slice_rank * p->ranks;
+    if (p->cut == TWILL_PRICE_UNCUT)
+        return 0;
+    if (p->cut == TWILL_PRICE_CUT_NET)
+        return (size_t)model->slice_net;
+    return (size_t)(all > 0 && all < model->slice ? all : model->slice);
+}
+
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, twill_type type)
 {
@@ -417,10 +428,7 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
         uint64_t before_it = twill_pricing_at(p->quarter, model, bytes, type);
         return one + (one > before_it ? one - before_it : 0) * p->doublings;
     }
-    const uint64_t slices[] = {[TWILL_PRICE_CUT_NET] = model->slice_net,
-                               [TWILL_PRICE_CUT_SHARED] = model->slice,
-                               [TWILL_PRICE_UNCUT] = 0};
-    size_t slice = (size_t)slices[p->cut];
+    size_t slice = slice_of(p, model);
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
     p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;

@@ -196,14 +196,17 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
 }
 
 /* As the executor does: what crosses the network, or goes by messages, in large slices, what is
- * staged in small ones, what is mapped or fetched not at all. */
+ * staged in small ones, what is mapped or fetched not at all, unless it takes scratch. */
 static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
                                     const struct twill_world *world,
-                                    const struct twill_shape *shape)
+                                    const struct twill_shape *shape,
+                                    const struct twill_schedule *schedule)
 {
     if (world->nodes > 1 || algorithm->flavours == 0)
         return TWILL_PRICE_CUT_NET;
-    return shape->flavour >= TWILL_FLAVOUR_MAPPED ? TWILL_PRICE_UNCUT : TWILL_PRICE_CUT_SHARED;
+    return shape->flavour >= TWILL_FLAVOUR_MAPPED && schedule->tmp_blocks == 0
+               ? TWILL_PRICE_UNCUT
+               : TWILL_PRICE_CUT_SHARED;
 }
 
 /* On world, or if that is NULL on the first `size` ranks of `of`. PENDING: it is too large. */
@@ -217,13 +220,14 @@ static twill_status prepare(struct twill_pricing **pricing, const struct twill_a
     if (p == NULL)
         goto fail;
     p->world = world != NULL ? world : &p->own;
-    p->cut = how_cut(algorithm, world != NULL ? world : of, shape);
+    p->ranks = (world != NULL ? world : of)->size;
     if (world == NULL)
         TWILL_TRY_OR_FAIL(error, shrink(&p->own, of, size, error));
     p->schedule = calloc(p->world->size, sizeof(*p->schedule));
     status = p->schedule == NULL ? TWILL_ERR_MEMORY : emit_all(p, algorithm, shape, error);
     if (status != TWILL_OK)
         goto fail;
+    p->cut = how_cut(algorithm, world != NULL ? world : of, shape, &p->schedule[0]);
     p->fetches = algorithm->flavours != 0 && shape->flavour == TWILL_FLAVOUR_FETCHED &&
                  (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
     status = TWILL_ERR_MEMORY;

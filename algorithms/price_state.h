@@ -26,6 +26,7 @@ struct twill_pricing {
     unsigned doublings;
     struct twill_world own; /* of a half or quarter */
     const struct twill_world *world;
+    uint32_t ranks; /* of the world that is priced, where this is on a part of it too */
     uint32_t blocks;
     enum twill_price_cut { TWILL_PRICE_CUT_NET, TWILL_PRICE_CUT_SHARED, TWILL_PRICE_UNCUT } cut;
     struct twill_schedule *schedule; /* [size], those that are there */

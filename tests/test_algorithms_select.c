@@ -46,8 +46,7 @@ static const struct {
     {"2", A, 8, false, NULL, "direct@imm"},
     {"2", A, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
     {"2", A, TWILL_IMM_BYTES + 1, false, NULL, "direct@flat"},
-    {"2", A, 1 * KIB - 1, true, NULL, "direct@flat"},
-    {"2", A, 2 * KIB, true, NULL, "direct@mapped"},
+    {"2", A, 2 * KIB, true, NULL, "direct@flat"}, /* 0.6 us, mapped 0.9 */
     {"2", A, 8 * KIB, true, NULL, "direct@mapped"},
     {"2", A, 32 * KIB, false, NULL, "direct@flat"},
     {"2", A, 128 * KIB, false, NULL, "direct@staged"},

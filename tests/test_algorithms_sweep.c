@@ -47,22 +47,6 @@ static void complain(struct row *row, const struct test_case *test, const char *
         print_error("%s: %s\n", test->name, why);
 }
 
-/* Where votes may take the place of the first meeting all ranks must leave it out, or none. */
-static bool open_alike(const struct test_case *test, const struct twill_schedule *schedules)
-{
-    const uint32_t must_open = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER |
-                               1u << TWILL_ALLGATHER | 1u << TWILL_ALLTOALL |
-                               1u << TWILL_BROADCAST | 1u << TWILL_REDUCE;
-    uint32_t size = test->world->size, open = 0;
-    if (test->shape.flavour != TWILL_FLAVOUR_MAPPED || test->world->nodes > 1 || size < 2)
-        return true;
-    for (uint32_t r = 0; r < size; r++)
-        open += twill_schedule_opening(&schedules[r], r, size) > 0;
-    bool open_all = strcmp(test->algorithm->name, "direct") == 0 &&
-                    (must_open >> test->shape.collective & 1) != 0;
-    return open == size || (open == 0 && !open_all);
-}
-
 static void verify_case(const struct test_case *test, void *user)
 {
     struct sweep *sweep = user;
@@ -82,7 +66,7 @@ static void verify_case(const struct test_case *test, void *user)
         complain(row, test, error.message);
         return;
     }
-    if (!open_alike(test, schedules))
+    if (!test_opens_alike(test, schedules))
         complain(row, test, "the ranks do not begin with the same meeting");
     bool covered = test_is_covered(&sweep->seen, test, schedules);
     int ways = test->shape.collective == TWILL_ALLTOALL ? 1 : 2;

@@ -330,7 +330,47 @@ static bool writes_block(const struct twill_step *step, uint32_t rank, uint32_t 
            block < first + step->blocks;
 }
 
-/* Does some rank give both owners of what is copied, before and now, the same? */
+/* The last COPY of a rank's schedule that writes this block; NULL: none does. */
+static const struct twill_step *last_copy(const struct test_scene *scene, uint32_t r,
+                                          const struct touch *place, uint32_t block)
+{
+    const struct twill_schedule *s = &scene->schedules[r];
+    for (uint32_t i = s->count; i-- > 0;)
+        if (writes_block(&s->steps[i], r, place->rank, place->space, block))
+            return &s->steps[i];
+    return NULL;
+}
+
+/* Where a COPY of rank r takes what it writes to the block from. */
+static struct touch source_of(const struct twill_step *copy, uint32_t r, uint32_t block)
+{
+    return (struct touch){.rank = twill_operand_is_peer(copy->src) ? copy->peer[0] : r,
+                          .first = twill_operand_block(copy->src) + block -
+                                   twill_operand_block(copy->dst),
+                          .space = twill_operand_space(copy->src)};
+}
+
+/* Does some rank copy the block to both places, out of one, or from one of them to the other? */
+static bool copied_to_both(const struct test_scene *scene, const struct touch *x,
+                           const struct touch *y, uint32_t block)
+{
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        const struct twill_step *one = last_copy(scene, r, x, block);
+        const struct twill_step *other = last_copy(scene, r, y, block);
+        struct touch from = {.rank = UINT32_MAX}, also = from;
+        if (one != NULL)
+            from = source_of(one, r, block);
+        if (other != NULL)
+            also = source_of(other, r, block);
+        if ((one != NULL && other != NULL && from.rank == also.rank && from.first == also.first &&
+             from.space == also.space) ||
+            (one != NULL && from.rank == y->rank && from.first == block && from.space == y->space))
+            return true;
+    }
+    return false;
+}
+
+/* Were both owners of what is copied, before and now, given the same, or the one by the other? */
 static bool given_same(const struct test_scene *scene, const struct twill_step *was,
                        const struct twill_step *now)
 {
@@ -338,22 +378,10 @@ static bool given_same(const struct test_scene *scene, const struct twill_step *
     if (was->op != TWILL_STEP_COPY || touches(was, scene->rank, x) != 2 ||
         touches(now, scene->rank, y) != 2 || x[0].first != y[0].first)
         return false;
-    for (uint32_t r = 0; r < scene->test->world->size; r++) {
-        const struct twill_step *one = NULL, *other = NULL, *end;
-        const struct twill_schedule *s = &scene->schedules[r];
-        end = s->steps + s->count;
-        for (const struct twill_step *step = s->steps; step < end; step++) {
-            if (writes_block(step, r, x[0].rank, x[0].space, x[0].first))
-                one = step;
-            if (writes_block(step, r, y[0].rank, y[0].space, x[0].first))
-                other = step;
-        }
-        if (one != NULL && other != NULL &&
-            one->src - one->dst % (1u << TWILL_BLOCK_BITS) ==
-                other->src - other->dst % (1u << TWILL_BLOCK_BITS))
-            return true;
-    }
-    return false;
+    for (uint32_t b = x[0].first; b < x[0].first + x[0].blocks; b++)
+        if (!copied_to_both(scene, &x[0], &y[0], b))
+            return false;
+    return true;
 }
 
 /* Do two spaces of this rank hold the same in all that is right? Where data only move, and the rank
@@ -388,6 +416,10 @@ static enum test_rule explain_flag(const struct test_scene *scene, const struct 
     /* The simulation is asked, too, whether all have the same. */
     if (changed == TWILL_STEP_FIRST && shape->order == TWILL_ORDER_ANY)
         return ORDER_FREE;
+    /* PARTIAL is said of the others' operands, OWN_SRC is raw: here there is none but the own. */
+    if (changed == TWILL_STEP_PARTIAL && was->op == TWILL_STEP_REDUCE && was->nsrc == 1 &&
+        was->peer[0] == scene->rank && (was->flags & TWILL_STEP_OWN_SRC) != 0)
+        return SAME_VALUE;
     if (changed == TWILL_STEP_OWN_SRC &&
         holds_same(scene->whole->steps, scene->at, TWILL_SRC, from, twill_operand_block(was->src)))
         return SAME_VALUE;
