@@ -100,14 +100,15 @@ static twill_status refuse(struct twill_comm *comm, const struct twill_call *cal
 }
 
 /* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
- * that holds, its plan included, if votes come out as before. What is in place may be staged. */
+ * that holds, its plan included, if votes come out as before. What is in place may be staged. What
+ * ranks compared of a fused call of a group (lib/group.c) is not what they compare of this one. */
 static bool repeats(const struct twill_run *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
     return run->plan != NULL && run->created == NULL && call->count == last->count &&
            call->type == last->type && call->op == last->op &&
            call->collective == last->collective && call->root == last->root && !call->vector &&
-           !last->vector && (call->src == call->dst) == (last->src == last->dst);
+           !run->summary.vector && (call->src == call->dst) == (last->src == last->dst);
 }
 
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)

@@ -89,6 +89,31 @@ static void roots_that_differ(twill_comm *comm, int rank, int size)
                                 rank, twill_comm_message(comm)));
 }
 
+/* A fused call, and then one of its own that looks like it on some ranks and not on others. */
+static void fused_and_alike(twill_comm *comm, int rank, int size)
+{
+    int32_t a[6] = {rank}, b[10] = {rank}, c[16] = {rank}, d[16] = {0};
+    for (int round = 0; round < 3; round++) {
+        int32_t *result = rank == round ? d : c;
+        a[0] = b[0] = c[0] = rank;
+        TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
+        TWILL_CHECK(twill_allreduce(comm, a, a, 6, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(twill_allreduce(comm, b, b, 10, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(twill_group_end(comm) == TWILL_OK);
+        twill_status status = twill_allreduce(comm, c, result, 16, TWILL_I32, TWILL_SUM);
+        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                    twill_comm_message(comm)));
+        int sum = size * (size - 1) / 2;
+        TWILL_CHECK(a[0] == sum && b[0] == sum && result[0] == sum);
+    }
+}
+
+static void test_fused_and_alike(void **unused)
+{
+    (void)unused;
+    on_all_nodes(fused_and_alike);
+}
+
 static void test_messages_between(void **unused)
 {
     (void)unused;
@@ -111,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_between),
+        cmocka_unit_test(test_fused_and_alike),
         cmocka_unit_test(test_counts_that_differ),
         cmocka_unit_test(test_roots_that_differ),
     };
