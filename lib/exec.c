@@ -146,16 +146,18 @@ static bool is_written_down(const struct twill_run *run, uint32_t peer)
 }
 
 /* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
- * the begin of this one counts. */
+ * the begin of this one counts. It has said so before it wrote its call down: so that is looked at
+ * first. */
 static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
 {
-    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
-        run->signature)
+    struct twill_comm *comm = run->comm;
+    bool is_known = is_written_down(run, peer);
+    if (twill_node_signature(comm->node, comm->world->local[peer], epoch) == run->signature)
         return ADVANCED;
-    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
-    if (!is_written_down(run, peer))
+    TWILL_TRY(&comm->error, twill_comm_check_peer(comm, peer));
+    if (!is_known)
         return BLOCKED;
-    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                            "rank %u was in another call or had other arguments", peer);
 }
 
