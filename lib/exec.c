@@ -134,9 +134,7 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
     return ADVANCED;
 }
 
-/* Can it be read which call this is, here and at the peer? It is written down after what others
- * wait for is on its way, and when the calls before have ended. */
-static bool is_written_down(const struct twill_run *run, uint32_t peer)
+bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer)
 {
     struct twill_call call;
     uint64_t sequence, entered;
@@ -145,20 +143,25 @@ static bool is_written_down(const struct twill_run *run, uint32_t peer)
            sequence >= run->sequence;
 }
 
+int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
+{
+    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    if (!is_known)
+        return BLOCKED;
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+                           "rank %u was in another call or had other arguments", peer);
+}
+
 /* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
  * the begin of this one counts. It has said so before it wrote its call down: so that is looked at
  * first. */
 static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
 {
-    struct twill_comm *comm = run->comm;
-    bool is_known = is_written_down(run, peer);
-    if (twill_node_signature(comm->node, comm->world->local[peer], epoch) == run->signature)
+    bool is_known = twill_run_is_written_down(run, peer);
+    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
+        run->signature)
         return ADVANCED;
-    TWILL_TRY(&comm->error, twill_comm_check_peer(comm, peer));
-    if (!is_known)
-        return BLOCKED;
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                           "rank %u was in another call or had other arguments", peer);
+    return twill_run_differs(run, peer, is_known);
 }
 
 /* Is the peer's flag, or line, there? */
