@@ -39,12 +39,17 @@ void twill_run_mark(struct twill_run *run)
     run->mark = scramble(h);
 }
 
-/* The mark was scrambled when the call was prepared; its number comes in by one multiplication. */
+/* The mark was scrambled when the call was prepared; its number comes in by one multiplication, and
+ * so do all calls before: what ranks disagreed on without any of them having to wait for another is
+ * noticed as soon as one has to. */
 static void number(struct twill_request *request)
 {
     struct twill_run *run = &request->run;
-    run->sequence = request->comm->begun;
-    run->signature = (uint32_t)((run->mark ^ run->sequence) * 0x9e3779b97f4a7c15u >> 32);
+    struct twill_comm *comm = request->comm;
+    run->sequence = comm->begun;
+    run->signature =
+        (uint32_t)((run->mark ^ run->sequence ^ comm->signature) * 0x9e3779b97f4a7c15u >> 32);
+    comm->signature = run->signature;
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)

@@ -99,8 +99,10 @@ static int post(struct twill_run *run, struct twill_instance *instance,
 static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
-    if (comm->world->node[request->peer] == comm->world->node[comm->rank])
+    if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
         TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
+        TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
+    }
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "rank %u is in another call or has other arguments", request->peer);
@@ -148,6 +150,7 @@ int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
     TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
     if (!is_known)
         return BLOCKED;
+    TWILL_TRY(&run->comm->error, twill_comm_check_past(run->comm, peer));
     return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
                            "rank %u was in another call or had other arguments", peer);
 }
