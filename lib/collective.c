@@ -39,12 +39,17 @@ void twill_run_mark(struct twill_run *run)
     run->mark = scramble(h);
 }
 
-/* The mark was scrambled when the call was prepared; its number comes in by one multiplication. */
+/* The mark was scrambled when the call was prepared; its number comes in by one multiplication, and
+ * so do all calls before: what ranks disagreed on without any of them having to wait for another is
+ * noticed as soon as one has to. */
 static void number(struct twill_request *request)
 {
     struct twill_run *run = &request->run;
-    run->sequence = request->comm->begun;
-    run->signature = (uint32_t)((run->mark ^ run->sequence) * 0x9e3779b97f4a7c15u >> 32);
+    struct twill_comm *comm = request->comm;
+    run->sequence = comm->begun;
+    run->signature =
+        (uint32_t)((run->mark ^ run->sequence ^ comm->signature) * 0x9e3779b97f4a7c15u >> 32);
+    comm->signature = run->signature;
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
@@ -100,14 +105,15 @@ static twill_status refuse(struct twill_comm *comm, const struct twill_call *cal
 }
 
 /* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
- * that holds, its plan included, if votes come out as before. What is in place may be staged. */
+ * that holds, its plan included, if votes come out as before. What is in place may be staged. What
+ * ranks compared of a fused call of a group (lib/group.c) is not what they compare of this one. */
 static bool repeats(const struct twill_run *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
     return run->plan != NULL && run->created == NULL && call->count == last->count &&
            call->type == last->type && call->op == last->op &&
            call->collective == last->collective && call->root == last->root && !call->vector &&
-           !last->vector && (call->src == call->dst) == (last->src == last->dst);
+           !run->summary.vector && (call->src == call->dst) == (last->src == last->dst);
 }
 
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)

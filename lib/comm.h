@@ -63,6 +63,7 @@ struct twill_comm {
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t begun;         /* calls begun */
+    uint32_t signature;     /* of the last one */
     uint64_t epoch;         /* instances begun */
     uint64_t met;           /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */
@@ -156,6 +157,8 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
                               size_t bytes);
 /* Has a peer on this node entered the same call with other arguments? Then the error. */
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer);
+/* Has it in a call before ours? Then the error. */
+twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer);
 /* The error when a rank is in the same call as we with other arguments. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);

@@ -99,8 +99,10 @@ static int post(struct twill_run *run, struct twill_instance *instance,
 static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
-    if (comm->world->node[request->peer] == comm->world->node[comm->rank])
+    if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
         TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
+        TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
+    }
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "rank %u is in another call or has other arguments", request->peer);
@@ -134,9 +136,7 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
     return ADVANCED;
 }
 
-/* Can it be read which call this is, here and at the peer? It is written down after what others
- * wait for is on its way, and when the calls before have ended. */
-static bool is_written_down(const struct twill_run *run, uint32_t peer)
+bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer)
 {
     struct twill_call call;
     uint64_t sequence, entered;
@@ -145,18 +145,26 @@ static bool is_written_down(const struct twill_run *run, uint32_t peer)
            sequence >= run->sequence;
 }
 
+int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
+{
+    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    if (!is_known)
+        return BLOCKED;
+    TWILL_TRY(&run->comm->error, twill_comm_check_past(run->comm, peer));
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+                           "rank %u was in another call or had other arguments", peer);
+}
+
 /* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
- * the begin of this one counts. */
+ * the begin of this one counts. It has said so before it wrote its call down: so that is looked at
+ * first. */
 static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
 {
+    bool is_known = twill_run_is_written_down(run, peer);
     if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
         run->signature)
         return ADVANCED;
-    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
-    if (!is_written_down(run, peer))
-        return BLOCKED;
-    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
-                           "rank %u was in another call or had other arguments", peer);
+    return twill_run_differs(run, peer, is_known);
 }
 
 /* Is the peer's flag, or line, there? */

@@ -115,13 +115,20 @@ static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t se
            atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
 }
 
+/* Was it the same call? Without ours, that is so. */
+static bool is_ours(const struct twill_comm *comm, const struct twill_call *theirs,
+                    uint64_t sequence)
+{
+    struct twill_call ours;
+    return !read_past(comm, comm->local, sequence, &ours) ||
+           (twill_call_what(theirs) == twill_call_what(&ours) && theirs->count == ours.count &&
+            theirs->root == ours.root);
+}
+
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence)
 {
-    struct twill_call ours;
-    if (!read_past(comm, comm->local, sequence, &ours) ||
-        (twill_call_what(theirs) == twill_call_what(&ours) && theirs->count == ours.count &&
-         theirs->root == ours.root))
+    if (is_ours(comm, theirs, sequence))
         return TWILL_OK;
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
@@ -133,6 +140,24 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
     }
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
                            twill_comm_rank_text(comm, peer, rank), name);
+}
+
+/* Nobody waited for anybody in that call. */
+twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
+{
+    uint64_t first = comm->sequence > TWILL_PAST ? comm->sequence - TWILL_PAST + 1 : 1;
+    for (uint64_t sequence = first; sequence < comm->sequence; sequence++) {
+        struct twill_call theirs;
+        char name[128], rank[TWILL_RANK_TEXT];
+        if (!read_past(comm, comm->world->local[peer], sequence, &theirs) ||
+            is_ours(comm, &theirs, sequence))
+            continue;
+        twill_call_describe(&theirs, sequence, name, sizeof(name));
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s called %s, which was another call here",
+                               twill_comm_rank_text(comm, peer, rank), name);
+    }
+    return TWILL_OK;
 }
 
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)

@@ -210,6 +210,13 @@ int twill_run_advance(struct twill_slot *slot);
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 
+/* Can it be read which call this is, here and at the peer? It is written down after what others
+ * wait for is on its way, and when the calls before have ended. */
+bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer);
+/* The peer, a rank of the node, has another signature: the error that says how its call differs, or
+ * 0 as long as that is not known, which is to be read before the signature. */
+int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known);
+
 /* --- lib/opening.c --------------------------------------------------------------------------- */
 
 void twill_run_find_opening(struct twill_run *run);

@@ -161,8 +161,11 @@ int twill_run_vote(struct twill_run *run)
         const struct twill_vote_line *line = vote_of(run, run->next_vote);
         if (line == NULL)
             return 0;
-        if (atomic_load_explicit(&line->signature, memory_order_relaxed) != run->signature)
-            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, comm->node->rank[run->next_vote]));
+        if (TWILL_UNLIKELY(atomic_load_explicit(&line->signature, memory_order_relaxed) !=
+                           run->signature)) {
+            uint32_t rank = comm->node->rank[run->next_vote];
+            return twill_run_differs(run, rank, twill_run_is_written_down(run, rank));
+        }
         take(run, run->next_vote, line);
     }
     run->counted = true;

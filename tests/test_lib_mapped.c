@@ -139,6 +139,55 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_context_destroy(context);
 }
 
+/* While another call is under way, and is what a rank shows, the next one has another count on rank
+ * 1: nobody takes where its buffer lies for granted and stores to what is behind it. */
+static void differ_behind(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    enum { LESS = 16 << 10, MORE = 64 << 10 };
+    const char *settings[] = {"TWILL_TIMEOUT=30", NULL};
+    size_t count = rank == 0 ? LESS : MORE;
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_request *request[2] = {NULL, NULL};
+    void *memory = NULL;
+    int32_t first = 1, sum = 0;
+    char all[2];
+    (void)user;
+    (void)size;
+    if (twill_test_connect(&context, &comm, boot, "", NULL, settings) &&
+        twill_test_note(twill_alloc(context, &memory, MORE) == TWILL_OK, __FILE__, __LINE__, "%s",
+                        twill_context_message(context))) {
+        unsigned char *at = memory;
+        memset(at, 1, MORE);
+        for (int turn = 0; turn < 2; turn++) { /* rank 0 is waiting when rank 1 comes */
+            if (turn == rank) {
+                (void)twill_allreduce_start(comm, &first, &sum, 1, TWILL_I32, TWILL_SUM,
+                                            &request[0]);
+                (void)twill_allreduce_start(comm, at, at, count, TWILL_U8, TWILL_SUM, &request[1]);
+            }
+            boot->exchange(boot->user, "x", all, 1);
+        }
+        twill_status status = twill_wait_all(2, request);
+        (void)twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "status %d: %s",
+                              status, twill_comm_message(comm));
+        boot->exchange(boot->user, "x", all, 1);
+        size_t kept = LESS;
+        while (rank == 0 && kept < MORE && at[kept] == 1)
+            kept++;
+        (void)twill_test_note(rank != 0 || kept == MORE, __FILE__, __LINE__,
+                              "byte %zu behind the buffer has changed", kept - LESS);
+    }
+    twill_comm_destroy(comm);
+    (void)twill_free(context, memory);
+    twill_context_destroy(context);
+}
+
+static void counts_differ_behind_another(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, differ_behind, NULL);
+}
+
 static void threads_of_one_process(void **state)
 {
     (void)state;
@@ -160,6 +209,7 @@ static void processes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(processes),
+                                       cmocka_unit_test(counts_differ_behind_another),
                                        cmocka_unit_test(threads_of_one_process)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
