@@ -6,29 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was measured where twill was written: README's table, malloc'd and twill_alloc'd buffers. */
-static const char built_in[] = "measured allreduce direct@imm 1x2 8 230000\n"
-                               "measured allreduce direct@imm 1x2 64 300000\n"
-                               "measured allreduce direct@imm 1x2 368 350000\n"
-                               "measured allreduce direct@flat 1x2 64 350000\n"
-                               "measured allreduce direct@flat 1x2 368 390000\n"
-                               "measured allreduce direct@flat 1x2 4K 930000\n"
-                               "measured allreduce direct@flat 1x2 16K 2550000\n"
-                               "measured allreduce direct@flat 1x2 64K 6300000\n"
-                               "measured allreduce direct@flat 1x2 256K 24500000\n"
-                               "measured allreduce direct@staged 1x2 4K 1500000\n"
-                               "measured allreduce direct@staged 1x2 16K 3100000\n"
-                               "measured allreduce direct@staged 1x2 64K 5950000\n"
-                               "measured allreduce direct@staged 1x2 256K 20500000\n"
-                               "measured allreduce direct@staged 1x2 2M 215000000\n"
-                               "measured allreduce direct@staged 1x2 16M 1950000000\n"
-                               "measured allreduce direct@staged 1x2 128M 28000000000\n"
-                               "measured allreduce direct@mapped 1x2 32K 1270000\n"
-                               "measured allreduce direct@mapped 1x2 256K 3540000\n"
-                               "measured allreduce direct@mapped 1x2 2M 29100000\n"
-                               "measured allreduce direct@mapped 1x2 16M 234000000\n"
-                               "measured allreduce direct@mapped 1x2 128M 4920000000\n";
-
 enum { WORDS = 6, WORD_BYTES = 96 };
 
 struct reader {
@@ -267,7 +244,7 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
         reader.file = file;
         status = read_text(&reader, text, true);
     } else if (model == twill_machine_model_at(0)) {
-        status = read_text(&reader, built_in, false);
+        status = read_text(&reader, twill_tuning_built_in, false);
     }
     if (status != TWILL_OK) {
         twill_tuning_destroy(t);
