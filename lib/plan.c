@@ -8,7 +8,8 @@
 
 /* Of a slice that is staged on one node, for each rank: the contributions of two ranks to each
  * other are best half of that. Below 32 KiB lines are still dirty in L1 when they are fetched,
- * which takes longer; above, fewer slices overlap, and less stays in L2. */
+ * which takes longer; above, fewer slices overlap, and less stays in L2. Prices know it as
+ * slice_rank (algorithms/machine.h). */
 #define SLICE_SHARE ((size_t)64 << 10)
 /* Of TMP in one instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)

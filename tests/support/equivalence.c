@@ -385,13 +385,16 @@ static bool given_same(const struct test_scene *scene, const struct twill_step *
 }
 
 /* Do two spaces of this rank hold the same in all that is right? Where data only move, and the rank
- * is to have at last what it had at first. */
+ * is to have at last what it had at first; or where a broadcast comes to it twice. */
 static bool means_same(const struct test_scene *scene, const struct twill_step *was,
                        const struct twill_step *now)
 {
     const struct twill_shape *shape = &scene->test->shape;
     uint32_t part = twill_operand_block(was->src) / (scene->whole->blocks / scene->whole->parts);
     unsigned from = was->src >> TWILL_BLOCK_BITS, to = now->src >> TWILL_BLOCK_BITS;
+    if (shape->collective == TWILL_BROADCAST && from + to == TWILL_DST + TWILL_TMP &&
+        (from == TWILL_DST || from == TWILL_TMP))
+        return true;
     return from + to == TWILL_SRC + TWILL_DST && from <= TWILL_DST &&
            !twill_collective_facts(shape->collective)->reduces &&
            shape->collective != TWILL_ALLTOALL && twill_shape_holds_src(shape, scene->rank, part) &&
