@@ -39,17 +39,19 @@ void twill_run_mark(struct twill_run *run)
     run->mark = scramble(h);
 }
 
-/* The mark was scrambled when the call was prepared; its number comes in by one multiplication, and
- * so do all calls before: what ranks disagreed on without any of them having to wait for another is
- * noticed as soon as one has to. */
-static void number(struct twill_request *request)
+/* The mark was scrambled when the call was prepared; its number and all calls before come in by one
+ * multiplication: what ranks disagreed on without any of them having to wait for another is noticed
+ * as soon as one has to. */
+static void sign(struct twill_run *run)
 {
-    struct twill_run *run = &request->run;
-    struct twill_comm *comm = request->comm;
-    run->sequence = comm->begun;
-    run->signature =
-        (uint32_t)((run->mark ^ run->sequence ^ comm->signature) * 0x9e3779b97f4a7c15u >> 32);
-    comm->signature = run->signature;
+    run->signature = (uint32_t)((run->mark ^ run->comm->salt) * 0x9e3779b97f4a7c15u >> 32);
+}
+
+/* A call that is signed. */
+static void number(struct twill_run *run)
+{
+    run->sequence = run->comm->begun;
+    run->comm->salt = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
@@ -146,8 +148,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
 void twill_request_begin(struct twill_request *request)
 {
     struct twill_run *run = &request->run;
-    number(request);
     struct twill_comm *comm = request->comm;
+    sign(run);
     bool leads = comm->queue == NULL && run->plan != NULL &&
                  twill_comm_has_met(comm, comm->epoch - run->ahead);
     if (TWILL_LIKELY(leads))
@@ -155,6 +157,7 @@ void twill_request_begin(struct twill_request *request)
     run->started = run->finished = 0;
     if (TWILL_LIKELY(leads))
         twill_run_lead(run);
+    number(run);
     request->ticks = twill_ticks();
     twill_request_enqueue(request);
 }
@@ -286,7 +289,8 @@ static twill_status ask(struct twill_request *request)
     if (!all_ask)
         return TWILL_OK;
     comm->begun++;
-    number(request);
+    sign(run);
+    number(run);
     request->ticks = twill_ticks();
     twill_comm_publish(comm, request);
     comm->asking = run;

@@ -63,7 +63,7 @@ struct twill_comm {
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t begun;         /* calls begun */
-    uint32_t signature;     /* of the last one */
+    uint64_t salt;          /* what they come to: for the next one's signature */
     uint64_t epoch;         /* instances begun */
     uint64_t met;           /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */
