@@ -18,9 +18,9 @@
 
 /* The thread sanitizer is some twenty times slower, and sees no more in more bytes. */
 #define MOST_BYTES   (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
-#define CALLS        (TEST_TSAN ? 25u : TEST_ASAN ? 150u : 480u)
-#define CALLS_NAMED  (TEST_TSAN ? 8u : TEST_ASAN ? 30u : 60u)
-#define WORLDS_NAMED (TEST_TSAN ? 8u : TEST_ASAN ? 3u : 1u) /* one in so many */
+#define CALLS        (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
+#define CALLS_NAMED  (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
+#define WORLDS_NAMED (TEST_TSAN ? 12u : TEST_ASAN ? 3u : 1u) /* one in so many */
 
 struct world_case {
     int size;
