@@ -12,11 +12,6 @@
  * the distance d in TMP; those that travel are not neighbours there, so they are packed. */
 #include "algorithms/emit.h"
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 static void emit_allgather(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank;

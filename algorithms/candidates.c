@@ -121,7 +121,7 @@ static void bound(struct twill_candidate *c, const struct twill_world *world,
         return;
     if (c->shape.flavour == TWILL_FLAVOUR_IMM)
         c->most = twill_imm_most(world, like);
-    if (c->shape.flavour == TWILL_FLAVOUR_MAPPED)
+    if (c->shape.flavour >= TWILL_FLAVOUR_MAPPED)
         c->least = TWILL_MAPPED_BYTES;
 }
 
@@ -215,6 +215,41 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
     return TWILL_OK;
 }
 
+/* What was measured of this flavour, with its pricing; of another algorithm. */
+static const struct twill_candidate *
+measured_of(const struct gathering *g, enum twill_flavour flavour, struct twill_pricing **pricing)
+{
+    for (size_t i = 0; i < g->all->count; i++) {
+        const struct twill_candidate *c = &g->all->candidate[i];
+        *pricing = g->pricing[i];
+        if (c->measured > 0 && c->algorithm->flavours != 0 && c->shape.flavour == flavour)
+            return c;
+    }
+    return NULL;
+}
+
+/* How ranks of a node exchange data has a price that is as wrong for one algorithm as for another:
+ * who was not measured is corrected by what measuring made of the price of one that was, and has to
+ * promise an eighth more than it. */
+static void correct(const struct gathering *g, const struct twill_machine_model *model,
+                    twill_type type)
+{
+    for (size_t i = 0; i < g->all->count; i++) {
+        struct twill_candidate *c = &g->all->candidate[i];
+        struct twill_pricing *pricing;
+        const struct twill_candidate *known = measured_of(g, c->shape.flavour, &pricing);
+        if (c->measured > 0 || c->algorithm->flavours == 0 || known == NULL)
+            continue;
+        for (unsigned p = 0; p < c->points; p++) {
+            size_t bytes = c->point[p].bytes;
+            c->point[p].picoseconds =
+                scaled(c->point[p].picoseconds / 8 * 9, twill_candidate_cost(known, bytes),
+                       twill_pricing_at(pricing, model, bytes, type));
+        }
+        draw(c);
+    }
+}
+
 /* What algorithms that take one number are tried with, besides their own choice. */
 static const uint16_t tried[] = {0, 2, 4, 8};
 
@@ -257,6 +292,8 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
     twill_status status = TWILL_OK;
     for (size_t i = 0; status == TWILL_OK && (a = twill_algorithm_at(i)) != NULL; i++)
         status = add_algorithm(&gathering, world, tuning, like, a, error);
+    if (like->collective != TWILL_BARRIER)
+        correct(&gathering, &tuning->model, like->type);
     for (size_t i = 0; i < all->count; i++)
         twill_pricing_destroy(gathering.pricing[i]);
     free(gathering.pricing);

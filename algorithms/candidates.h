@@ -51,14 +51,32 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
 
 /* Picoseconds of a candidate at so many bytes: continuous in bytes. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
-/* May it be chosen for this? Apart from the root, which its algorithm is to be asked about. */
-static inline bool twill_candidate_takes(const struct twill_candidate *candidate, size_t bytes,
-                                         bool mapped)
+/* The access to the peers' buffers (enum twill_access) that a shape needs of this algorithm. */
+static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm,
+                                         const struct twill_shape *shape)
 {
-    bool needs = candidate->algorithm->flavours != 0 &&
-                 candidate->shape.flavour == TWILL_FLAVOUR_MAPPED &&
-                 candidate->shape.collective != TWILL_BARRIER;
-    return bytes >= candidate->least && bytes <= candidate->most && (mapped || !needs);
+    if (algorithm->flavours == 0 || shape->collective == TWILL_BARRIER)
+        return 0;
+    return shape->flavour == TWILL_FLAVOUR_MAPPED    ? TWILL_ACCESS_MAPPED
+           : shape->flavour == TWILL_FLAVOUR_FETCHED ? TWILL_ACCESS_FETCHED
+                                                     : 0u;
+}
+/* What the choice may count on: on one node; with several see twill_select_request. */
+static inline unsigned twill_request_access(const struct twill_world *world,
+                                            const struct twill_select_request *request)
+{
+    if (world->nodes > 1)
+        return 0;
+    return (request->mapped ? TWILL_ACCESS_MAPPED : 0u) |
+           (request->fetched ? TWILL_ACCESS_FETCHED : 0u);
+}
+/* May it be chosen for this, with this access? Apart from the root, which its algorithm is to be
+ * asked about. */
+static inline bool twill_candidate_takes(const struct twill_candidate *candidate, size_t bytes,
+                                         unsigned access)
+{
+    unsigned needs = twill_shape_needs(candidate->algorithm, &candidate->shape);
+    return bytes >= candidate->least && bytes <= candidate->most && (needs & ~access) == 0;
 }
 /* Bytes to choose for: those of the request, or a guess where nobody can know. */
 size_t twill_request_bytes(const struct twill_world *world,

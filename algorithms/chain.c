@@ -64,7 +64,7 @@ static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, ui
 static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
 {
     struct twill_group g = twill_group_world(e, e->blocks);
-    struct twill_pipe down = place(&g, twill_world_position(e->world, root_rank), false);
+    struct twill_pipe down = place(&g, e->world->position[root_rank], false);
     if (e->rank == root_rank)
         twill_emit_alone(e, &g, TWILL_SRC);
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
@@ -77,9 +77,8 @@ static bool hears(const void *user, uint32_t rank, uint32_t other)
     const struct twill_world *w = c->world;
     if (c->reduces)
         return other <= rank || rank == c->root;
-    uint32_t before = w->size - twill_world_position(w, c->root);
-    return (twill_world_position(w, other) + before) % w->size <
-           (twill_world_position(w, rank) + before) % w->size;
+    uint32_t before = w->size - w->position[c->root];
+    return (w->position[other] + before) % w->size < (w->position[rank] + before) % w->size;
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,

@@ -164,6 +164,14 @@ static const char *check_vector(const struct check *c, const struct twill_step *
     return NULL;
 }
 
+/* Peers' memory is read by a system call, so nobody may store there. */
+static const char *check_fetched(const struct check *c, const struct twill_step *step)
+{
+    bool fetched = c->shape->flavour == TWILL_FLAVOUR_FETCHED;
+    bool stores = twill_operand_is_peer(step->dst) && is_buffer(twill_operand_space(step->dst));
+    return fetched && stores ? "stores into a peer's DST, which is FETCHED" : NULL;
+}
+
 static const char *check_meaning(const struct check *c, const struct twill_step *step)
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
@@ -179,6 +187,8 @@ static const char *check_meaning(const struct check *c, const struct twill_step 
         why = check_partials(step);
     if (why == NULL && c->shape->vector)
         why = check_vector(c, step);
+    if (why == NULL)
+        why = check_fetched(c, step);
     return why;
 }
 

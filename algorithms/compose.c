@@ -14,6 +14,10 @@
  *     node 1:  2   3          which then allreduce it between them, and give it back on their nodes
  *     node 2:  4
  *
+ * A broadcast has no way down: in each unit of the highest level, the root's too, every rank
+ * fetches its shards from the root, and then they go back up the levels below. What leaves the
+ * root's unit is the message once for each other unit.
+ *
  * Bytes that leave a unit are its message divided by its ranks, as if it were one rank: with equal
  * nodes of L ranks 2(n/L)(G-1)/G per rank, ring on top. The cut depends on the world alone: nodes
  * may use different flavours. Ranks that own several shards take them in ascending order
@@ -22,11 +26,6 @@
 
 #include <stdlib.h>
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 /* The number of the signal that a rank gives on its way down at a rung, or back up. Where there is
  * no way down, MAPPED has one to begin with: others write its DST. */
 static uint32_t ordinal_of(const struct twill_compose *c, uint32_t rung, bool up, uint32_t rank)
@@ -34,8 +33,12 @@ static uint32_t ordinal_of(const struct twill_compose *c, uint32_t rung, bool up
     const struct twill_ladder *l = &c->ladder;
     if (!up)
         return twill_ladder_signals(l, rank, 0, rung + 1);
-    return (c->down ? twill_ladder_signals(l, rank, 0, l->count) + !c->up : c->mapped) +
-           twill_ladder_signals(l, rank, rung, l->count);
+    uint32_t before = c->mapped;
+    if (c->gives)
+        before = 1 + (c->mapped && rank != c->root);
+    else if (c->down)
+        before = twill_ladder_signals(l, rank, 0, l->count) + !c->up;
+    return before + twill_ladder_signals(l, rank, rung, l->count);
 }
 
 void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up)
@@ -53,6 +56,21 @@ void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up)
         }
         twill_emit_await(&c->e, &g, ordinal, 0);
     }
+}
+
+uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s)
+{
+    const struct twill_ladder *l = &c->ladder;
+    uint32_t n = 1, fan = l->rung[rung].fan, winner = twill_ladder_winner(l, rung, s);
+    for (; !l->parts && s + n < l->shards; n++) {
+        if (!twill_ladder_owns(l, rung, s + n) || twill_ladder_winner(l, rung, s + n) != winner)
+            return n;
+        for (uint32_t m = 0; m < fan; m++)
+            if (twill_ladder_owner(l, rung, c->e.rank, m, s) !=
+                twill_ladder_owner(l, rung, c->e.rank, m, s + n))
+                return n;
+    }
+    return n;
 }
 
 void twill_compose_settle(struct twill_emitter *e, bool all)
@@ -98,34 +116,41 @@ static void emit_all(struct twill_compose *c)
         twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
         return;
     }
-    if (c->down)
+    if (c->gives)
+        twill_compose_give(c);
+    else if (c->down)
         twill_compose_down(c);
     else
         twill_compose_begin_up(c);
-    if (c->ladder.scatters < c->ladder.count)
+    if (c->ladder.scatters < c->ladder.count && !c->gives)
         emit_top(c);
     if (c->up)
         twill_compose_up(c);
     else
         twill_compose_end_down(c);
+    if (c->gives)
+        twill_compose_end_give(c);
     twill_compose_settle(&c->e, true);
 }
 
 /* What the schedule needs: the same on all ranks. */
 static void declare(struct twill_compose *c, enum twill_flavour flavour)
 {
-    const struct twill_ladder *l = &c->ladder;
+    struct twill_ladder *l = &c->ladder;
     uint32_t messages = 0, shared = 0;
     for (uint32_t j = 0; j < l->count; j++) {
         bool direct = l->rung[j].choice.how == TWILL_BY_DIRECT;
         messages += !direct;
         shared += direct && (j > 0 || !c->mapped) && c->down;
         c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped && c->up);
-        c->e.uses_peer_src = c->e.uses_peer_src || (direct && c->mapped && j == 0 && c->down);
+        c->e.uses_peer_src =
+            c->e.uses_peer_src || (direct && c->mapped && ((j == 0 && c->down) || c->gives));
     }
     if (l->count == 0)
         return;
     const struct twill_rung *top = &l->rung[l->count - 1];
+    if (c->gives) /* every unit of the top gets all */
+        twill_ladder_drop_top(l);
     bool direct_top = top->choice.how == TWILL_BY_DIRECT;
     if (top->choice.how == TWILL_BY_RING && !l->parts)
         c->each = top->fan;
@@ -137,7 +162,7 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     c->e.parts = l->parts ? l->world->size : 1;
     c->e.shared_blocks = shared * c->e.blocks;
     c->final = TWILL_DST;
-    if (c->down && direct_top && (c->up || top->fan > TWILL_STEP_PEERS))
+    if (c->down && direct_top)
         c->final = twill_node_final_space(flavour, top->fan);
     if (top->choice.how == TWILL_BY_RECURSIVE_DOUBLING)
         c->e.tmp_blocks = 2 * c->e.blocks;
@@ -151,7 +176,10 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
                            struct twill_error *error)
 {
     struct twill_compose c = {.each = 1,
-                              .down = shape->collective != TWILL_ALLGATHER,
+                              .down = shape->collective != TWILL_ALLGATHER &&
+                                      shape->collective != TWILL_BROADCAST,
+                              .gives = shape->collective == TWILL_BROADCAST,
+                              .root = shape->root,
                               .up = shape->collective != TWILL_REDUCE_SCATTER,
                               .mapped = shape->flavour == TWILL_FLAVOUR_MAPPED};
     bool parts = twill_collective_facts(shape->collective)->parts;

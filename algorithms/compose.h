@@ -5,13 +5,15 @@
 
 #include "algorithms/ladder.h"
 
-/* A schedule in the making: an allreduce goes down and up, a reduce-scatter down, an allgather up.
- */
+/* A schedule in the making: an allreduce goes down and up, a reduce-scatter down, an allgather up,
+ * and so does a broadcast, from what the root gives each unit of the top. */
 struct twill_compose {
     struct twill_emitter e;
     struct twill_ladder ladder;
     uint32_t each; /* blocks of a shard */
     bool down, up;
+    bool gives;             /* a broadcast, */
+    uint32_t root;          /* from this rank; else none */
     bool mapped;            /* the flavour of what goes through memory; else STAGED */
     enum twill_space final; /* where a top that goes through memory leaves complete shards */
     uint32_t *list;         /* [size + 1] ranks */
@@ -24,6 +26,9 @@ static inline uint32_t twill_compose_block(const struct twill_compose *c, uint32
 }
 /* Await the signals of those marked, which come down or back up at this rung; clears the marks. */
 void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up);
+/* So many shards from s on, which this rank has below the rung, have one winner at it, and belong
+ * to the same ranks in all members of its unit: they go together. Parts go one by one. */
+uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s);
 /* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
  * before the next WAIT, so that the next round need not wait for it. */
 void twill_compose_settle(struct twill_emitter *e, bool all);
@@ -34,9 +39,13 @@ void twill_compose_down(struct twill_compose *c);
 void twill_compose_up(struct twill_compose *c);
 void twill_compose_end_down(struct twill_compose *c);
 void twill_compose_begin_up(struct twill_compose *c);
+/* The beginning and the end of a broadcast. */
+void twill_compose_give(struct twill_compose *c);
+void twill_compose_end_give(struct twill_compose *c);
 
-/* Allreduce, reduce-scatter or allgather over levels: ascending, the whole world last. STAGED or
- * MAPPED. Recursive doubling only at the top of an allreduce. */
+/* Allreduce, reduce-scatter, allgather or broadcast over levels: ascending, the whole world last.
+ * STAGED or MAPPED. Recursive doubling only at the top of an allreduce, only memory and two levels
+ * and more in a broadcast. */
 twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
                            uint32_t rank, const struct twill_shape *shape,
                            const struct twill_rung_choice *choice, uint32_t choices,

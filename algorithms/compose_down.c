@@ -3,11 +3,6 @@
  * owner. */
 #include "algorithms/compose.h"
 
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
-
 /* Where the partials of a rung that reads memory are: own place in SHARED. STAGED has the hand-back
  * and what ranks bring in the first copy, MAPPED needs neither. */
 static uint32_t shared_copy(const struct twill_compose *c, uint32_t rung)
@@ -49,15 +44,17 @@ static void down_direct(struct twill_compose *c, uint32_t rung)
             c->marked[twill_ladder_owner(l, rung, c->e.rank, m, s)] = m != r->me;
     twill_emit_signal(&c->e);
     twill_compose_await(c, rung, false);
-    for (uint32_t s = 0; s < l->shards; s++) {
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
         if (!twill_ladder_owns(l, rung + 1, s))
             continue;
+        run = twill_compose_run(c, rung, s);
         struct twill_group g = {.rank = c->list, .size = r->fan, .me = r->me};
         for (uint32_t m = 0; m < r->fan; m++)
             c->list[m] = twill_ladder_owner(l, rung, c->e.rank, m, s);
         twill_emit_fold(&c->e, &g, target_of(c, rung, s),
-                        source_of(c, rung, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS, c->each,
-                        flags);
+                        source_of(c, rung, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
+                        run * c->each, flags);
     }
 }
 

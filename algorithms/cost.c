@@ -13,16 +13,16 @@ struct counting {
     size_t count, element;
 };
 
-static uint64_t bytes_of(const struct counting *c, twill_operand operand, uint32_t blocks)
+uint64_t twill_step_bytes(const struct twill_schedule *schedule, twill_operand operand,
+                          uint32_t blocks, size_t count, size_t element)
 {
     uint64_t bytes = 0;
-    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    uint32_t pieces = schedule->blocks / schedule->parts;
     for (uint32_t i = 0; i < blocks; i++) {
         size_t first, length;
         uint32_t piece = (twill_operand_block(operand) + i) % pieces;
-        twill_block_range(c->count / c->schedule->parts, c->element, pieces, piece, &first,
-                          &length);
-        bytes += (uint64_t)length * c->element;
+        twill_block_range(count / schedule->parts, element, pieces, piece, &first, &length);
+        bytes += (uint64_t)length * element;
     }
     return bytes;
 }
@@ -31,7 +31,7 @@ static void count_step(const struct counting *c, const struct twill_step *step)
 {
     struct twill_schedule_cost *cost = c->cost;
     twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
-    uint64_t bytes = bytes_of(c, operand, step->blocks);
+    uint64_t bytes = twill_step_bytes(c->schedule, operand, step->blocks, c->count, c->element);
     uint64_t operands = 0;
     switch (step->op) {
     case TWILL_STEP_SEND:

@@ -8,13 +8,23 @@
  * MAPPED: it is given them). Reduce-scatter is the first half of it.
  *
  *     rank  0 1 2 3      part 0 of all four is folded by 0, part 1 by 1, ...; then each part goes
- *     part  0 1 2 3      to all (allreduce), to the root (reduce), or stays (reduce-scatter) */
+ *     part  0 1 2 3      to all (allreduce), to the root (reduce), or stays (reduce-scatter)
+ *
+ * Traffic, MAPPED: elements loaded and stored by a rank for each of the n elements of the message,
+ * L ranks, as the executor does it (a fold stores to all its places in one pass). No byte is copied
+ * in between: counters.bytes_copied and bytes_sent stay as they are (tests/test_lib_mapped.c).
+ *
+ *                                        loads             stores          sum, L = 2
+ *     allreduce, in place or not         L * 1/L = 1       L * 1/L = 1     2
+ *     reduce_scatter                     L * 1/L = 1       1/L             1.5
+ *     reduce, the root                   1                 1/L             1.5
+ *     reduce, others (TMP and its DST)   1                 2/L             2
+ *
+ * In place what is stored has just been loaded, so every line moves once. Out of place the lines of
+ * DST are loaded to be owned before they are written, L * 1/L more, but for streamed stores. With
+ * more than 8 ranks a fold takes ceil(L/8) passes and leaves what lies in between in TMP: 2/L more
+ * for each further pass, and the result is stored to 8 places at a time. */
 #include "algorithms/direct.h"
-
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {
@@ -32,8 +42,7 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
 {
     struct twill_group g = twill_group_node(e);
     struct twill_shards shards = {.count = g.size, .each = 1};
-    enum twill_space final =
-        g.size > TWILL_STEP_PEERS ? twill_node_final_space(shape->flavour, g.size) : TWILL_DST;
+    enum twill_space final = twill_node_final_space(shape->flavour, g.size);
     twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
     if (final != TWILL_DST)
         twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);

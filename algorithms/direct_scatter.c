@@ -2,16 +2,11 @@
 /* Direct scatter and alltoall: the root, or everybody, has a part for everybody.
  *
  * STAGED: who has parts copies them into SHARED, all but its own; when all have come everybody
- * fetches its own from there. One synchronisation, two copies.
+ * fetches its own from there. One synchronisation, two copies. A scatter is eager.
  * MAPPED: everybody reads its parts from the others' SRC, between two synchronisations: one copy.
  *
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 #include "algorithms/direct.h"
-
-static twill_operand at(unsigned space, uint32_t block)
-{
-    return twill_operand_make(space, block);
-}
 
 static void stage_others(struct twill_emitter *e)
 {
@@ -22,11 +17,6 @@ static void stage_others(struct twill_emitter *e)
         twill_emit_copy(e, at(TWILL_SHARED, me + 1), at(TWILL_SRC, me + 1), 0, behind, 0);
 }
 
-static void keep_own(struct twill_emitter *e)
-{
-    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
-}
-
 void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -35,34 +25,37 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
     e->uses_peer_src = mapped;
     if (root && !mapped)
         stage_others(e);
-    twill_emit_signal(e);
-    if (!root || !mapped) /* MAPPED: the root hears of them when they have their parts */
-        twill_emit_await(e, &g, 1, 0);
+    e->eager = true;
     if (root)
-        keep_own(e);
+        twill_emit_signal(e);
+    else
+        twill_emit_await_one(e, shape->root, 1, 0);
+    if (root)
+        twill_emit_keep_own(e);
     else
         twill_emit_copy(e, at(TWILL_DST, e->rank), at(space | TWILL_PEER, e->rank), shape->root, 1,
                         0);
-    if (mapped && root)
-        twill_emit_await(e, &g, 2, 0);
+    if (mapped && root) /* it hears of them when they have their parts */
+        twill_emit_await(e, &g, 1, 0);
     else if (mapped)
         twill_emit_signal(e);
 }
 
 void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    uint32_t me = e->rank, size = e->world->size;
     bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED;
     unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
     e->uses_peer_src = mapped;
+    struct twill_group g = twill_group_node(e);
     if (!mapped)
         stage_others(e);
-    twill_emit_node_meet(e, 1);
-    keep_own(e);
-    for (uint32_t i = 1; i < size; i++) {
-        uint32_t peer = (me + i) % size;
-        twill_emit_copy(e, at(TWILL_DST, peer), at(space | TWILL_PEER, me), peer, 1, 0);
-    }
+    twill_emit_signal(e);
+    if (!mapped) /* while the others come */
+        twill_emit_keep_own(e);
+    twill_emit_await(e, &g, 1, 0);
+    if (mapped)
+        twill_emit_keep_own(e);
+    twill_emit_take_others(e, space, e->rank);
     if (mapped)
         twill_emit_node_meet(e, 2);
 }

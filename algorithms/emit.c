@@ -6,16 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank)
-{
-    return e->world->node_first[e->world->node[rank]] + e->world->local[rank];
-}
-
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks)
 {
-    return (struct twill_group){.rank = e->world->member,
+    return (struct twill_group){.rank = e->world->order,
                                 .size = e->world->size,
-                                .me = twill_group_position(e, e->rank),
+                                .me = e->world->position[e->rank],
                                 .blocks = blocks};
 }
 
@@ -122,6 +117,7 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
     schedule->shared_blocks = e->shared_blocks;
     schedule->uses_peer_src = e->uses_peer_src;
     schedule->uses_peer_dst = e->uses_peer_dst;
+    schedule->eager = e->eager;
     twill_schedule_derive(schedule);
     return TWILL_OK;
 }

@@ -22,7 +22,7 @@ struct twill_emitter {
      * where only some use it: segment lengths follow from it. */
     uint32_t parts; /* 1 unless the emitter says world->size */
     uint32_t blocks, tmp_blocks, shared_blocks;
-    bool uses_peer_src, uses_peer_dst;
+    bool uses_peer_src, uses_peer_dst, eager;
     bool no_memory;
 };
 
@@ -49,10 +49,9 @@ struct twill_range {
 uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
                            uint32_t length);
 
-/* The whole world, node by node, so that neighbours in the group are neighbours in the machine. */
+/* The whole world, so that neighbours in the group are neighbours in the machine: a rank is at its
+ * world->position. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
-/* Where a rank is in it. */
-uint32_t twill_group_position(const struct twill_emitter *e, uint32_t rank);
 /* The whole world by rank, for orders other than ANY. */
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
 /* The ranks of the emitting rank's node. */
@@ -66,6 +65,12 @@ void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *worl
 /* Hand the steps over to the schedule and release what is left. */
 twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule *schedule,
                                   struct twill_error *error);
+
+/* Short, because every step has some. */
+static inline twill_operand at(unsigned space, uint32_t block)
+{
+    return twill_operand_make(space, block);
+}
 
 /* flags: PARTIAL or 0. Blocks that belong to several parts are one message where the parts are even
  * and the call is one slice, else one message for each part: on both sides alike. */

@@ -81,20 +81,22 @@ static bool find_places(struct twill_rung *rung, const struct twill_rung *below,
     return true;
 }
 
-/* Who has how many shards of. */
+/* Into how many shards, and how many of them in a row one member has. */
 static void weigh(struct twill_ladder *l)
 {
     l->shards = 1;
-    for (uint32_t j = 0; j < l->count; j++) {
-        struct twill_rung *rung = &l->rung[j];
-        if (!l->parts && j + 1 == l->count && rung->choice.how != TWILL_BY_DIRECT)
-            break;
-        rung->weight = l->shards;
-        l->shards = (uint32_t)twill_min((size_t)l->shards * rung->widest, UINT32_MAX);
-        l->scatters++;
+    for (uint32_t j = l->scatters; j-- > 0;) {
+        l->rung[j].weight = l->shards;
+        l->shards = (uint32_t)twill_min((size_t)l->shards * l->rung[j].widest, UINT32_MAX);
     }
     if (l->parts)
         l->shards = l->world->size;
+}
+
+void twill_ladder_drop_top(struct twill_ladder *l)
+{
+    l->scatters--;
+    weigh(l);
 }
 
 bool twill_ladder_open(struct twill_ladder *l, const struct twill_world *world, uint32_t rank,
@@ -118,6 +120,8 @@ bool twill_ladder_open(struct twill_ladder *l, const struct twill_world *world, 
         else
             l->count++;
     }
+    bool all = l->count == 0 || l->parts || l->rung[l->count - 1].choice.how == TWILL_BY_DIRECT;
+    l->scatters = l->count - !all;
     weigh(l);
     return true;
 }
@@ -132,7 +136,9 @@ void twill_ladder_close(struct twill_ladder *l)
 static uint32_t member_of(const struct twill_ladder *l, const struct twill_rung *rung, uint32_t fan,
                           uint32_t s)
 {
-    return (l->parts ? rung->place[s] : s / rung->weight) % fan;
+    if (l->parts)
+        return rung->place[s] % fan;
+    return s / rung->weight % rung->widest * fan / rung->widest;
 }
 
 uint32_t twill_ladder_owner(const struct twill_ladder *l, uint32_t rung, uint32_t rank, uint32_t m,

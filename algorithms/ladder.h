@@ -2,9 +2,11 @@
 /* The ladder: the levels that a composed schedule uses, innermost first. Internal to this room.
  *
  * A rung divides the world into units; the members of its units are the units of the rung below,
- * or ranks on the lowest rung. All but a top of messages scatter: with W the product of the widest
- * fan-outs below, shard s belongs to member (s / W) % k of a unit of k members, hence in the end to
- * one rank of the unit. Units may differ in size: who has fewer members gives them more shards.
+ * or ranks on the lowest rung. All but a top of messages scatter: with K the widest fan-out of the
+ * rung and W the product of those above, a unit of K members gives the first of them the first W of
+ * every K W shards, and so on, hence in the end each shard to one rank. What a rank has of the
+ * lowest rung lies in a row. Units may differ in size: who has fewer members gives them more
+ * shards.
  *
  * Where the message has a part for each rank, every part is a shard that belongs to its rank at
  * last; in other units it belongs to the member that stands where the rank stands in its own. Then
@@ -47,6 +49,8 @@ struct twill_ladder {
 bool twill_ladder_open(struct twill_ladder *l, const struct twill_world *world, uint32_t rank,
                        bool parts, const struct twill_rung_choice *choice, uint32_t choices);
 void twill_ladder_close(struct twill_ladder *l);
+/* Not to scatter at the highest rung that does. */
+void twill_ladder_drop_top(struct twill_ladder *l);
 
 static inline uint32_t twill_rung_unit(const struct twill_rung *rung, uint32_t rank)
 {

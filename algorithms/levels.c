@@ -3,15 +3,16 @@
  *
  *     levels=tile:direct/numa:direct/node:direct/group:ring/all:recursive_doubling
  *
- * says, from the inside out, how the members of each unit work together: the ranks of a tile, the
- * tiles of a NUMA domain, the domains of a node, the nodes of a group, the groups. Levels not named
- * are passed over; the last one is that of the whole world unless it goes through memory, which
- * ends at the node: then a ring comes on top. Without a list: memory on the node, rings above. */
+ * says, from the inside out, how the members of each unit work together: the ranks of a tile (or an
+ * L3 cache, l3:), the tiles of a NUMA domain, the domains of a node, the nodes of a group, the
+ * groups. Levels not named are passed over; the last one is that of the whole world unless it goes
+ * through memory, which ends at the node: then a ring comes on top. Without a list: memory on the
+ * node, rings above. */
 #include "algorithms/compose.h"
 
 #include <string.h>
 
-static const char *const level_names[] = {"tile", "numa", "package", "node", "group", "all"};
+static const char *const level_names[] = {"tile", "l3", "numa", "package", "node", "group", "all"};
 _Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_RUNGS, "a name for each");
 static const char *const how_names[] = {"direct", "ring", "recursive_doubling"};
 _Static_assert(TWILL_ARRAY_LENGTH(how_names) == TWILL_BY_COUNT, "a name for each");
@@ -84,19 +85,25 @@ static bool keeps_order(const struct twill_ladder *l)
     return true;
 }
 
-static bool suits(const struct twill_ladder *l, enum twill_order order)
+/* A broadcast is one node's, through memory, over levels that there are several of. */
+static bool suits(const struct twill_ladder *l, const struct twill_shape *shape)
 {
     uint64_t blocks = l->shards;
+    bool gives = shape->collective == TWILL_BROADCAST;
+    if (gives && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
+        return false;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
         if ((!top || l->parts) && l->rung[j].choice.how == TWILL_BY_RECURSIVE_DOUBLING)
+            return false;
+        if (gives && l->rung[j].choice.how != TWILL_BY_DIRECT)
             return false;
         if (top && !l->parts && l->rung[j].choice.how == TWILL_BY_RING)
             blocks *= l->rung[j].fan;
     }
     if (!l->parts && (l->shards > TWILL_MOST_SHARDS || blocks >> 16 != 0))
         return false;
-    return order == TWILL_ORDER_ANY || (order == TWILL_ORDER_RANKS && keeps_order(l));
+    return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
@@ -107,7 +114,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     bool parts = twill_collective_facts(shape->collective)->parts;
     if (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED)
         return false;
-    bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape->order);
+    bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape);
     twill_ladder_close(&l);
     return does;
 }
@@ -124,7 +131,8 @@ const struct twill_algorithm twill_algorithm_levels = {
     .name = "levels",
     .help = "reduce-scatter down any levels, allreduce at the top, allgather back: "
             "levels=tile:direct/numa:direct/node:direct/all:ring",
-    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER |
+                   1u << TWILL_BROADCAST,
     .flavours = 1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED,
     .parameters = TWILL_PARAMETERS,
     .applies = applies,

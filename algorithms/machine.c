@@ -8,6 +8,18 @@
  * Between nodes: libfabric's
  * tcp provider over a virtual link, 6 us for half a round trip and 3 GB/s (PEERS).
  *
+ * What is fetched by a system call (process_vm_readv) is taken to be slow, so that it is chosen
+ * where it was measured to pay (TWILL_TUNING), and nowhere else: 10 to 11 GB/s each way and 1.15 us
+ * a call on a virtual Sapphire Rapids, 14 to 17 GB/s on Zen 5 (PEERS). On the former, between two
+ * ranks, an allgather in place is faster fetched than staged from 64 KiB to 64 MiB (1 MiB: 24 to 62
+ * us, staged 62 to 92), and an allreduce of 16 MiB in most runs. On KNL it has not been
+ * measured.
+ *
+ * Between parts of a node what limits is the link that the ranks of a part share, not taken from
+ * one machine but as the vendors have it, one way: 40 GB/s between packages (two or three UPI or
+ * xGMI links), 50 for an island of EPYC's cores to its I/O die, 60 between quarters of a mesh. Not
+ * run on hardware: only their order matters, and calibration can say them (link.node.port).
+ *
  * theta: KNL 7230 on Aries. Not fitted, but taken as they are: 0.71 million messages a second a
  * rank, so an overhead of 1.41 us; injection of 6.1 to 7.1 GB/s from one rank, so a gap of 1/6.6
  * ns, and 7.8 GB/s from a node with four and more; STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM)
@@ -46,18 +58,22 @@ static const struct twill_machine_model
                 .link =
                     {
                         [TWILL_LINK_TILE] = {300 * NS, 250 * NS, GB_S / 8, 250 * NS, GB_S / 50,
-                                             GB_S / 150},
+                                             GB_S / 150, .fetched = GB_S / 8},
+                        [TWILL_LINK_L3] = {400 * NS, 300 * NS, GB_S / 6, 300 * NS, GB_S / 40,
+                                           GB_S / 150, .fetched = GB_S / 8},
                         [TWILL_LINK_NUMA] = {400 * NS, 300 * NS, GB_S / 6, 300 * NS, GB_S / 40,
-                                             GB_S / 150},
-                        [TWILL_LINK_PACKAGE] = {400 * NS, 300 * NS, GB_S / 6, 350 * NS, GB_S / 40,
-                                                GB_S / 120},
+                                             GB_S / 150, .fetched = GB_S / 8, .port = GB_S / 50},
+                        [TWILL_LINK_PACKAGE] = {400 * NS, 300 * NS, GB_S / 6, 350 * NS,
+                                                GB_S / 40, GB_S / 120, .fetched = GB_S / 8,
+                                                .port = GB_S / 60},
                         [TWILL_LINK_NODE] = {400 * NS, 300 * NS, GB_S / 6, 350 * NS, GB_S / 40,
-                                             GB_S / 120},
-                        [TWILL_LINK_NETWORK] = {1 * US, 4 * US, GB_S / 3, 0, 0, 0},
-                        [TWILL_LINK_GROUP] = {1 * US, 6 * US, GB_S / 2, 0, 0, 0},
+                                             GB_S / 120, .fetched = GB_S / 8, .port = GB_S / 40},
+                        [TWILL_LINK_NETWORK] = {.overhead = 1 * US, 4 * US, GB_S / 3},
+                        [TWILL_LINK_GROUP] = {.overhead = 1 * US, 6 * US, GB_S / 2},
                     },
                 .start = 50 * NS,
                 .vote = 350 * NS,
+                .fetch = 1200 * NS,
                 .step = 2 * NS,
                 .raise = 20 * NS,
                 .poll = 50 * NS,
@@ -66,6 +82,7 @@ static const struct twill_machine_model
                 .interface = GB_S / 3,
                 .reduce = REDUCE(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),
                 .slice = 256 << 10,
+                .slice_rank = 64 << 10,
                 .slice_net = 4 << 20,
                 .window = 4,
             },
@@ -74,18 +91,21 @@ static const struct twill_machine_model
                 .link =
                     {
                         [TWILL_LINK_TILE] = {500 * NS, 500 * NS, GB_S / 4, 500 * NS, GB_S / 8,
-                                             GB_S / 8},
+                                             GB_S / 8, .fetched = GB_S / 3},
+                        [TWILL_LINK_L3] = {600 * NS, 800 * NS, GB_S / 3, 800 * NS, GB_S / 5,
+                                           GB_S / 5, .fetched = GB_S / 3},
                         [TWILL_LINK_NUMA] = {600 * NS, 800 * NS, GB_S / 3, 800 * NS, GB_S / 5,
-                                             GB_S / 5},
+                                             GB_S / 5, .fetched = GB_S / 3},
                         [TWILL_LINK_PACKAGE] = {600 * NS, 800 * NS, GB_S / 3, 800 * NS, GB_S / 5,
-                                                GB_S / 5},
+                                                GB_S / 5, .fetched = GB_S / 3},
                         [TWILL_LINK_NODE] = {600 * NS, 800 * NS, GB_S / 3, 800 * NS, GB_S / 5,
-                                             GB_S / 5},
-                        [TWILL_LINK_NETWORK] = {1410 * NS, 4804 * NS, MB_S / 6600, 0, 0, 0},
-                        [TWILL_LINK_GROUP] = {1410 * NS, 4804 * NS, MB_S / 6600, 0, 0, 0},
+                                             GB_S / 5, .fetched = GB_S / 3},
+                        [TWILL_LINK_NETWORK] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
+                        [TWILL_LINK_GROUP] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
                     },
                 .start = 200 * NS,
                 .vote = 800 * NS,
+                .fetch = 4 * US,
                 .step = 10 * NS,
                 .raise = 100 * NS,
                 .poll = 150 * NS,
@@ -94,6 +114,7 @@ static const struct twill_machine_model
                 .interface = MB_S / 7800,
                 .reduce = REDUCE(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
                 .slice = 256 << 10,
+                .slice_rank = 64 << 10,
                 .slice_net = 4 << 20,
                 .window = 4,
             },
@@ -114,7 +135,8 @@ const struct twill_machine_model *twill_machine_model_find(const char *name)
 
 const char *twill_link_class_name(enum twill_link_class link)
 {
-    static const char *const names[] = {"tile", "numa", "package", "node", "network", "group"};
+    static const char *const names[] = {"tile", "l3",      "numa", "package",
+                                        "node", "network", "group"};
     _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LINK_COUNT, "a name for each");
     return (unsigned)link < TWILL_LINK_COUNT ? names[link] : "?";
 }
@@ -133,9 +155,19 @@ enum twill_link_class twill_link_between(const struct twill_world *world, uint32
                    : TWILL_LINK_GROUP;
     if (share(world, TWILL_LEVEL_TILE, a, b))
         return TWILL_LINK_TILE;
+    if (share(world, TWILL_LEVEL_L3, a, b))
+        return TWILL_LINK_L3;
     if (share(world, TWILL_LEVEL_NUMA, a, b))
         return TWILL_LINK_NUMA;
     return share(world, TWILL_LEVEL_PACKAGE, a, b) ? TWILL_LINK_PACKAGE : TWILL_LINK_NODE;
+}
+
+unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link)
+{
+    for (unsigned level = link; level-- > 0 && link <= TWILL_LINK_NODE;)
+        if (world->unit[level] != NULL)
+            return level;
+    return TWILL_LEVEL_COUNT;
 }
 
 struct field {
@@ -150,11 +182,14 @@ static const struct field of_link[] = {
     {"signal", offsetof(struct twill_link_cost, signal)},
     {"shared", offsetof(struct twill_link_cost, shared)},
     {"mapped", offsetof(struct twill_link_cost, mapped)},
+    {"fetched", offsetof(struct twill_link_cost, fetched)},
+    {"port", offsetof(struct twill_link_cost, port)},
 };
 
 static const struct field of_model[] = {
     {"start", offsetof(struct twill_machine_model, start)},
     {"vote", offsetof(struct twill_machine_model, vote)},
+    {"fetch", offsetof(struct twill_machine_model, fetch)},
     {"step", offsetof(struct twill_machine_model, step)},
     {"raise", offsetof(struct twill_machine_model, raise)},
     {"poll", offsetof(struct twill_machine_model, poll)},
@@ -162,6 +197,7 @@ static const struct field of_model[] = {
     {"stage", offsetof(struct twill_machine_model, stage)},
     {"interface", offsetof(struct twill_machine_model, interface)},
     {"slice", offsetof(struct twill_machine_model, slice)},
+    {"slice_rank", offsetof(struct twill_machine_model, slice_rank)},
     {"slice_net", offsetof(struct twill_machine_model, slice_net)},
     {"window", offsetof(struct twill_machine_model, window)},
 };

@@ -10,6 +10,7 @@
 /* By the smallest unit that holds both ranks. */
 enum twill_link_class {
     TWILL_LINK_TILE,
+    TWILL_LINK_L3,
     TWILL_LINK_NUMA,
     TWILL_LINK_PACKAGE,
     TWILL_LINK_NODE,
@@ -19,6 +20,9 @@ enum twill_link_class {
 };
 const char *twill_link_class_name(enum twill_link_class link);
 enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b);
+/* The level whose units a link inside a node leads from one to another of: the highest known below
+ * it. TWILL_LEVEL_COUNT: none is. */
+unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link);
 
 struct twill_link_cost {
     uint64_t overhead; /* of a message, for the core of each side */
@@ -27,13 +31,17 @@ struct twill_link_cost {
     uint64_t signal;   /* until a flag that was raised is seen; on a node */
     uint64_t shared;   /* to read a peer's SHARED, per KiB */
     uint64_t mapped;   /* to read or write a peer's SRC or DST, per KiB */
+    uint64_t fetched;  /* to have the system read a peer's SRC or DST, per KiB */
+    uint64_t port; /* what a unit's ranks read and write of others', together and one way, per KiB;
+                      on a node. 0: no limit but the cores' */
 };
 
 struct twill_machine_model {
     char name[24];
     struct twill_link_cost link[TWILL_LINK_COUNT];
     uint64_t start;     /* of a call */
-    uint64_t vote;      /* to ask the node whether all buffers are mapped */
+    uint64_t vote;      /* to ask the node where all buffers are */
+    uint64_t fetch;     /* to have the system read a peer's memory, beside the bytes */
     uint64_t step;      /* to decode one step */
     uint64_t raise;     /* to raise a flag */
     uint64_t poll;      /* to look at a flag that is up */
@@ -41,7 +49,9 @@ struct twill_machine_model {
     uint64_t stage;     /* into SHARED of this rank, per KiB */
     uint64_t interface; /* what a node's network interface takes per KiB, all its ranks together */
     uint64_t reduce[TWILL_TYPE_COUNT]; /* per KiB of an operand that is folded into another */
-    uint64_t slice, slice_net, window; /* how the executor cuts: bytes, bytes, instances */
+    /* How the executor cuts. Staged on one node: bytes of a slice at most, in all and for each rank
+     * (0: no matter how many); across the network: bytes; slices under way at once. */
+    uint64_t slice, slice_rank, slice_net, window;
 };
 
 /* The models there are: "auto" first. NULL past the end. */

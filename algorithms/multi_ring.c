@@ -28,11 +28,12 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 static uint32_t order(uint32_t *ranks, const struct twill_world *w, uint32_t me, uint32_t j,
                       uint32_t k)
 {
-    uint32_t at = 0, mine = 0;
-    for (uint32_t node = 0; node < w->nodes; node++) {
-        uint32_t size = w->node_size[node], turn = (uint32_t)((uint64_t)j * size / k);
+    uint32_t mine = 0;
+    for (uint32_t at = 0; at < w->size;) {
+        uint32_t first = at, size = w->node_size[w->node[w->order[at]]];
+        uint32_t turn = (uint32_t)((uint64_t)j * size / k);
         for (uint32_t l = 0; l < size; l++, at++) {
-            uint32_t rank = twill_world_member(w, node, (l + turn) % size);
+            uint32_t rank = w->order[first + (l + turn) % size];
             uint32_t position = j % 2 == 0 ? at : w->size - 1 - at;
             ranks[position] = rank;
             if (rank == me)

@@ -154,30 +154,66 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
 
 /* --- shared memory ---------------------------------------------------------------------------- */
 
-static uint64_t touch(const struct twill_pricing *p, const struct twill_price_lane *lane,
-                      twill_operand operand, uint32_t peer, uint64_t bytes)
+/* What the ranks of a unit read or write of another's goes through the link between the two, which
+ * all of them share: until when it does, or for one that is run alone how long, with the others of
+ * its unit doing the same at once. Messages do not come near: what limits them are the cores. */
+static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
+                           uint32_t peer, bool writes, uint64_t bytes)
+{
+    enum twill_link_class link = twill_link_between(p->world, lane->rank, peer);
+    unsigned level = twill_link_leaves(p->world, link);
+    uint64_t share = per_kib(p->model->link[link].port, bytes);
+    if (share == 0 || level == TWILL_LEVEL_COUNT)
+        return 0;
+    size_t first = (size_t)level * p->world->size;
+    size_t own = first + p->world->unit[level][lane->rank];
+    size_t other = first + p->world->unit[level][peer];
+    if (!p->whole)
+        return share * p->crowd[own];
+    size_t out = writes ? own : other, in = writes ? other : own;
+    uint64_t start = later(lane->time, p->core[lane->rank]);
+    p->port_out[out] = later(p->port_out[out], start) + share;
+    p->port_in[in] = later(p->port_in[in], start) + share;
+    p->busy_port_out[out] += share;
+    p->busy_port_in[in] += share;
+    return later(p->port_out[out], p->port_in[in]);
+}
+
+/* How long the core takes; *until: not before that. */
+static uint64_t touch(struct twill_pricing *p, const struct twill_price_lane *lane,
+                      twill_operand operand, uint32_t peer, bool writes, uint64_t bytes,
+                      uint64_t *until)
 {
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
         return per_kib(shared ? p->model->stage : p->model->copy, bytes);
     const struct twill_link_cost *link = link_to(p, lane->rank, peer);
-    return per_kib(shared || space == TWILL_IMM ? link->shared : link->mapped, bytes);
+    uint64_t time = shared || space == TWILL_IMM ? per_kib(link->shared, bytes)
+                    : p->fetches                 ? p->model->fetch + per_kib(link->fetched, bytes)
+                                                 : per_kib(link->mapped, bytes);
+    uint64_t passed = pass_ports(p, lane, peer, writes, bytes);
+    if (!p->whole)
+        return later(time, passed);
+    *until = later(*until, passed);
+    return time;
 }
 
-static uint64_t local_work(const struct twill_pricing *p, const struct twill_price_lane *lane,
-                           const struct twill_step *step)
+static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
+                       const struct twill_step *step)
 {
-    uint64_t bytes = bytes_of(p, step), time = 0;
+    uint64_t bytes = bytes_of(p, step), time = 0, until = 0;
     unsigned operands = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
     for (unsigned i = 0; i < operands; i++)
-        time += touch(p, lane, step->src, step->peer[i], bytes);
+        time += touch(p, lane, step->src, step->peer[i], false, bytes, &until);
     if (step->op == TWILL_STEP_REDUCE) {
         operands += (step->flags & TWILL_STEP_ACC) != 0;
-        return time + (operands - 1) * fold(p, bytes);
+        time += (operands - 1) * fold(p, bytes);
+    } else { /* of a copy the dearer end */
+        time = later(time, touch(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
-    /* Of a copy the dearer end. */
-    return later(time, touch(p, lane, step->dst, step->peer[0], bytes));
+    work(p, lane, time);
+    lane->time = p->core[lane->rank] = later(lane->time, until);
 }
 
 /* The step that raises what peer i of an AWAIT is awaited for, or TWILL_PRICE_NONE. */
@@ -286,7 +322,7 @@ static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
-        work(p, lane, p->model->raise);
+        work(p, lane, p->model->raise + per_kib(p->model->stage, bytes_of(p, step)));
         p->when[lane->at] = lane->time;
         wake(p, lane->at);
         break;
@@ -294,7 +330,7 @@ static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
         missing = await(p, lane, step);
         break;
     default:
-        work(p, lane, local_work(p, lane, step));
+        local_work(p, lane, step);
         break;
     }
     if (missing == TWILL_PRICE_NONE) {
@@ -312,6 +348,7 @@ static void reset(struct twill_pricing *p)
     memset(p->waiter, 0xff, steps * sizeof(*p->waiter));
     memset(p->core, 0, (size_t)world->size * 5 * sizeof(*p->core));
     memset(p->node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->node_out));
+    memset(p->port_out, 0, (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->port_out));
     p->lanes = p->heaped = 0;
     for (uint32_t r = 0; r < world->size; r++) {
         const struct twill_schedule *schedule = &p->schedule[r];
@@ -349,7 +386,7 @@ static uint64_t run(struct twill_pricing *p, size_t bytes)
     return end;
 }
 
-/* Of the run before: what the busiest core, link or interface had to do. */
+/* Of the run before: what the busiest core, link, interface or port had to do. */
 static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;
@@ -357,7 +394,30 @@ static uint64_t busiest(const struct twill_pricing *p)
         most = later(most, later(p->busy[r], p->busy_out[r]));
     for (uint32_t n = 0; n < p->world->nodes; n++)
         most = later(most, p->busy_node[n]);
+    for (size_t i = 0; i < (size_t)p->world->size * TWILL_LEVEL_NODE; i++)
+        most = later(most, later(p->busy_port_out[i], p->busy_port_in[i]));
     return most;
+}
+
+/* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
+ * first meeting the two cost what one does. */
+static bool asks(const struct twill_pricing *p)
+{
+    const struct twill_schedule *first = &p->schedule[0];
+    if (!first->uses_peer_src && !first->uses_peer_dst)
+        return false;
+    return p->world->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
+}
+
+/* Bytes of a slice; 0: the message is not cut. */
+static size_t slice_of(const struct twill_pricing *p, const struct twill_machine_model *model)
+{
+    uint64_t all = model->slice_rank * p->ranks;
+    if (p->cut == TWILL_PRICE_UNCUT)
+        return 0;
+    if (p->cut == TWILL_PRICE_CUT_NET)
+        return (size_t)model->slice_net;
+    return (size_t)(all > 0 && all < model->slice ? all : model->slice);
 }
 
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
@@ -368,16 +428,12 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
         uint64_t before_it = twill_pricing_at(p->quarter, model, bytes, type);
         return one + (one > before_it ? one - before_it : 0) * p->doublings;
     }
-    const uint64_t slices[] = {[TWILL_PRICE_CUT_NET] = model->slice_net,
-                               [TWILL_PRICE_CUT_SHARED] = model->slice,
-                               [TWILL_PRICE_UNCUT] = 0};
-    size_t slice = (size_t)slices[p->cut];
-    bool direct = p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst;
+    size_t slice = slice_of(p, model);
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
     p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
     p->fold = model->reduce[p->type];
-    uint64_t entry = model->start + (direct ? model->vote : 0);
+    uint64_t entry = model->start + (asks(p) ? model->vote : 0);
     if (bytes <= slice || slice == 0)
         return entry + run(p, bytes);
     struct twill_price_sliced *sliced = &p->sliced;
@@ -397,7 +453,8 @@ bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricin
     if (a->half != NULL)
         return a->doublings == b->doublings && twill_pricing_same(a->half, b->half) &&
                twill_pricing_same(a->quarter, b->quarter);
-    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut)
+    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut ||
+        a->fetches != b->fetches)
         return false;
     for (uint32_t r = 0; r < a->world->size; r++) {
         const struct twill_schedule *x = &a->schedule[r], *y = &b->schedule[r];

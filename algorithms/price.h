@@ -7,8 +7,9 @@
  * sender's link, both nodes' interfaces and the receiver's link for as long as its bytes take (on a
  * node it is the core that moves them), arrives a latency later, and costs the receiver's core the
  * overhead and the fold. A core does one thing at a time,
- * whatever the lanes; the lane with the earliest clock goes next. The price is when the last lane
- * ends.
+ * whatever the lanes; what it reads or writes in another part of the node goes through the one link
+ * that all ranks of its own part share; the lane with the earliest clock goes next. The price is
+ * when the last lane ends.
  *
  * That takes as long as there are steps. Where there are more than TWILL_PRICE_ALIKE in all and
  * three ranks (first, middle, last) do alike, those stand for the rest, each run alone: what it

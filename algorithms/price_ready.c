@@ -15,9 +15,9 @@ void twill_pricing_destroy(struct twill_pricing *p)
     twill_pricing_destroy(p->half);
     twill_pricing_destroy(p->quarter);
     twill_world_destroy(&p->own);
-    void *const all[] = {p->schedule, p->base, p->step,   p->match,    p->link,
-                         p->raised,   p->put,  p->lane,   p->heap,     p->when,
-                         p->sent,     p->core, p->waiter, p->node_out, p};
+    void *const all[] = {p->schedule, p->base,     p->step,  p->match,    p->link, p->raised,
+                         p->put,      p->lane,     p->heap,  p->when,     p->sent, p->core,
+                         p->waiter,   p->node_out, p->crowd, p->port_out, p};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
         free(all[i]);
 }
@@ -81,10 +81,12 @@ static bool make_room(struct twill_pricing *p)
     p->heap = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->heap));
     p->core = malloc(size * 5 * sizeof(*p->core));
     p->node_out = malloc(nodes * 3 * sizeof(*p->node_out));
+    p->crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->crowd));
+    p->port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->port_out));
     if (p->base == NULL || p->step == NULL || p->match == NULL || p->link == NULL ||
         p->when == NULL || p->sent == NULL || p->waiter == NULL || p->raised == NULL ||
         p->put == NULL || p->lane == NULL || p->heap == NULL || p->core == NULL ||
-        p->node_out == NULL)
+        p->node_out == NULL || p->crowd == NULL || p->port_out == NULL)
         return false;
     p->out = p->core + size;
     p->in = p->out + size;
@@ -92,6 +94,12 @@ static bool make_room(struct twill_pricing *p)
     p->busy_out = p->busy + size;
     p->node_in = p->node_out + nodes;
     p->busy_node = p->node_in + nodes;
+    p->port_in = p->port_out + size * TWILL_LEVEL_NODE;
+    p->busy_port_out = p->port_in + size * TWILL_LEVEL_NODE;
+    p->busy_port_in = p->busy_port_out + size * TWILL_LEVEL_NODE;
+    for (size_t i = 0; i < size * TWILL_LEVEL_NODE; i++)
+        if (p->world->unit[i / size] != NULL)
+            p->crowd[i / size * size + p->world->unit[i / size][i % size]]++;
     for (uint32_t r = 0; r < size; r++)
         if (p->schedule[r].count > 0)
             memcpy(&p->step[p->base[r]], p->schedule[r].steps,
@@ -188,14 +196,17 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
 }
 
 /* As the executor does: what crosses the network, or goes by messages, in large slices, what is
- * staged in small ones, what is mapped not at all. */
+ * staged in small ones, what is mapped or fetched not at all, unless it takes scratch. */
 static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
                                     const struct twill_world *world,
-                                    const struct twill_shape *shape)
+                                    const struct twill_shape *shape,
+                                    const struct twill_schedule *schedule)
 {
     if (world->nodes > 1 || algorithm->flavours == 0)
         return TWILL_PRICE_CUT_NET;
-    return shape->flavour == TWILL_FLAVOUR_MAPPED ? TWILL_PRICE_UNCUT : TWILL_PRICE_CUT_SHARED;
+    return shape->flavour >= TWILL_FLAVOUR_MAPPED && schedule->tmp_blocks == 0
+               ? TWILL_PRICE_UNCUT
+               : TWILL_PRICE_CUT_SHARED;
 }
 
 /* On world, or if that is NULL on the first `size` ranks of `of`. PENDING: it is too large. */
@@ -209,13 +220,16 @@ static twill_status prepare(struct twill_pricing **pricing, const struct twill_a
     if (p == NULL)
         goto fail;
     p->world = world != NULL ? world : &p->own;
-    p->cut = how_cut(algorithm, world != NULL ? world : of, shape);
+    p->ranks = (world != NULL ? world : of)->size;
     if (world == NULL)
         TWILL_TRY_OR_FAIL(error, shrink(&p->own, of, size, error));
     p->schedule = calloc(p->world->size, sizeof(*p->schedule));
     status = p->schedule == NULL ? TWILL_ERR_MEMORY : emit_all(p, algorithm, shape, error);
     if (status != TWILL_OK)
         goto fail;
+    p->cut = how_cut(algorithm, world != NULL ? world : of, shape, &p->schedule[0]);
+    p->fetches = algorithm->flavours != 0 && shape->flavour == TWILL_FLAVOUR_FETCHED &&
+                 (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
     status = TWILL_ERR_MEMORY;
     if (!make_room(p))
         goto fail;

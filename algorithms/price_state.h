@@ -26,6 +26,7 @@ struct twill_pricing {
     unsigned doublings;
     struct twill_world own; /* of a half or quarter */
     const struct twill_world *world;
+    uint32_t ranks; /* of the world that is priced, where this is on a part of it too */
     uint32_t blocks;
     enum twill_price_cut { TWILL_PRICE_CUT_NET, TWILL_PRICE_CUT_SHARED, TWILL_PRICE_UNCUT } cut;
     struct twill_schedule *schedule; /* [size], those that are there */
@@ -47,9 +48,14 @@ struct twill_pricing {
     uint64_t *node_out, *node_in;   /* [nodes] likewise */
     uint64_t *busy;                 /* [size] of the core */
     uint64_t *busy_out, *busy_node; /* [size], [nodes] of the link and the interface */
+    /* By level and number of unit, [TWILL_LEVEL_NODE * size] each: how many ranks are in it; its
+     * ports, one way each: free from, and how long busy. */
+    uint32_t *crowd;
+    uint64_t *port_out, *port_in, *busy_port_out, *busy_port_in;
     const struct twill_machine_model *model;
     twill_type type;
     uint64_t each, rest; /* bytes of a block: every one, and this many one more */
+    bool fetches;        /* peers' SRC and DST are read by a system call */
     unsigned widen;      /* a partial is as many times as wide as an element */
     uint64_t fold;       /* per KiB */
     struct twill_price_sliced {

@@ -21,7 +21,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, world->size);
     struct twill_group g = twill_group_world(&e, world->size);
-    struct twill_tree t = {.group = &g, .root = twill_group_position(&e, shape->root), .radix = 2};
+    struct twill_tree t = {.group = &g, .root = world->position[shape->root], .radix = 2};
     e.tmp_blocks = world->size > 1 ? e.blocks : 0;
     bool root = rank == shape->root;
     bool due =

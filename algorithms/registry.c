@@ -107,7 +107,7 @@ bool twill_shape_knows_all(const struct twill_shape *shape)
 
 const char *twill_flavour_name(enum twill_flavour flavour)
 {
-    static const char *const names[] = {"imm", "flat", "staged", "mapped"};
+    static const char *const names[] = {"imm", "flat", "staged", "mapped", "fetched"};
     _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_FLAVOUR_COUNT, "a name for each");
     return (unsigned)flavour < TWILL_FLAVOUR_COUNT ? names[flavour] : "?";
 }

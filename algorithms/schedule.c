@@ -94,6 +94,37 @@ void twill_schedule_derive(struct twill_schedule *schedule)
     }
 }
 
+/* AWAITs of so many SIGNALs from step i of lane 0 on, until everybody else has been named, once, in
+ * the order of twill_emit_await(); returns the step behind, or 0. */
+static uint32_t behind_awaits(const struct twill_schedule *schedule, uint32_t i, uint32_t ordinal,
+                              uint32_t rank, uint32_t size)
+{
+    uint32_t others = 0;
+    for (; i < schedule->lane_first[1] && others < size - 1; i++) {
+        const struct twill_step *step = &schedule->steps[i];
+        if (step->op != TWILL_STEP_AWAIT || step->ordinal != ordinal)
+            return 0;
+        for (unsigned p = 0; p < step->nsrc; p++)
+            if (step->peer[p] != (rank + ++others) % size)
+                return 0;
+    }
+    return others == size - 1 ? i : 0;
+}
+
+uint32_t twill_schedule_opening(const struct twill_schedule *schedule, uint32_t rank, uint32_t size)
+{
+    if (schedule->lanes != 1 || schedule->count == 0 || size < 2 ||
+        schedule->steps[0].op != TWILL_STEP_SIGNAL)
+        return 0;
+    uint32_t behind = behind_awaits(schedule, 1, 1, rank, size);
+    if (behind == 0)
+        return 0;
+    for (uint32_t i = behind; i < schedule->count; i++)
+        if (schedule->steps[i].op == TWILL_STEP_AWAIT)
+            return behind_awaits(schedule, i, 2, rank, size) != 0 ? behind : 0;
+    return 0;
+}
+
 void twill_schedule_destroy(struct twill_schedule *schedule)
 {
     free(schedule->steps);

@@ -26,7 +26,7 @@
  *              i % blocks of the message. Declared, not derived: the same on all ranks
  *   SHARED     scratch of this rank that ranks of the same node may read and write, likewise.
  *              Instances alternate between copies of it (see TWILL_SHARED_COPIES)
- *   IMM        48 bytes that travel in the cache line of their flag; one block, one per lane,
+ *   IMM        up to 368 bytes that begin in the cache line of their flag; one block, one per lane,
  *              alternating too
  * With the PEER bit an operand is that of peer[0] (REDUCE: of peer[i]), a rank of the same node.
  *
@@ -37,8 +37,14 @@
  * Order: a lane issues its steps in order; lanes are independent. SEND, RECV and RECV_REDUCE are
  * posted and may touch their blocks until the lane's next WAIT; messages of one (from, to, lane)
  * match in order. Everything else is complete when the next step issues. A schedule ends when all
- * lanes end; a lane ends with nothing posted. No rank ends before all ranks of its node have begun:
- * copies of SHARED and IMM are reused on the strength of it. */
+ * lanes end; a lane ends with nothing posted. No rank ends before all ranks of its node have begun,
+ * unless the schedule is eager: then who only gives is done when it has given.
+ *
+ * Copies of SHARED and IMM are reused when all ranks of the node are done with them: no rank begins
+ * an instance before all of its node have begun the one that is TWILL_SHARED_COPIES - window before
+ * it, hence have ended the one whose copy it takes. Where schedules are not eager that is so by
+ * itself: who has ended the instance `window` before knows that all have begun it. After eager ones
+ * the executor sees to it. */
 #ifndef TWILL_SCHEDULE_H
 #define TWILL_SCHEDULE_H
 
@@ -86,7 +92,7 @@ enum twill_space {
     TWILL_PEER = 0x80 /* bit */
 };
 
-#define TWILL_IMM_BYTES      48
+#define TWILL_IMM_BYTES      368
 #define TWILL_STEP_PEERS     8
 #define TWILL_SCHEDULE_LANES 4 /* most lanes of one schedule */
 #define TWILL_BLOCK_BITS     24
@@ -136,11 +142,19 @@ struct twill_schedule {
     uint32_t shared_blocks; /* of SHARED: 0, or a multiple of `blocks` */
     uint32_t most_posted;   /* largest number of messages posted in a lane between WAITs */
     bool uses_imm;          /* good for blocks of at most TWILL_IMM_BYTES only */
-    bool uses_peer_src;     /* needs the peers' SRC mapped */
-    bool uses_peer_dst;     /* needs the peers' DST mapped */
+    bool uses_peer_src;     /* needs to reach the peers' SRC */
+    bool uses_peer_dst;     /* needs to reach the peers' DST */
+    bool eager; /* ranks may end before others of their node have begun; alike on a node */
 };
 
 void twill_schedule_destroy(struct twill_schedule *schedule);
+
+/* Where all ranks of a world of one node begin with a meeting, SIGNAL and AWAIT of everybody else,
+ * and meet once more later: the steps of lane 0 that the first meeting takes; else 0. Who knows by
+ * other means that everybody has come may begin behind them. The second meeting then tells that all
+ * have known it, so that those means may be used again. `rank` is whose schedule it is. */
+uint32_t twill_schedule_opening(const struct twill_schedule *schedule, uint32_t rank,
+                                uint32_t size);
 
 /* Copies of SHARED (and of IMM lines) when `window` instances are in flight: instance e uses copy
  * e % copies. An instance may begin when the one `window` before it is complete on this rank. */

@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+
 enum { TABLES = 32 };
 
 struct twill_chooser {
@@ -22,7 +25,8 @@ struct twill_chooser {
     size_t wish_count;
     struct twill_candidates *table[TABLES]; /* the one asked for last goes first */
     struct twill_select_request asked;      /* by twill_mapping_matters(), and its answer */
-    bool asked_once, matters;
+    bool asked_once;
+    unsigned matters;
 };
 
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
@@ -111,7 +115,7 @@ static void map_instead(struct twill_choice *choice, const struct twill_candidat
         bool twin =
             c->algorithm == staged->algorithm && c->shape.flavour == TWILL_FLAVOUR_MAPPED &&
             memcmp(c->shape.parameter, staged->shape.parameter, sizeof(c->shape.parameter)) == 0;
-        if (twin && twill_candidate_takes(c, request->bytes, true) &&
+        if (twin && twill_candidate_takes(c, request->bytes, TWILL_ACCESS_MAPPED) &&
             twill_candidate_cost(c, request->bytes) < twill_candidate_cost(staged, request->bytes))
             choice->shape.flavour = TWILL_FLAVOUR_MAPPED;
     }
@@ -129,7 +133,7 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
         if ((algorithm != NULL && c->algorithm != algorithm) ||
-            !twill_candidate_takes(c, bytes, request->mapped && world->nodes == 1))
+            !twill_candidate_takes(c, bytes, twill_request_access(world, request)))
             continue;
         uint64_t cost = twill_candidate_cost(c, bytes);
         if (cost >= least)
@@ -242,13 +246,17 @@ static twill_status apply(struct twill_choice *choice, struct twill_chooser *cho
     if (!twill_algorithm_applies(choice->algorithm, world, &choice->shape))
         return TWILL_PENDING;
     if (flavours && wish->flavour == TWILL_FLAVOUR_IMM && bytes > twill_imm_most(world, request))
-        return refuse(wish, world, request->collective, "@imm takes at most 48 bytes", error);
+        return refuse(wish, world, request->collective,
+                      "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
     bool unmapped = flavours && wish->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
     if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
         choice->shape.flavour = TWILL_FLAVOUR_STAGED;
     else if (unmapped)
         return refuse(wish, world, request->collective,
                       "@mapped needs buffers from twill_alloc on all ranks", error);
+    if (flavours && wish->flavour == TWILL_FLAVOUR_FETCHED && !request->fetched)
+        return refuse(wish, world, request->collective,
+                      "@fetched needs peers whose memory can be read (TWILL_REACH)", error);
     return TWILL_OK;
 }
 
@@ -279,26 +287,37 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                               chooser->world->size, chooser->world->nodes);
 }
 
-bool twill_mapping_matters(struct twill_chooser *chooser,
-                           const struct twill_select_request *request)
+/* The access that is used where this one is to be had. */
+static unsigned access_used(struct twill_chooser *chooser,
+                            const struct twill_select_request *request)
+{
+    struct twill_choice choice;
+    struct twill_error ignored = {.status = TWILL_OK};
+    /* An error is the business of who chooses. */
+    if (twill_select(&choice, chooser, request, &ignored) != TWILL_OK)
+        return 0;
+    return twill_shape_needs(choice.algorithm, &choice.shape);
+}
+
+unsigned twill_mapping_matters(struct twill_chooser *chooser,
+                               const struct twill_select_request *request)
 {
     const struct twill_select_request *asked = &chooser->asked;
     struct twill_select_request with = *request;
-    struct twill_choice choice;
-    struct twill_error ignored = {.status = TWILL_OK};
     if (request->bytes < TWILL_MAPPED_BYTES)
-        return false;
+        return 0;
     if (chooser->asked_once && asked->bytes == request->bytes &&
         asked->collective == request->collective && asked->root == request->root &&
         asked->vector == request->vector && asked->order == request->order &&
-        asked->type == request->type)
+        asked->type == request->type && asked->fetched == request->fetched)
         return chooser->matters;
     with.mapped = true;
-    /* An error is the business of who chooses. */
-    bool chosen = twill_select(&choice, chooser, &with, &ignored) == TWILL_OK;
+    unsigned matters = access_used(chooser, &with);
+    with.mapped = false;
+    if (request->fetched)
+        matters |= access_used(chooser, &with);
     chooser->asked = *request;
     chooser->asked_once = true;
-    chooser->matters =
-        chosen && choice.algorithm->flavours != 0 && choice.shape.flavour == TWILL_FLAVOUR_MAPPED;
-    return chooser->matters;
+    chooser->matters = matters;
+    return matters;
 }

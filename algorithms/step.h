@@ -20,6 +20,10 @@ const struct twill_step_shape *twill_step_shape(unsigned op);
 const char *twill_space_name(unsigned space);
 /* Ranks that a step names. */
 unsigned twill_step_peers(const struct twill_step *step);
+/* Bytes of so many blocks from the operand's on, of `count` elements, all parts (of one size)
+ * together. */
+uint64_t twill_step_bytes(const struct twill_schedule *schedule, twill_operand operand,
+                          uint32_t blocks, size_t count, size_t element);
 /* Recompute most_posted and uses_imm. */
 void twill_schedule_derive(struct twill_schedule *schedule);
 

@@ -10,7 +10,8 @@
  *     send DST[0] to 5
  *     wait
  *
- * @ is the PEER bit. What follows from the steps (lanes, counts, most_posted) is not printed. */
+ * @ is the PEER bit; the head of an eager schedule ends with the word eager. What follows from the
+ * steps (lanes, counts, most_posted) is not printed. */
 #include "algorithms/algorithms.h"
 #include "algorithms/step.h"
 
@@ -81,9 +82,9 @@ static void put_step(struct text *text, const struct twill_step *step)
 size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity)
 {
     struct text out = {.at = text, .capacity = capacity};
-    put(&out, "schedule parts %u blocks %u tmp %u shared %u peer_src %d peer_dst %d\n",
+    put(&out, "schedule parts %u blocks %u tmp %u shared %u peer_src %d peer_dst %d%s\n",
         schedule->parts, schedule->blocks, schedule->tmp_blocks, schedule->shared_blocks,
-        schedule->uses_peer_src, schedule->uses_peer_dst);
+        schedule->uses_peer_src, schedule->uses_peer_dst, schedule->eager ? " eager" : "");
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         put(&out, "lane\n");
         for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++)
@@ -200,7 +201,8 @@ static bool read_head(struct twill_schedule *schedule, const char *line)
         sscanf(line, "schedule parts %u blocks %u tmp %u shared %u peer_src %u peer_dst %u%n",
                &schedule->parts, &schedule->blocks, &schedule->tmp_blocks, &schedule->shared_blocks,
                &peer_src, &peer_dst, &used);
-    if (fields != 6 || line[used] != '\0' || peer_src > 1 || peer_dst > 1)
+    schedule->eager = fields == 6 && strcmp(line + used, " eager") == 0;
+    if (fields != 6 || (line[used] != '\0' && !schedule->eager) || peer_src > 1 || peer_dst > 1)
         return false;
     schedule->uses_peer_src = peer_src == 1;
     schedule->uses_peer_dst = peer_dst == 1;

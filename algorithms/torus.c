@@ -45,9 +45,9 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     e.tmp_blocks = e.blocks;
     uint32_t at = twill_group_world(&e, e.blocks).me;
     for (uint32_t i = 0; i < y; i++)
-        column[i] = world->member[i * x + at % x];
+        column[i] = world->order[i * x + at % x];
     struct twill_group along = {
-        .rank = world->member + at / x * x, .size = x, .me = at % x, .blocks = e.blocks};
+        .rank = world->order + at / x * x, .size = x, .me = at % x, .blocks = e.blocks};
     struct twill_group across = {
         .rank = column, .size = y, .me = at / x, .first = at % x * y, .blocks = y};
     twill_emit_ring_reduce_scatter(&e, &along, TWILL_SRC, TWILL_TMP);

@@ -73,7 +73,7 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
     bool by_rank = facts->parts || (facts->reduces && shape->order != TWILL_ORDER_ANY);
     struct twill_group g =
         by_rank ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
-    uint32_t last = by_rank ? shape->root : twill_group_position(&e, shape->root);
+    uint32_t last = by_rank ? shape->root : world->position[shape->root];
     struct twill_tree t = {
         .group = &g, .root = facts->reduces && by_rank ? 0 : last, .radix = radix};
     if (facts->reduces ? world->size > 1 : facts->parts && radix < world->size)

@@ -6,23 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was measured where twill was written: README's table, malloc'd and twill_alloc'd buffers. */
-static const char built_in[] = "measured allreduce direct@imm 1x2 8 440000\n"
-                               "measured allreduce direct@imm 1x2 48 455000\n"
-                               "measured allreduce direct@flat 1x2 64 460000\n"
-                               "measured allreduce direct@flat 1x2 512 580000\n"
-                               "measured allreduce direct@flat 1x2 4K 1190000\n"
-                               "measured allreduce direct@staged 1x2 32K 3110000\n"
-                               "measured allreduce direct@staged 1x2 256K 15400000\n"
-                               "measured allreduce direct@staged 1x2 2M 118000000\n"
-                               "measured allreduce direct@staged 1x2 16M 966000000\n"
-                               "measured allreduce direct@staged 1x2 128M 11146000000\n"
-                               "measured allreduce direct@mapped 1x2 32K 1270000\n"
-                               "measured allreduce direct@mapped 1x2 256K 3540000\n"
-                               "measured allreduce direct@mapped 1x2 2M 29100000\n"
-                               "measured allreduce direct@mapped 1x2 16M 234000000\n"
-                               "measured allreduce direct@mapped 1x2 128M 4920000000\n";
-
 enum { WORDS = 6, WORD_BYTES = 96 };
 
 struct reader {
@@ -261,7 +244,7 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
         reader.file = file;
         status = read_text(&reader, text, true);
     } else if (model == twill_machine_model_at(0)) {
-        status = read_text(&reader, built_in, false);
+        status = read_text(&reader, twill_tuning_built_in, false);
     }
     if (status != TWILL_OK) {
         twill_tuning_destroy(t);

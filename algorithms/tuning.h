@@ -47,4 +47,7 @@ size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_a
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);
 
+/* algorithms/tuning_built_in.c: what is known without a file, as lines of one. */
+extern const char twill_tuning_built_in[];
+
 #endif

@@ -82,7 +82,7 @@ struct twill_two_trees twill_two_trees_of(const struct twill_world *w,
 uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank)
 {
     const struct twill_world *w = t->world;
-    uint32_t at = t->ordered ? rank : twill_world_position(w, rank);
+    uint32_t at = t->ordered ? rank : w->position[rank];
     return (at + w->size - t->root) % w->size;
 }
 

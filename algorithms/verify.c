@@ -53,6 +53,27 @@ static twill_status caller_writes(struct twill_machine *m, struct twill_process 
     return TWILL_OK;
 }
 
+/* Who runs an eager schedule waits, before it begins, until all of its node have begun the run that
+ * is as much before as there are copies ahead; and knows of it then. OK, PENDING or no memory. */
+static twill_status follow(const struct twill_machine *m, struct twill_process *first, uint32_t run)
+{
+    uint32_t ahead = m->copies - m->window;
+    if (!m->schedules[first->rank].eager || run < ahead || ahead == 0) /* 0: no copy is reused */
+        return TWILL_OK;
+    for (uint32_t r = 0; r < m->world->size; r++)
+        if (m->world->node[r] == m->world->node[first->rank] && m->next_run[r] <= run - ahead)
+            return (twill_status)TWILL_PENDING;
+    for (uint32_t r = 0; r < m->world->size; r++) {
+        uint32_t other = twill_machine_process(m, (run - ahead) % m->window, r, 0);
+        if (m->world->node[r] == m->world->node[first->rank] && r != first->rank &&
+            !twill_machine_join(m, first,
+                                m->begin[(size_t)(run - ahead) * m->processes + other].clock[0],
+                                first->span, NULL))
+            return no_memory(m);
+    }
+    return TWILL_OK;
+}
+
 /* Begin the next run of a rank if its slot is free. */
 static twill_status begin(struct twill_machine *m, uint32_t rank)
 {
@@ -60,7 +81,11 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
     if (run == m->runs || m->lanes_left[slot * m->world->size + rank] > 0)
         return TWILL_OK;
     const struct twill_schedule *schedule = &m->schedules[rank];
-    struct twill_process *first = &m->process[twill_machine_process(m, slot, rank, 0)];
+    uint32_t number = twill_machine_process(m, slot, rank, 0);
+    struct twill_process *first = &m->process[number];
+    twill_status followed = follow(m, first, run);
+    if (followed != TWILL_OK)
+        return followed == (twill_status)TWILL_PENDING ? TWILL_OK : followed;
     m->next_run[rank]++;
     m->lanes_left[slot * m->world->size + rank] = schedule->lanes;
     if (run > 0) {
@@ -79,16 +104,20 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
         p->end = schedule->lane_first[l + 1];
     }
     TWILL_TRY(m->error, caller_writes(m, first, true));
-    return twill_machine_begin(m, first) && tell_lanes(m, first) ? TWILL_OK : no_memory(m);
+    return twill_machine_begin(m, first) && tell_lanes(m, first) &&
+                   twill_machine_mark(m, &m->begin[(size_t)run * m->processes + number], first)
+               ? TWILL_OK
+               : no_memory(m);
 }
 
 /* Who must have begun before this rank may end: everybody where the collective means that, and
- * always all ranks of the node (copies of SHARED are reused on the strength of it). */
+ * unless the schedule is eager all ranks of the node (copies of SHARED are reused on the strength
+ * of it). */
 static twill_status check_begun(const struct twill_machine *m, const struct twill_process *p)
 {
     bool all = twill_collective_facts(m->shape->collective)->joins;
     for (uint32_t r = 0; r < m->world->size; r++) {
-        if (!all && m->world->node[r] != m->world->node[p->rank])
+        if (!all && (m->schedules[p->rank].eager || m->world->node[r] != m->world->node[p->rank]))
             continue;
         if (!twill_machine_knows(m, p, r))
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
@@ -203,6 +232,10 @@ static twill_status check_rest(const struct twill_machine *m)
         if (m->process[i].end != UINT32_MAX)
             return twill_machine_fail(m, &m->process[i], "never gets on: deadlock",
                                       TWILL_SPACE_COUNT, 0, 0, TWILL_NOBODY);
+    for (uint32_t r = 0; r < m->world->size; r++)
+        if (m->next_run[r] < m->runs)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedule of rank %u: never begins run %u", r, m->next_run[r]);
     for (size_t i = 0; i < m->channel_slots; i++) {
         const struct twill_channel *channel = &m->channel[i];
         uint64_t pair = channel->key - 1;
@@ -254,6 +287,11 @@ static twill_status verify(struct twill_machine *m)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
                               "schedules: rank 0 has %u blocks, rank %u has %u", m->blocks, r,
                               schedules[r].blocks);
+        uint32_t leader = m->world->member[m->world->node_first[m->world->node[r]]];
+        if (schedules[r].eager != schedules[leader].eager)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedules: only one of ranks %u and %u of a node is eager", leader,
+                              r);
         if (schedules[r].lanes > m->lanes)
             m->lanes = schedules[r].lanes;
     }

@@ -144,6 +144,7 @@ struct twill_machine {
     size_t channel_slots, channels;
     struct twill_marks *signal; /* [run][process] */
     struct twill_marks *imm;    /* [run][process] */
+    struct twill_marks *begin;  /* [run][process] of lane 0: the one clock, at the begin */
     uint32_t *begun;            /* [runs * ranks] time of begin at lane 0, 0: not yet */
     uint32_t *next_run;         /* [ranks] */
     uint32_t *lanes_left;       /* [slot * ranks] */

@@ -54,13 +54,14 @@ bool twill_machine_open(struct twill_machine *m)
     m->channel = calloc(m->channel_slots, sizeof(*m->channel));
     m->signal = calloc((size_t)m->runs * m->processes, sizeof(*m->signal));
     m->imm = calloc((size_t)m->runs * m->processes, sizeof(*m->imm));
+    m->begin = calloc((size_t)m->runs * m->processes, sizeof(*m->begin));
     m->begun = calloc(m->runs * ranks, sizeof(*m->begun));
     m->next_run = calloc(ranks, sizeof(*m->next_run));
     m->lanes_left = calloc(m->window * ranks, sizeof(*m->lanes_left));
     m->result = calloc((size_t)m->runs * m->blocks, sizeof(*m->result));
     if (m->base == NULL || m->process == NULL || m->channel == NULL || m->signal == NULL ||
-        m->imm == NULL || m->begun == NULL || m->next_run == NULL || m->lanes_left == NULL ||
-        m->result == NULL || !open_processes(m))
+        m->imm == NULL || m->begin == NULL || m->begun == NULL || m->next_run == NULL ||
+        m->lanes_left == NULL || m->result == NULL || !open_processes(m))
         return false;
     for (uint32_t r = 0; r < ranks; r++) {
         for (unsigned space = 0; space < TWILL_SPACE_COUNT; space++) {
@@ -113,6 +114,7 @@ void twill_machine_close(struct twill_machine *m)
     }
     close_marks(m, m->signal);
     close_marks(m, m->imm);
+    close_marks(m, m->begin);
     twill_values_close(&m->values);
     twill_cells_close(&m->memory);
     free(m->base);

@@ -2,6 +2,7 @@
 /* Says why a choice is what it is: see why.h. */
 #include "algorithms/why.h"
 #include "algorithms/candidates.h"
+#include "algorithms/traffic.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,6 +84,9 @@ static void put_limits(struct writer *w, const struct twill_candidate *c, const 
 {
     if (c->most != SIZE_MAX)
         put(w, "small\t%s\tat most %zu bytes\n", name, c->most);
+    else if (c->shape.flavour == TWILL_FLAVOUR_FETCHED)
+        put(w, "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_REACH)\n", name,
+            c->least);
     else
         put(w, "small\t%s\tfrom %zu bytes, all buffers from twill_alloc%s\n", name, c->least,
             nodes > 1 ? ": in place of @staged" : "");
@@ -109,12 +113,12 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
 {
     char name[96];
     size_t bytes = twill_request_bytes(world, request), takers = 0;
-    bool mapped = request->mapped && world->nodes == 1; /* see select.c */
+    unsigned access = twill_request_access(world, request);
     struct ranked *ranked = calloc(all->count + 1, sizeof(*ranked));
     if (ranked == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
     for (size_t i = 0; i < all->count; i++)
-        if (twill_candidate_takes(&all->candidate[i], bytes, mapped))
+        if (twill_candidate_takes(&all->candidate[i], bytes, access))
             ranked[takers++] = (struct ranked){twill_candidate_cost(&all->candidate[i], bytes), i};
     qsort(ranked, takers, sizeof(*ranked), by_cost);
     twill_status status = TWILL_OK;
@@ -128,7 +132,7 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
     }
     free(ranked);
     for (size_t i = 0; i < all->count; i++)
-        if (!twill_candidate_takes(&all->candidate[i], bytes, mapped))
+        if (!twill_candidate_takes(&all->candidate[i], bytes, access))
             put_limits(w, &all->candidate[i],
                        name_of(all->candidate[i].algorithm, &all->candidate[i].shape, name),
                        world->nodes);
@@ -149,6 +153,26 @@ static void put_others(struct writer *w, const struct twill_world *world,
     }
 }
 
+/* What the choice moves: over memory of a node, or between nodes. */
+static twill_status put_moves(struct writer *w, const struct twill_world *world,
+                              const struct twill_choice *choice, size_t bytes, twill_type type,
+                              struct twill_error *error)
+{
+    uint64_t moved[TWILL_LINK_COUNT] = {0};
+    for (uint32_t r = 0; r < world->size && world->size <= TWILL_WHY_MOVES; r++) {
+        struct twill_schedule schedule;
+        TWILL_TRY(error, twill_schedule_emit(&schedule, choice->algorithm, world, r, &choice->shape,
+                                             error));
+        twill_traffic_by_class(moved, &schedule, world, r, bytes / twill_type_size(type), type);
+        twill_schedule_destroy(&schedule);
+    }
+    for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
+        if (moved[link] > 0)
+            put(w, "moves\t%s\t%llu\n", twill_link_class_name((enum twill_link_class)link),
+                (unsigned long long)moved[link]);
+    return TWILL_OK;
+}
+
 static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
                                const struct twill_world *world, const struct twill_tuning *tuning,
                                const char *wanted, const struct twill_select_request *request,
@@ -163,7 +187,7 @@ static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
     put(w, "chosen\t%s\t%llu\t%s%s\n", name_of(choice.algorithm, &choice.shape, name),
         (unsigned long long)price, wanted != NULL && *wanted != '\0' ? wanted : "auto",
         choice.substituted ? " (which does not do this call)" : "");
-    return TWILL_OK;
+    return put_moves(w, world, &choice, twill_request_bytes(world, request), request->type, error);
 }
 
 twill_status twill_why(char **text, const struct twill_world *world,

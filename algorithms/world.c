@@ -5,6 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+static twill_status no_memory(uint32_t size, struct twill_error *error)
+{
+    return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
+}
+
 struct labelled {
     uint64_t label;
     uint32_t rank;
@@ -48,6 +53,45 @@ static void place(struct twill_world *world)
         world->member[world->node_first[world->node[r]] + world->local[r]] = r;
 }
 
+/* Sort `order` by one level, keeping what it was within each unit. */
+static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t *first)
+{
+    uint32_t *sorted = world->position;
+    memset(first, 0, ((size_t)world->size + 1) * sizeof(*first));
+    for (uint32_t r = 0; r < world->size; r++)
+        first[unit[r] + 1]++;
+    for (uint32_t u = 0; u < world->size; u++)
+        first[u + 1] += first[u];
+    for (uint32_t i = 0; i < world->size; i++)
+        sorted[first[unit[world->order[i]]]++] = world->order[i];
+    memcpy(world->order, sorted, world->size * sizeof(*sorted));
+}
+
+/* Neighbours in `order` are as near as can be: no unit of any level is left before all of it has
+ * been, so that a ring enters and leaves each once. */
+static bool arrange(struct twill_world *world)
+{
+    uint32_t *first = malloc(((size_t)world->size + 1) * sizeof(*first));
+    if (first == NULL)
+        return false;
+    memcpy(world->order, world->everyone, world->size * sizeof(*world->order));
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
+        if (level == TWILL_LEVEL_NODE || world->unit[level] != NULL)
+            arrange_by(world, level == TWILL_LEVEL_NODE ? world->node : world->unit[level], first);
+    for (uint32_t i = 0; i < world->size; i++)
+        world->position[world->order[i]] = i;
+    free(first);
+    return true;
+}
+
+uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit)
+{
+    uint32_t crossings = 0;
+    for (uint32_t i = 0; i < size; i++)
+        crossings += unit[ranks[i]] != unit[ranks[(i + 1) % size]];
+    return crossings;
+}
+
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
                                 struct twill_error *error)
 {
@@ -63,17 +107,24 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     world->node_first = calloc((size_t)size + 1, sizeof(uint32_t));
     world->member = calloc(size, sizeof(uint32_t));
     world->everyone = calloc(size, sizeof(uint32_t));
+    world->order = calloc(size, sizeof(uint32_t));
+    world->position = calloc(size, sizeof(uint32_t));
     if (sorted == NULL || world->node == NULL || world->local == NULL || world->node_size == NULL ||
-        world->node_first == NULL || world->member == NULL || world->everyone == NULL) {
+        world->node_first == NULL || world->member == NULL || world->everyone == NULL ||
+        world->order == NULL || world->position == NULL) {
         free(sorted);
         twill_world_destroy(world);
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
+        return no_memory(size, error);
     }
     for (uint32_t r = 0; r < size; r++)
         sorted[r] = (struct labelled){.label = label[r], .rank = r};
     find_leaders(world->node, sorted, size);
     place(world);
     free(sorted);
+    if (!arrange(world)) {
+        twill_world_destroy(world);
+        return no_memory(size, error);
+    }
     return TWILL_OK;
 }
 
@@ -115,7 +166,7 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
         free(sorted);
         free(unit);
         free(spare);
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", world->size);
+        return no_memory(world->size, error);
     }
     number_units(world, (unsigned)level, label, sorted, unit);
     free(world->unit[level]);
@@ -131,7 +182,7 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
     }
     free(sorted);
     free(spare);
-    return TWILL_OK;
+    return arrange(world) ? TWILL_OK : no_memory(world->size, error);
 }
 
 void twill_world_destroy(struct twill_world *world)
@@ -142,6 +193,8 @@ void twill_world_destroy(struct twill_world *world)
     free(world->node_first);
     free(world->member);
     free(world->everyone);
+    free(world->order);
+    free(world->position);
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
         free(world->unit[level]);
     memset(world, 0, sizeof(*world));

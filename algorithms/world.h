@@ -16,6 +16,8 @@ struct twill_world {
     uint32_t *node_first; /* [nodes + 1] index into member of a node's first rank */
     uint32_t *member;     /* [size] ranks, node by node, ascending */
     uint32_t *everyone;   /* [size] 0, 1, 2, ... */
+    uint32_t *order;    /* [size] ranks, group by group, node by node, and so on down the levels */
+    uint32_t *position; /* [size] of a rank in `order` */
     /* [size] each: equal numbers mean the same unit; TWILL_LEVEL_NODE is `node`. A unit of a lower
      * level lies within one of the next. NULL: not known, every rank counts as a unit of its own
      * below the node, and all nodes as one group. */
@@ -31,6 +33,8 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
 twill_status twill_world_set_level(struct twill_world *world, twill_level level,
                                    const uint32_t *label, struct twill_error *error);
 void twill_world_destroy(struct twill_world *world);
+/* How often a ring over these ranks, closed, goes from one unit to another. */
+uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit);
 /* Ranks on the fullest node. */
 uint32_t twill_world_widest(const struct twill_world *world);
 /* Read "2x2" (nodes x ranks), or a list "4+2+1", into a label per rank. Fails unless the ranks add
@@ -46,12 +50,6 @@ twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {
     return w->member[w->node_first[node] + l];
-}
-
-/* Position of a rank in `member`. */
-static inline uint32_t twill_world_position(const struct twill_world *w, uint32_t rank)
-{
-    return w->node_first[w->node[rank]] + w->local[rank];
 }
 
 #endif

@@ -11,8 +11,18 @@
 
 enum { STATUS_GOOD = 0, STATUS_FAILED = 1, NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
 
-static const size_t sizes[] = {8, 64, 512, 4096, 32768, 262144, 2097152, 16777216};
+static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
+                               65536, 262144, 1048576, 4194304, 16777216, 67108864};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+/* Bytes that the buffers need. */
+static size_t largest(const struct twill_bench_calibration *c)
+{
+    size_t i = SIZES - 1;
+    while (i > 0 && sizes[i] > c->max_bytes)
+        i--;
+    return sizes[i];
+}
 
 /* --- the collectives -------------------------------------------------------------------------- */
 
@@ -67,12 +77,17 @@ static const struct collective {
     const char *name;
     twill_bench_timed_fn call;
     bool parts, joins;
+    enum { NOT_IN_PLACE, SAME, SRC_IN_DST, DST_IN_SRC } in_place; /* measured so, too */
 } collectives[] = {
-    {"allreduce", allreduce, false, true},  {"reduce", reduce, false, false},
-    {"broadcast", broadcast, false, false}, {"barrier", barrier, false, true},
-    {"allgather", allgather, true, true},   {"reduce_scatter", reduce_scatter, true, true},
-    {"gather", gather, true, false},        {"scatter", scatter, true, false},
-    {"alltoall", alltoall, true, true},
+    {"allreduce", allreduce, false, true, SAME},
+    {"reduce", reduce, false, false, SAME},
+    {"broadcast", broadcast, false, false, SAME},
+    {"barrier", barrier, false, true, NOT_IN_PLACE},
+    {"allgather", allgather, true, true, SRC_IN_DST},
+    {"reduce_scatter", reduce_scatter, true, true, DST_IN_SRC},
+    {"gather", gather, true, false, NOT_IN_PLACE},
+    {"scatter", scatter, true, false, NOT_IN_PLACE},
+    {"alltoall", alltoall, true, true, NOT_IN_PLACE},
 };
 enum { COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
 
@@ -98,14 +113,15 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
     return i;
 }
 
-/* The answer's "candidate" lines come by cost; it is the price that counts. */
+/* The answer's "candidate" lines come by cost; it is the price that counts. memory: what can be
+ * done with the peers'. */
 static void ask(struct twill_bench_calibration *c, const char *collective, size_t size,
-                struct plan *plan)
+                const char *memory, struct plan *plan)
 {
     char question[96];
     const char *line;
     unsigned long long least = 0;
-    snprintf(question, sizeof(question), "%s %zu f32 mapped", collective, sizes[size]);
+    snprintf(question, sizeof(question), "%s %zu f32%s", collective, sizes[size], memory);
     for (int pass = 0; pass < 2; pass++) {
         for (size_t i = 0; (line = twill_context_why(c->context, question, i)) != NULL; i++) {
             if (strncmp(line, "candidate\t", 10) != 0)
@@ -121,6 +137,16 @@ static void ask(struct twill_bench_calibration *c, const char *collective, size_
                 plan->wanted[found][size] = true;
         }
     }
+}
+
+/* Can ranks of this job read each other's memory? */
+static bool reads_peers(struct twill_bench_calibration *c)
+{
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(c->context, i)) != NULL; i++)
+        if (strncmp(line, "memory of other ranks:", 22) == 0)
+            return strstr(line, "cma: yes") != NULL;
+    return false;
 }
 
 /* --- meeting ---------------------------------------------------------------------------------- */
@@ -166,15 +192,15 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
     if (status == TWILL_OK)
         status = twill_comm_create(&s->comm, s->context);
     if (status == TWILL_OK)
-        status = twill_alloc(s->context, &s->src, sizes[SIZES - 1]);
+        status = twill_alloc(s->context, &s->src, largest(c));
     if (status == TWILL_OK)
-        status = twill_alloc(s->context, &s->dst, sizes[SIZES - 1]);
+        status = twill_alloc(s->context, &s->dst, largest(c));
     if (status != TWILL_OK)
         fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", wish,
                 s->context != NULL ? twill_context_message(s->context) : twill_strerror(status));
     if (status == TWILL_OK) {
-        memset(s->src, 0, sizes[SIZES - 1]);
-        memset(s->dst, 0, sizes[SIZES - 1]);
+        memset(s->src, 0, largest(c));
+        memset(s->dst, 0, largest(c));
     }
     return status;
 }
@@ -198,7 +224,7 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     }
     if (status == TWILL_OK)
         status = twill_allreduce(c->comm, &first, &first, 1, TWILL_F64, TWILL_MAX);
-    if (first * TWILL_BENCH_SAMPLES > patience)
+    if (first * TWILL_BENCH_SAMPLES > patience && patience / first + 5 < TWILL_BENCH_SAMPLES)
         wanted = (size_t)(patience / first) + 5;
     while (status == TWILL_OK && samples < wanted) {
         if (!joins)
@@ -214,6 +240,26 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     return status;
 }
 
+/* Out of place, and in place where there is such a thing: the mean of both. */
+static twill_status time_both(struct twill_bench_calibration *c, const struct session *s,
+                              const struct collective *collective, size_t count, double *seconds)
+{
+    size_t own = (size_t)c->rank * count * sizeof(float);
+    double in_place = 0;
+    void *src = collective->in_place == SRC_IN_DST ? (char *)s->dst + own : s->src;
+    void *dst = collective->in_place == SAME         ? s->src
+                : collective->in_place == DST_IN_SRC ? (char *)s->src + own
+                                                     : s->dst;
+    twill_status status = twill_bench_time_calls(c, s->comm, collective->call, s->src, s->dst,
+                                                 count, TWILL_F32, collective->joins, seconds);
+    if (status != TWILL_OK || collective->in_place == NOT_IN_PLACE)
+        return status;
+    status = twill_bench_time_calls(c, s->comm, collective->call, src, dst, count, TWILL_F32,
+                                    collective->joins, &in_place);
+    *seconds = (*seconds + in_place) / 2;
+    return status;
+}
+
 static twill_status measure_candidate(struct twill_bench_calibration *c, struct session *s,
                                       const struct collective *collective, const struct plan *plan,
                                       size_t index)
@@ -226,8 +272,7 @@ static twill_status measure_candidate(struct twill_bench_calibration *c, struct 
         double seconds;
         if (!plan->wanted[index][i] || count == 0 || (nothing && i > 0))
             continue;
-        status = twill_bench_time_calls(c, s->comm, collective->call, s->src, s->dst, count,
-                                        TWILL_F32, collective->joins, &seconds);
+        status = time_both(c, s, collective, count, &seconds);
         if (status == TWILL_OK && c->rank == 0)
             fprintf(c->file, "measured %s %s %dx%d %zu %.0f\n", collective->name, plan->name[index],
                     nodes, widest, nothing ? (size_t)0 : sizes[i],
@@ -265,7 +310,10 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     for (size_t i = 0; i < COLLECTIVES && status == TWILL_OK; i++) {
         for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes; s++)
-            ask(c, collectives[i].name, s, &plans[i]);
+            ask(c, collectives[i].name, s, " mapped", &plans[i]);
+        /* What is fetched has its chance against what is staged. */
+        for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
+            ask(c, collectives[i].name, s, " fetched", &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
     }
     for (size_t index = 0; index < most && status == TWILL_OK; index++) {

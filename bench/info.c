@@ -13,8 +13,8 @@
 
 static const char usage[] =
     "Usage: twill-info [--env] [--memory[=SIZE]]\n"
-    "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [vector] [ordered] [left]\n"
-    "                  [--world NODESxRANKS] [--machine NAME]\n"
+    "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [vector] [ordered]\n"
+    "                  [left] [--world NODESxRANKS] [--machine NAME]\n"
     "Show the machine as twill sees it, and what it chose and why.\n"
     "\n"
     "      --env            the environment variables: value, default, source and help\n"
@@ -23,9 +23,9 @@ static const char usage[] =
     "                       the pages are; fails if they were to be bound and are not\n"
     "      --why            which algorithm such a call takes: candidates, prices, what was "
     "measured,\n"
-    "                       and why others do not apply; buffers of twill_alloc (mapped), parts "
-    "of\n"
-    "                       different sizes (vector), operations that do not commute (ordered),\n"
+    "                       and why others do not apply; buffers of twill_alloc (mapped), of\n"
+    "                       peers that can be read (fetched), parts of different sizes (vector),\n"
+    "                       operations that do not commute (ordered),\n"
     "                       TWILL_REPRODUCIBLE (left)\n"
     "      --world 24x1     for that many nodes and ranks on each, instead of this job's\n"
     "      --machine NAME   for that machine, instead of TWILL_MACHINE: auto, theta\n"

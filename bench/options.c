@@ -102,8 +102,9 @@ static const char usage[] =
     "wait\n"
     "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
     "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
-    "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, numa,\n"
-    "                            package, node or group, all at once; the table is the slowest's\n"
+    "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, l3,\n"
+    "                            numa, package, node or group, all at once; the table is the "
+    "slowest's\n"
     "      --calibrate FILE      instead: measure the algorithms there are, at sizes up to\n"
     "                            --maxbytes, for TWILL_TUNING=FILE\n"
     "  -h, --help  -V, --version\n"
@@ -112,8 +113,8 @@ static const char usage[] =
 
 int twill_bench_level(const char *text)
 {
-    static const char *const names[TWILL_LEVEL_COUNT] = {"tile", "numa", "package", "node",
-                                                         "group"};
+    static const char *const names[TWILL_LEVEL_COUNT] = {"tile",    "l3",   "numa",
+                                                         "package", "node", "group"};
     for (int level = 0; level < TWILL_LEVEL_COUNT; level++)
         if (strcmp(text, names[level]) == 0)
             return level;
@@ -258,7 +259,7 @@ static bool set_split(struct twill_bench_options *options, const char *text, boo
     options->split = text;
     return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0 ||
            complain(speak, OPTION_SPLIT, text,
-                    "a number of groups, or tile, numa, package, node or group");
+                    "a number of groups, or tile, l3, numa, package, node or group");
 }
 
 static bool set_average(struct twill_bench_options *options, const char *text, bool speak)

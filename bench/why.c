@@ -59,6 +59,13 @@ static void print_choice(const struct line *l)
            l->field[3]);
 }
 
+static const char *title_of(const char *kind)
+{
+    if (strcmp(kind, "moves") == 0)
+        return "bytes from rank to rank, by the smallest part of the machine that holds both";
+    return strcmp(kind, "small") == 0 ? "not for this size" : "no candidates";
+}
+
 int twill_bench_print_why(twill_context *context, const char *question)
 {
     const char *text = twill_context_why(context, question, 0), *said = "";
@@ -76,8 +83,7 @@ int twill_bench_print_why(twill_context *context, const char *question)
         } else if (strcmp(line.field[0], "chosen") == 0) {
             print_choice(&line);
         } else {
-            bool small = strcmp(line.field[0], "small") == 0;
-            const char *title = small ? "not for this size" : "no candidates";
+            const char *title = title_of(line.field[0]);
             if (strcmp(said, title) != 0)
                 printf("\n  %s\n", title);
             said = title;

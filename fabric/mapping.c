@@ -8,6 +8,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+/* Linux 5.14. An older kernel says no, and faults come one by one. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
@@ -82,4 +86,10 @@ void twill_mapping_drop(struct twill_mapping *mapping, int64_t users)
         return;
     munmap(mapping->at, mapping->bytes);
     munmap(mapping, sizeof(*mapping));
+}
+
+void twill_mapping_populate(void *at, size_t bytes)
+{
+    size_t before = (uintptr_t)at & ((size_t)sysconf(_SC_PAGESIZE) - 1);
+    (void)madvise((unsigned char *)at - before, bytes + before, MADV_POPULATE_WRITE);
 }

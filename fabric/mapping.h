@@ -25,6 +25,8 @@ enum twill_share_cause twill_mapping_file(int *fd, size_t bytes);
 /* Map the owner's memory; NULL and errno on failure. Drop USERS_UNKNOWN less the users once known.
  */
 struct twill_mapping *twill_mapping_create(int fd, size_t bytes);
+/* Have these pages now rather than by a fault each: from the first byte's page on. */
+void twill_mapping_populate(void *at, size_t bytes);
 /* Take users away; the last one unmaps. */
 void twill_mapping_drop(struct twill_mapping *mapping, int64_t users);
 

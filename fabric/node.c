@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The areas of a node in one segment per rank: area | copies of the staging memory | channels. And
- * sleeping until one is rung. */
+/* The areas of a node in one segment per rank: area | copies of the staging memory | those for
+ * small messages | channels. And sleeping until one is rung. */
 #include "fabric/node.h"
+#include "fabric/mapping.h"
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -14,6 +15,11 @@
 static size_t page_round(size_t bytes)
 {
     return twill_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static size_t small_bytes(void)
+{
+    return page_round(TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
 }
 
 static struct twill_layout_line layout_of(size_t shared_bytes, size_t channel_bytes)
@@ -65,11 +71,14 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
     uint32_t size = (uint32_t)boot->size, l = 0;
     for (uint32_t r = 0; r < size; r++)
         node->size += twill_segment_at(node->segment, r) != NULL;
+    node->swap = node->size == 2;
     node->area = calloc(node->size, sizeof(*node->area));
     node->shared = calloc(node->size, sizeof(*node->shared));
+    node->small = calloc(node->size, sizeof(*node->small));
     node->channels = calloc(node->size, sizeof(*node->channels));
     node->rank = calloc(node->size, sizeof(*node->rank));
-    if (node->area == NULL || node->shared == NULL || node->channels == NULL || node->rank == NULL)
+    if (node->area == NULL || node->shared == NULL || node->small == NULL ||
+        node->channels == NULL || node->rank == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for a node of %u ranks",
                           boot->rank, node->size);
     for (uint32_t r = 0; r < size; r++) {
@@ -78,7 +87,8 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
             continue;
         node->area[l] = (struct twill_node_area *)at;
         node->shared[l] = at + layout->area_bytes;
-        node->channels[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
+        node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
+        node->channels[l] = node->small[l] + small_bytes();
         node->rank[l] = r;
         if (r == (uint32_t)boot->rank)
             node->me = l;
@@ -87,18 +97,29 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
     return TWILL_OK;
 }
 
+/* What small messages go through, so that the first calls do not fault at every line. */
+static void populate(const struct twill_node *node, uint32_t l,
+                     const struct twill_layout_line *layout)
+{
+    twill_mapping_populate(node->area[l], layout->area_bytes);
+    twill_mapping_populate(node->small[l], small_bytes());
+}
+
 static twill_status open_areas(struct twill_node *node, struct twill_boot *boot,
                                const uint32_t *label, const struct twill_layout_line *layout,
                                struct twill_error *error)
 {
     TWILL_TRY(error, find_members(node, boot, layout, error));
+    populate(node, node->me, layout); /* its own first: pages are where they are touched */
     node->area[node->me]->layout = *layout;
     TWILL_TRY(error, agree_on_layout(boot, label, layout, error));
-    for (uint32_t l = 0; l < node->size; l++)
+    for (uint32_t l = 0; l < node->size; l++) {
+        populate(node, l, layout);
         if (!same_layout(&node->area[l]->layout, layout))
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                               "rank %d does not see what rank %u wrote to its shared memory",
                               boot->rank, node->rank[l]);
+    }
     return TWILL_OK;
 }
 
@@ -110,7 +131,7 @@ twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, 
     struct twill_layout_line layout =
         layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), channel_bytes);
     size_t bytes = layout.area_bytes + page_round(TWILL_COPIES * layout.shared_bytes) +
-                   page_round(channel_bytes);
+                   small_bytes() + page_round(channel_bytes);
     *node = calloc(1, sizeof(**node));
     if (*node == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for a node", boot->rank);
@@ -133,6 +154,7 @@ void twill_node_close(struct twill_node *node)
     twill_segment_close(node->segment);
     free(node->area);
     free(node->shared);
+    free(node->small);
     free(node->channels);
     free(node->rank);
     free(node);

@@ -25,6 +25,7 @@ struct twill_segment {
     size_t bytes;
     int rank, size;
     int fd; /* the own memfd, or -1. Closing it, or any duplicate in this process, drops the lock */
+    bool given; /* fd and mine are another's, who keeps them */
     struct twill_mapping *mine;
     struct view *view; /* [size] */
 };
@@ -34,6 +35,7 @@ struct record {
     struct twill_host host;
     uint64_t mapping; /* address of its struct twill_mapping, for threads of its process */
     uint64_t bytes;
+    uint64_t token_at;  /* in its memory */
     uint64_t name, key; /* of its socket */
     int32_t cause;      /* enum twill_share_cause */
     int32_t error;      /* errno when it got no memory at all, or 0 */
@@ -51,11 +53,12 @@ struct verdict {
 struct share {
     struct twill_segment *segment;
     struct twill_boot *boot;
-    struct record *record;   /* [size] */
-    struct verdict *verdict; /* [size] */
-    uint32_t *first;         /* [size] the lowest rank with the same label */
-    int32_t *cause;          /* [size] why the label of that lowest rank cannot share */
-    bool *crosses;           /* [size] whether it spans processes, likewise */
+    const struct twill_segment_given *given; /* or NULL */
+    struct record *record;                   /* [size] */
+    struct verdict *verdict;                 /* [size] */
+    uint32_t *first;                         /* [size] the lowest rank with the same label */
+    int32_t *cause; /* [size] why the label of that lowest rank cannot share */
+    bool *crosses;  /* [size] whether it spans processes, likewise */
     struct twill_passing passing;
     struct twill_error *error;
 };
@@ -92,14 +95,36 @@ static const char *stage_text(int32_t stage)
 /* --- memory ---------------------------------------------------------------------------------- */
 
 /* This rank's memory. What went wrong is recorded, to be told to all, not returned. */
-static void make_memory(struct twill_segment *segment, bool shared, struct record *record)
+static void make_memory(struct share *share, bool shared, struct record *record)
 {
-    if (shared)
-        record->cause = (int32_t)twill_mapping_file(&segment->fd, segment->bytes);
-    segment->mine = twill_mapping_create(segment->fd, segment->bytes);
+    struct twill_segment *segment = share->segment;
+    if (share->given != NULL) {
+        segment->given = true;
+        segment->fd = share->given->fd;
+        segment->mine = share->given->mapping;
+        record->token_at = share->given->token_at;
+    } else {
+        if (shared)
+            record->cause = (int32_t)twill_mapping_file(&segment->fd, segment->bytes);
+        segment->mine = twill_mapping_create(segment->fd, segment->bytes);
+    }
     if (segment->mine == NULL)
         record->error = errno;
     record->mapping = (uintptr_t)segment->mine;
+}
+
+/* What shows others that they look at the memory of this rank. Cleared when all have looked. */
+static void show_token(const struct twill_segment *segment, size_t at, uint64_t token)
+{
+    atomic_store_explicit((_Atomic uint64_t *)((unsigned char *)segment->mine->at + at), token,
+                          memory_order_release);
+}
+
+/* The own memory loses users, the last of whom unmaps it. */
+static void drop_mine(const struct twill_segment *segment, int64_t users)
+{
+    if (!segment->given)
+        twill_mapping_drop(segment->mine, users);
 }
 
 static void view_close(struct view *view, size_t bytes)
@@ -183,7 +208,7 @@ static void adopt_threads(struct share *share)
         view->mapping = (struct twill_mapping *)(uintptr_t)share->record[r].mapping;
         view->at = view->mapping->at;
     }
-    twill_mapping_drop(segment->mine, TWILL_MAPPING_USERS_UNKNOWN - users);
+    drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - users);
 }
 
 /* --- between processes ----------------------------------------------------------------------- */
@@ -245,7 +270,7 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
 
 static uint64_t token_of(const struct record *record)
 {
-    return record->key | 1; /* memory is zero at first */
+    return record->key | 1; /* new memory is zero */
 }
 
 /* Map what the peers handed over, and see that it is what they write to. */
@@ -265,8 +290,10 @@ static enum twill_share_cause map_peers(struct share *share)
         if (at == MAP_FAILED)
             return TWILL_SHARE_MAP;
         view->at = at;
-        if (atomic_load_explicit((_Atomic uint64_t *)at, memory_order_acquire) !=
-            token_of(&share->record[peer->rank]))
+        const struct record *record = &share->record[peer->rank];
+        if (record->token_at > segment->bytes - sizeof(uint64_t) ||
+            atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + record->token_at),
+                                 memory_order_acquire) != token_of(record))
             return TWILL_SHARE_TOKEN;
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
         view->locked = fcntl(view->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -320,8 +347,8 @@ static void settle(struct share *share, uint32_t *label, const char **why)
         go_alone(segment);
     if (segment->fd < 0)
         return;
-    atomic_store_explicit((_Atomic uint64_t *)segment->mine->at, 0, memory_order_release);
-    if (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own]) {
+    show_token(segment, share->record[segment->rank].token_at, 0);
+    if (!segment->given && (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own])) {
         close(segment->fd);
         segment->fd = -1;
     }
@@ -339,20 +366,19 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
     bool shared = false;
     for (uint32_t r = 0; r < size; r++)
         shared = shared || (r != (uint32_t)segment->rank && is_ours(share, r));
-    make_memory(segment, shared, &mine);
+    make_memory(share, shared, &mine);
     if (segment->fd >= 0) {
         mine.cause = (int32_t)twill_passing_listen(&share->passing, share->boot);
         mine.name = share->passing.name;
         mine.key = share->passing.key;
         if (segment->mine != NULL)
-            atomic_store_explicit((_Atomic uint64_t *)segment->mine->at, token_of(&mine),
-                                  memory_order_release);
+            show_token(segment, mine.token_at, token_of(&mine));
     }
     TWILL_TRY(share->error,
               twill_boot_allgather(share->boot, &mine, share->record, sizeof(mine), share->error));
     twill_status status = judge_records(share);
     if (status < 0 && segment->mine != NULL) /* all came to that conclusion: nobody will adopt it */
-        twill_mapping_drop(segment->mine, TWILL_MAPPING_USERS_UNKNOWN - 1);
+        drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - 1);
     TWILL_TRY(share->error, status);
     adopt_threads(share);
     bool anybody = false;
@@ -394,12 +420,14 @@ static struct twill_segment *segment_create(const struct twill_boot *boot, size_
     return segment;
 }
 
-twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
-                                 uint32_t *label, size_t bytes, const char **why,
-                                 struct twill_error *error)
+twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_boot *boot,
+                                       uint32_t *label, size_t bytes,
+                                       const struct twill_segment_given *given, const char **why,
+                                       struct twill_error *error)
 {
     size_t n = (size_t)boot->size;
     struct share share = {.boot = boot,
+                          .given = given,
                           .segment = segment_create(boot, bytes),
                           .record = calloc(n, sizeof(struct record)),
                           .verdict = calloc(n, sizeof(struct verdict)),
@@ -426,6 +454,13 @@ twill_status twill_segment_share(struct twill_segment **segment, struct twill_bo
     return TWILL_OK;
 }
 
+twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
+                                 uint32_t *label, size_t bytes, const char **why,
+                                 struct twill_error *error)
+{
+    return twill_segment_share_given(segment, boot, label, bytes, NULL, why, error);
+}
+
 void twill_segment_close(struct twill_segment *segment)
 {
     if (segment == NULL)
@@ -433,8 +468,8 @@ void twill_segment_close(struct twill_segment *segment)
     if (segment->view != NULL)
         go_alone(segment);
     if (segment->mine != NULL)
-        twill_mapping_drop(segment->mine, 1);
-    if (segment->fd >= 0)
+        drop_mine(segment, 1);
+    if (segment->fd >= 0 && !segment->given)
         close(segment->fd);
     free(segment->view);
     free(segment);

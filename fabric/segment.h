@@ -7,6 +7,7 @@
 
 #include "fabric/boot.h"
 
+struct twill_mapping;
 struct twill_segment; /* this rank's memory and its view of the others' */
 
 /* Collective over boot. Shares `bytes` (sparse: pages cost nothing until touched; zeroed) among the
@@ -19,6 +20,18 @@ struct twill_segment; /* this rank's memory and its view of the others' */
 twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
                                  uint32_t *label, size_t bytes, const char **why,
                                  struct twill_error *error);
+/* The same with memory that is there already and outlives every segment: some of a process has been
+ * given out, and several of its threads may share it at once, each under a token of its own. Memory
+ * whose mapping's users are never dropped; bytes may be fewer than it has. */
+struct twill_segment_given {
+    int fd;
+    struct twill_mapping *mapping;
+    size_t token_at; /* where this caller may write 8 bytes */
+};
+twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_boot *boot,
+                                       uint32_t *label, size_t bytes,
+                                       const struct twill_segment_given *given, const char **why,
+                                       struct twill_error *error);
 void twill_segment_close(struct twill_segment *segment); /* NULL is allowed */
 
 size_t twill_segment_bytes(const struct twill_segment *segment);

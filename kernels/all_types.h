@@ -57,8 +57,13 @@
 #define HOT
 #include "kernels/template.h"
 #define ELEMENT bf16
-#define MATH    f32
-#define OPS     TWILL_OPS_ARITHMETIC
+#ifdef TWILL_BF16_IN_PAIRS
+#define MATH   pair
+#define STORED bf16_pairs
+#else
+#define MATH f32
+#endif
+#define OPS TWILL_OPS_ARITHMETIC
 #define NARROW
 #define HOT
 #include "kernels/template.h"
@@ -136,6 +141,19 @@ TWILL_TWICE(bxor, u64, u32)
             TWILL_INTEGER_ROW(u64, i64, u64)                                                       \
         }                                                                                          \
     }
+/* Of the hot types. Sums and products of unsigned integers are the signed ones'. */
+#define TWILL_SPREAD_ROW(type)                                                                     \
+    [TWILL_SUM] = spread_sum_##type, [TWILL_PROD] = spread_prod_##type,                            \
+    [TWILL_MIN] = spread_min_##type, [TWILL_MAX] = spread_max_##type,                              \
+    [TWILL_AVG] = spread_avg_##type
+#define TWILL_KERNELS_SPREAD                                                                       \
+    {                                                                                              \
+        [TWILL_F32] = {TWILL_SPREAD_ROW(f32)}, [TWILL_F64] = {TWILL_SPREAD_ROW(f64)},              \
+        [TWILL_F16] = {TWILL_SPREAD_ROW(f16)}, [TWILL_BF16] = {TWILL_SPREAD_ROW(bf16)},            \
+        [TWILL_I32] = {TWILL_SPREAD_ROW(i32)}, [TWILL_I64] = {TWILL_SPREAD_ROW(i64)},              \
+        [TWILL_U32] = {[TWILL_SUM] = spread_sum_i32, [TWILL_PROD] = spread_prod_i32},              \
+        [TWILL_U64] = {[TWILL_SUM] = spread_sum_i64, [TWILL_PROD] = spread_prod_i64},              \
+    }
 #define TWILL_KERNELS_CONVERT(stem)                                                                \
     {                                                                                              \
         [TWILL_F16] = stem##_f16, [TWILL_BF16] = stem##_bf16, [TWILL_F8E4M3] = stem##_f8e4m3,      \
@@ -143,5 +161,5 @@ TWILL_TWICE(bxor, u64, u32)
     }
 /* What all tables have alike but for their names. */
 #define TWILL_KERNELS_MEMBERS                                                                      \
-    .reduce = TWILL_KERNELS_ROWS, .widen = TWILL_KERNELS_CONVERT(widen),                           \
-    .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy
+    .reduce = TWILL_KERNELS_ROWS, .spread = TWILL_KERNELS_SPREAD,                                  \
+    .widen = TWILL_KERNELS_CONVERT(widen), .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy

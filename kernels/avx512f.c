@@ -67,16 +67,93 @@ TWILL_INLINE __m256i narrow_bits_bf16(__m512 v)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_bf16(v), 16));
 }
 
+/* VFIXUPIMM takes from its table, by the kind of a number, what it becomes: here NaN what is in the
+ * first operand (0), any other itself (1). */
+#define NAN_FROM_FIRST 0x11111100
+
 TWILL_INLINE __m512 canonical_f32(__m512 v)
 {
-    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q),
-                              (__m512)_mm512_set1_epi32(TWILL_NAN_F32));
+    return _mm512_fixupimm_ps((__m512)_mm512_set1_epi32(TWILL_NAN_F32), v,
+                              _mm512_set1_epi32(NAN_FROM_FIRST), 0);
 }
 
 TWILL_INLINE __m512d canonical_f64(__m512d v)
 {
-    return _mm512_mask_mov_pd(v, _mm512_cmp_pd_mask(v, v, _CMP_UNORD_Q),
-                              (__m512d)_mm512_set1_epi64(TWILL_NAN_F64));
+    return _mm512_fixupimm_pd((__m512d)_mm512_set1_epi64(TWILL_NAN_F64), v,
+                              _mm512_set1_epi64(NAN_FROM_FIRST), 0);
+}
+
+/* 32 bf16 as they are folded: those of even places in one register, those of odd ones in another.
+ * Half of the instructions go that order takes: nothing crosses lanes, and the upper half of 32
+ * bits, with zeros below, is the number itself. */
+typedef struct {
+    __m512 even, odd;
+} vector_pair;
+enum { lanes_pair = 32 };
+#define TWILL_BF16_IN_PAIRS
+
+#define PAIR_OF(stem)                                                                              \
+    TWILL_INLINE vector_pair stem##_pair(vector_pair a, vector_pair b)                             \
+    {                                                                                              \
+        return (vector_pair){stem##_f32(a.even, b.even), stem##_f32(a.odd, b.odd)};                \
+    }
+PAIR_OF(add)
+PAIR_OF(mul)
+PAIR_OF(min)
+PAIR_OF(max)
+
+TWILL_INLINE vector_pair div_pair(vector_pair v, uint32_t divisor)
+{
+    return (vector_pair){div_f32(v.even, divisor), div_f32(v.odd, divisor)};
+}
+
+TWILL_INLINE vector_pair canonical_pair(vector_pair v)
+{
+    return (vector_pair){canonical_f32(v.even), canonical_f32(v.odd)};
+}
+
+#define UPPER_HALVES _mm512_set1_epi32(-0x10000)
+
+TWILL_INLINE vector_pair pair_of(__m512i v)
+{
+    return (vector_pair){(__m512)_mm512_slli_epi32(v, 16),
+                         (__m512)_mm512_and_si512(v, UPPER_HALVES)};
+}
+
+/* As round_bf16(), with one instruction less: half of the last place, or just less if that is 0. */
+TWILL_INLINE __m512i round_half(__m512 v)
+{
+    __m512i bits = (__m512i)v, less = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
+    __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    return _mm512_mask_add_epi32(less, odd, bits, _mm512_set1_epi32(0x8000));
+}
+
+/* The upper halves of odd, those of even below them. */
+TWILL_INLINE __m512i bits_of_pair(vector_pair v)
+{
+    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(round_half(v.even), 16), round_half(v.odd),
+                                     UPPER_HALVES, 0xd8);
+}
+
+#define load_bf16_pairs(p)      pair_of(_mm512_loadu_si512(p))
+#define store_bf16_pairs(p, v)  _mm512_storeu_si512(p, bits_of_pair(v))
+#define stream_bf16_pairs(p, v) _mm512_stream_si512((void *)(p), bits_of_pair(v))
+
+/* By twos, and of an odd number the last one apart. */
+TWILL_INLINE vector_pair load_part_bf16_pairs(const element_bf16 *p, size_t n)
+{
+    __m512i v = _mm512_maskz_loadu_epi32(first(n / 2), p);
+    return pair_of(n % 2 ? _mm512_mask_set1_epi32(v, (__mmask16)(1u << n / 2), p[n - 1]) : v);
+}
+
+TWILL_INLINE void store_part_bf16_pairs(element_bf16 *p, vector_pair v, size_t n)
+{
+    __m512i bits = bits_of_pair(v);
+    _mm512_mask_storeu_epi32(p, first(n / 2), bits);
+    if (n % 2) {
+        __m512i last = _mm512_maskz_compress_epi32((__mmask16)(1u << n / 2), bits);
+        p[n - 1] = (element_bf16)_mm_cvtsi128_si32(_mm512_castsi512_si128(last));
+    }
 }
 
 /* A quotient of 32-bit integers that is no integer is at least 2^-31 (relative) off the nearest

@@ -93,9 +93,10 @@ struct fold_job {
     const struct twill_kernels *kernels;
     const struct twill_fold *fold;
     twill_reduce_fn reduce; /* of the type, or of f32 */
-    unsigned char *dst;
+    twill_spread_fn spread; /* likewise */
+    void *const *dst;
     const void *const *src;
-    unsigned nsrc;
+    unsigned ndst, nsrc;
     uint32_t wide;           /* bit i: src[i] is f32 though elements are narrow */
     size_t element, written; /* bytes of a narrow source's element, of the destination's */
     bool strips;             /* narrow and f32 meet */
@@ -106,28 +107,42 @@ static size_t source_element(const struct fold_job *job, unsigned s)
     return in(job->wide, s) ? sizeof(float) : job->element;
 }
 
-/* Strip by strip: widen what is narrow, fold in f32, narrow the result if it is final. Each strip
- * is read before it is written: dst may be a source. */
-static void fold_strips(const struct fold_job *job, unsigned char *dst, const void *const *src,
-                        size_t count)
+/* One strip: widen what is narrow, fold in f32, narrow the result if it is final. It is read before
+ * it is written: dst may be a source. */
+static void fold_mixed(const struct fold_job *job, void *dst, const void *const *src, size_t n)
 {
     float wide[TWILL_KERNEL_MAX_SOURCES][STRIP] TWILL_ALIGNED(64);
     const struct twill_fold *fold = job->fold;
+    const void *from[TWILL_KERNEL_MAX_SOURCES];
+    for (unsigned s = 0; s < job->nsrc; s++) {
+        from[s] = src[s];
+        if (in(job->wide, s))
+            continue;
+        job->kernels->widen[fold->type](wide[s], src[s], n);
+        from[s] = wide[s];
+    }
+    void *folded = fold->partial_result ? dst : wide[0];
+    job->reduce(folded, from, job->nsrc, n, fold->divisor, 0);
+    if (!fold->partial_result)
+        job->kernels->narrow[fold->type](dst, folded, n);
+}
+
+/* To one place, and from there to the others while it is in the cache. */
+static void fold_strips(const struct fold_job *job, unsigned char *const *dst,
+                        const unsigned char *const *src, size_t count)
+{
     for (size_t at = 0; at < count; at += STRIP) {
         const void *from[TWILL_KERNEL_MAX_SOURCES];
         size_t n = twill_min(STRIP, count - at);
-        for (unsigned s = 0; s < job->nsrc; s++) {
-            from[s] = (const char *)src[s] + at * source_element(job, s);
-            if (in(job->wide, s))
-                continue;
-            job->kernels->widen[fold->type](wide[s], from[s], n);
-            from[s] = wide[s];
-        }
-        unsigned char *to = dst + at * job->written;
-        void *folded = fold->partial_result ? (void *)to : wide[0];
-        job->reduce(folded, from, job->nsrc, n, fold->divisor, 0);
-        if (!fold->partial_result)
-            job->kernels->narrow[fold->type](to, folded, n);
+        unsigned char *first = dst[0] + at * job->written;
+        for (unsigned s = 0; s < job->nsrc; s++)
+            from[s] = src[s] + at * source_element(job, s);
+        if (job->strips)
+            fold_mixed(job, first, from, n);
+        else
+            job->reduce(first, from, job->nsrc, n, job->fold->divisor, 0);
+        for (unsigned d = 1; d < job->ndst; d++)
+            memcpy(dst[d] + at * job->written, first, n * job->written);
     }
 }
 
@@ -135,42 +150,60 @@ static void fold_share(const void *data, size_t first, size_t count)
 {
     const struct fold_job *job = data;
     const struct twill_fold *fold = job->fold;
-    const void *src[TWILL_KERNEL_MAX_SOURCES];
-    unsigned char *dst = job->dst + first * job->written;
+    const unsigned char *src[TWILL_KERNEL_MAX_SOURCES];
+    unsigned char *dst[TWILL_KERNEL_MAX_DESTINATIONS];
     for (unsigned s = 0; s < job->nsrc; s++)
-        src[s] = (const char *)job->src[s] + first * source_element(job, s);
+        src[s] = (const unsigned char *)job->src[s] + first * source_element(job, s);
+    for (unsigned d = 0; d < job->ndst; d++)
+        dst[d] = (unsigned char *)job->dst[d] + first * job->written;
     unsigned modes = environment_enter(fold->type);
-    if (job->strips)
+    if (job->strips || (job->ndst > 1 && job->spread == NULL))
         fold_strips(job, dst, src, count);
+    else if (job->ndst > 1)
+        job->spread((void *const *)dst, job->ndst, (const void *const *)src, job->nsrc, count,
+                    fold->divisor, fold->flags);
     else
-        job->reduce(dst, src, job->nsrc, count, fold->divisor, fold->flags);
+        job->reduce(dst[0], (const void *const *)src, job->nsrc, count, fold->divisor, fold->flags);
     environment_leave(modes);
 }
 
-void twill_kernels_fold(const struct twill_kernels *kernels, const struct twill_fold *fold,
-                        void *dst, const void *const *src, unsigned nsrc, size_t count)
+void twill_kernels_spread(const struct twill_kernels *kernels, const struct twill_fold *fold,
+                          void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+                          size_t count)
 {
     twill_op op = fold->op == TWILL_AVG && fold->partial_result ? TWILL_SUM : fold->op;
     bool widens = in(NARROW, fold->type) && in(WIDE, op);
     uint32_t all = (1u << nsrc) - 1, wide = widens ? fold->partial_sources & all : 0;
     bool wide_result = widens && fold->partial_result, in_f32 = wide || wide_result;
-    if (!in_f32 && fold->threads <= 1) { /* the short way, for short messages */
-        unsigned modes = environment_enter(fold->type);
-        kernels->reduce[fold->type][op](dst, src, nsrc, count, fold->divisor, fold->flags);
-        environment_leave(modes);
-        return;
-    }
+    twill_type type = in_f32 ? TWILL_F32 : fold->type;
     struct fold_job job = {.kernels = kernels,
                            .fold = fold,
-                           .reduce = kernels->reduce[in_f32 ? TWILL_F32 : fold->type][op],
+                           .reduce = kernels->reduce[type][op],
+                           .spread = kernels->spread[type][op],
                            .dst = dst,
                            .src = src,
+                           .ndst = ndst,
                            .nsrc = nsrc,
                            .wide = wide,
                            .element = twill_kernels_element(fold->type, op),
                            .strips = in_f32 && !(wide_result && wide == all)};
     job.written = wide_result ? sizeof(float) : job.element;
     twill_split(fold_share, &job, count, job.written, fold->threads);
+}
+
+void twill_kernels_fold(const struct twill_kernels *kernels, const struct twill_fold *fold,
+                        void *dst, const void *const *src, unsigned nsrc, size_t count)
+{
+    bool partial = fold->partial_result || (fold->partial_sources & ((1u << nsrc) - 1)) != 0;
+    if (fold->threads > 1 || (partial && in(NARROW, fold->type)) ||
+        (fold->op == TWILL_AVG && partial)) {
+        twill_kernels_spread(kernels, fold, &dst, 1, src, nsrc, count);
+        return;
+    }
+    /* The short way, for short messages. */
+    unsigned modes = environment_enter(fold->type);
+    kernels->reduce[fold->type][fold->op](dst, src, nsrc, count, fold->divisor, fold->flags);
+    environment_leave(modes);
 }
 
 struct scale_job {

@@ -19,7 +19,8 @@
 
 #include "lib/base.h"
 
-#define TWILL_KERNEL_MAX_SOURCES 8
+#define TWILL_KERNEL_MAX_SOURCES      8
+#define TWILL_KERNEL_MAX_DESTINATIONS 8
 
 enum twill_kernel_flags {
     /* Store past the caches: for a destination that will not be read before it would have left
@@ -35,6 +36,10 @@ enum twill_kernel_flags {
  * makes sure of nearest even and of denormals kept. */
 typedef void (*twill_reduce_fn)(void *dst, const void *const *src, unsigned nsrc, size_t count,
                                 uint32_t divisor, unsigned flags);
+/* The same to several places at once, 2..8 of them: each of dst[] gets every element. One of them
+ * may be a source. */
+typedef void (*twill_spread_fn)(void *const *dst, unsigned ndst, const void *const *src,
+                                unsigned nsrc, size_t count, uint32_t divisor, unsigned flags);
 typedef void (*twill_copy_fn)(void *dst, const void *src, size_t bytes, unsigned flags);
 /* From elements to f32, exact, or back, rounded; a NaN becomes the canonical one. */
 typedef void (*twill_convert_fn)(void *dst, const void *src, size_t count);
@@ -43,6 +48,7 @@ struct twill_kernels {
     const char *isa;         /* "scalar", "avx2", "avx512f" */
     bool (*supported)(void); /* by CPUID and the operating system's state, never by model */
     twill_reduce_fn reduce[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL: has no meaning */
+    twill_spread_fn spread[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL: by strips and copies */
     twill_convert_fn widen[TWILL_TYPE_COUNT];  /* NULL but for 8- and 16-bit floats */
     twill_convert_fn narrow[TWILL_TYPE_COUNT]; /* likewise */
     twill_copy_fn copy;
@@ -82,6 +88,12 @@ struct twill_fold {
  * where that pays (1 without OpenMP; never more than omp_get_max_threads()). */
 void twill_kernels_fold(const struct twill_kernels *kernels, const struct twill_fold *fold,
                         void *dst, const void *const *src, unsigned nsrc, size_t count);
+
+/* The same to each of dst[], 1..8 of them, in one pass: what is stored is read no more. Any of them
+ * may be a source as above. */
+void twill_kernels_spread(const struct twill_kernels *kernels, const struct twill_fold *fold,
+                          void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+                          size_t count);
 
 /* dst[i] = *factor * src[i], src raw, dst a partial of TWILL_SUM: for 8- and 16-bit floats *factor
  * is a float and dst are f32; else both are of the type. dst may be src if equally wide. */

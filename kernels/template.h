@@ -5,8 +5,11 @@
  *     MATH     what it is folded in: ELEMENT itself, f32 for the 8- and 16-bit floats
  *     OPS(X)   X(stem, operation) for each operation that is wanted
  *     LOGIC    if it is an unsigned integer, and can be asked for bitwise and logical operations
- *     HOT      if loops of its own for 2, 3 and 4 sources are worth their code
+ *     HOT      if loops of its own for 2, 3 and 4 sources are worth their code, and such as store
+ *              the result to several places
  *     NARROW   if it is an 8- or 16-bit float, and so needs widen_ELEMENT and narrow_ELEMENT
+ *     STORED   if a fold loads and stores otherwise than load_ELEMENT and store_ELEMENT do: a
+ *              register then need not hold the elements in their order
  * and these primitives in scope:
  *     TWILL_REGISTERS                 how many registers a block fills from each source
  *     TWILL_STREAM_REGISTERS          the same when it streams
@@ -20,7 +23,12 @@
  *     load_ store_ stream_ELEMENT     a register from or to memory, widening or rounding
  *     load_part_ store_part_ELEMENT   its first 1 .. lanes-1 elements, nothing beyond touched
  *     stream_end()                    orders streamed stores before what follows
- * It makes reduce_sum_ELEMENT, reduce_prod_ELEMENT, ... of type twill_reduce_fn. */
+ * It makes reduce_sum_ELEMENT, reduce_prod_ELEMENT, ... of type twill_reduce_fn, and with HOT
+ * spread_sum_ELEMENT, ... of type twill_spread_fn. */
+
+#ifndef STORED
+#define STORED ELEMENT
+#endif
 
 #define NAME(stem) TWILL_PASTE(stem, ELEMENT)
 #define VALUE      NAME(element)
@@ -81,93 +89,108 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 }
 #endif
 
-/* `vectors` registers from position `at` on. All loads come before the stores: dst may be a
+/* `vectors` registers from position `at` on. All loads come before the stores: one of dst may be a
  * source. */
-TWILL_INLINE void NAME(block)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at,
-                              unsigned vectors, twill_op op, uint32_t divisor, bool stream)
+TWILL_INLINE void NAME(block)(void *const *dst, unsigned ndst, const void *const *src,
+                              unsigned nsrc, size_t at, unsigned vectors, twill_op op,
+                              uint32_t divisor, bool stream)
 {
     VECTOR acc[TWILL_REGISTERS];
     TWILL_UNROLL
     for (unsigned v = 0; v < vectors; v++)
-        acc[v] = NAME(load)((const VALUE *)src[0] + at + v * LANES);
+        acc[v] = TWILL_PASTE(load, STORED)((const VALUE *)src[0] + at + v * LANES);
     for (unsigned s = 1; s < nsrc; s++) {
         TWILL_UNROLL
         for (unsigned v = 0; v < vectors; v++)
-            acc[v] = NAME(apply)(acc[v], NAME(load)((const VALUE *)src[s] + at + v * LANES), op);
+            acc[v] = NAME(apply)(
+                acc[v], TWILL_PASTE(load, STORED)((const VALUE *)src[s] + at + v * LANES), op);
     }
     TWILL_UNROLL
-    for (unsigned v = 0; v < vectors; v++) {
-        if (stream)
-            NAME(stream)(dst + at + v * LANES, NAME(finish)(acc[v], op, divisor));
-        else
-            NAME(store)(dst + at + v * LANES, NAME(finish)(acc[v], op, divisor));
+    for (unsigned v = 0; v < vectors; v++)
+        acc[v] = NAME(finish)(acc[v], op, divisor);
+    for (unsigned d = 0; d < ndst; d++) {
+        TWILL_UNROLL
+        for (unsigned v = 0; v < vectors; v++) {
+            if (stream)
+                TWILL_PASTE(stream, STORED)((VALUE *)dst[d] + at + v * LANES, acc[v]);
+            else
+                TWILL_PASTE(store, STORED)((VALUE *)dst[d] + at + v * LANES, acc[v]);
+        }
     }
 }
 
 /* As many blocks as fit before `end`; returns where they end. */
-TWILL_INLINE size_t NAME(blocks)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at,
-                                 size_t end, unsigned vectors, twill_op op, uint32_t divisor,
-                                 bool stream)
+TWILL_INLINE size_t NAME(blocks)(void *const *dst, unsigned ndst, const void *const *src,
+                                 unsigned nsrc, size_t at, size_t end, unsigned vectors,
+                                 twill_op op, uint32_t divisor, bool stream)
 {
     for (; end - at >= vectors * LANES; at += vectors * LANES)
-        NAME(block)(dst, src, nsrc, at, vectors, op, divisor, stream);
+        NAME(block)(dst, ndst, src, nsrc, at, vectors, op, divisor, stream);
     return at;
 }
 
 /* Fewer elements than a register holds. */
-TWILL_INLINE void NAME(part)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at, size_t n,
-                             twill_op op, uint32_t divisor)
+TWILL_INLINE void NAME(part)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+                             size_t at, size_t n, twill_op op, uint32_t divisor)
 {
-    VECTOR acc = NAME(load_part)((const VALUE *)src[0] + at, n);
+    VECTOR acc = TWILL_PASTE(load_part, STORED)((const VALUE *)src[0] + at, n);
     for (unsigned s = 1; s < nsrc; s++)
-        acc = NAME(apply)(acc, NAME(load_part)((const VALUE *)src[s] + at, n), op);
-    NAME(store_part)(dst + at, NAME(finish)(acc, op, divisor), n);
+        acc = NAME(apply)(acc, TWILL_PASTE(load_part, STORED)((const VALUE *)src[s] + at, n), op);
+    acc = NAME(finish)(acc, op, divisor);
+    for (unsigned d = 0; d < ndst; d++)
+        TWILL_PASTE(store_part, STORED)((VALUE *)dst[d] + at, acc, n);
+}
+
+/* Elements before the first register boundary of dst; 0 too if there is no need to go there. */
+TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
+{
+    if (!stream && count * sizeof(VALUE) < TWILL_ALIGN_FROM)
+        return 0;
+    return (-(uintptr_t)dst % (LANES * sizeof(VALUE))) / sizeof(VALUE);
 }
 
 /* The bulk of a fold, from the first register boundary of dst on; returns where it ends. Two to
  * four sources are the usual ones: of hot types their loops have a constant length and keep the
  * pointers in registers. Streaming runs at the pace of memory, where one loop for any number of
  * sources is as fast. */
-TWILL_INLINE size_t NAME(bulk)(VALUE *dst, const void *const *src, unsigned nsrc, size_t count,
+TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, size_t count,
                                twill_op op, uint32_t divisor, bool stream)
 {
     const unsigned vectors = TWILL_REGISTERS;
-    size_t at = 0;
-    if (stream || count * sizeof(VALUE) >= TWILL_ALIGN_FROM) {
-        at = (-(uintptr_t)dst % (LANES * sizeof(VALUE))) / sizeof(VALUE);
-        if (at > 0)
-            NAME(part)(dst, src, nsrc, 0, at, op, divisor);
-    }
+    void *const dst[] = {to};
+    size_t at = NAME(head)(to, count, stream);
+    if (at > 0)
+        NAME(part)(dst, 1, src, nsrc, 0, at, op, divisor);
     if (stream) {
-        at = NAME(blocks)(dst, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor, true);
+        at = NAME(blocks)(dst, 1, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor, true);
         stream_end();
         return at;
     }
 #ifdef HOT
     if (nsrc == 2) {
         const void *const two[] = {src[0], src[1]};
-        return NAME(blocks)(dst, two, 2, at, count, vectors, op, divisor, false);
+        return NAME(blocks)(dst, 1, two, 2, at, count, vectors, op, divisor, false);
     }
     if (nsrc == 3) {
         const void *const three[] = {src[0], src[1], src[2]};
-        return NAME(blocks)(dst, three, 3, at, count, vectors, op, divisor, false);
+        return NAME(blocks)(dst, 1, three, 3, at, count, vectors, op, divisor, false);
     }
     if (nsrc == 4) {
         const void *const four[] = {src[0], src[1], src[2], src[3]};
-        return NAME(blocks)(dst, four, 4, at, count, vectors, op, divisor, false);
+        return NAME(blocks)(dst, 1, four, 4, at, count, vectors, op, divisor, false);
     }
 #endif
-    return NAME(blocks)(dst, src, nsrc, at, count, vectors, op, divisor, false);
+    return NAME(blocks)(dst, 1, src, nsrc, at, count, vectors, op, divisor, false);
 }
 
 /* What is left after the bulk, which for a small count is everything. */
-TWILL_INLINE void NAME(rest)(VALUE *dst, const void *const *src, unsigned nsrc, size_t at,
-                             size_t count, twill_op op, uint32_t divisor)
+TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+                             size_t at, size_t count, twill_op op, uint32_t divisor)
 {
     if (TWILL_REGISTERS > 1)
-        at = NAME(blocks)(dst, src, nsrc, at, count, 1, op, divisor, false);
+        at = NAME(blocks)(dst, ndst, src, nsrc, at, count, 1, op, divisor, false);
     if (at < count)
-        NAME(part)(dst, src, nsrc, at, count - at, op, divisor);
+        NAME(part)(dst, ndst, src, nsrc, at, count - at, op, divisor);
 }
 
 /* The bulk is a function of its own so that a small count pays for no stack frame. */
@@ -181,13 +204,52 @@ TWILL_INLINE void NAME(rest)(VALUE *dst, const void *const *src, unsigned nsrc, 
     static void NAME(reduce_##stem)(void *dst, const void *const *src, unsigned nsrc,              \
                                     size_t count, uint32_t divisor, unsigned flags)                \
     {                                                                                              \
+        void *const one[] = {dst};                                                                 \
         size_t at = 0;                                                                             \
         if (count >= TWILL_REGISTERS * LANES)                                                      \
             at = NAME(bulk_##stem)(dst, src, nsrc, count, divisor, flags);                         \
-        NAME(rest)(dst, src, nsrc, at, count, op, divisor);                                        \
+        NAME(rest)(one, 1, src, nsrc, at, count, op, divisor);                                     \
     }
 
 OPS(REDUCE)
+
+#ifdef HOT
+/* The result goes to several places, two ranks' from two sources above all. Streamed stores must be
+ * aligned: unless all are alike, none is. */
+TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *const *src,
+                               unsigned nsrc, size_t count, twill_op op, uint32_t divisor,
+                               bool stream)
+{
+    const unsigned vectors = TWILL_REGISTERS;
+    size_t at = twill_min(NAME(head)(dst[0], count, stream), count);
+    if (at > 0)
+        NAME(part)(dst, ndst, src, nsrc, 0, at, op, divisor);
+    if (nsrc == 2 && ndst == 2 && !stream) {
+        void *const to[] = {dst[0], dst[1]};
+        const void *const from[] = {src[0], src[1]};
+        at = NAME(blocks)(to, 2, from, 2, at, count, vectors, op, divisor, false);
+    } else if (stream) {
+        at = NAME(blocks)(dst, ndst, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor,
+                          true);
+        stream_end();
+    } else {
+        at = NAME(blocks)(dst, ndst, src, nsrc, at, count, vectors, op, divisor, false);
+    }
+    NAME(rest)(dst, ndst, src, nsrc, at, count, op, divisor);
+}
+
+#define SPREAD(stem, op)                                                                           \
+    static void NAME(spread_##stem)(void *const *dst, unsigned ndst, const void *const *src,       \
+                                    unsigned nsrc, size_t count, uint32_t divisor, unsigned flags) \
+    {                                                                                              \
+        bool stream = (flags & TWILL_KERNEL_STREAM) != 0;                                          \
+        for (unsigned d = 1; d < ndst; d++)                                                        \
+            stream &= ((uintptr_t)dst[d] - (uintptr_t)dst[0]) % (LANES * sizeof(VALUE)) == 0;      \
+        NAME(spread)(dst, ndst, src, nsrc, count, op, divisor, stream);                            \
+    }
+OPS(SPREAD)
+#undef SPREAD
+#endif
 
 #ifdef NARROW
 /* Position by position, the last ones as a part; `load` and `store` are those of the two ends. */
@@ -197,17 +259,14 @@ OPS(REDUCE)
         TWILL_PASTE(element, to) *out = dst;                                                       \
         const TWILL_PASTE(element, from) *in = src;                                                \
         size_t at = 0;                                                                             \
-        for (; count - at >= LANES; at += LANES)                                                   \
-            TWILL_PASTE(store, to)                                                                 \
-        (out + at, TWILL_PASTE(canonical, MATH)(TWILL_PASTE(load, from)(in + at)));                \
+        for (; count - at >= lanes_f32; at += lanes_f32)                                           \
+            TWILL_PASTE(store, to)(out + at, canonical_f32(TWILL_PASTE(load, from)(in + at)));     \
         if (at < count)                                                                            \
             TWILL_PASTE(store_part, to)                                                            \
-        (out + at,                                                                                 \
-         TWILL_PASTE(canonical, MATH)(TWILL_PASTE(load_part, from)(in + at, count - at)),          \
-         count - at);                                                                              \
+        (out + at, canonical_f32(TWILL_PASTE(load_part, from)(in + at, count - at)), count - at);  \
     }
-CONVERT(widen, MATH, ELEMENT)
-CONVERT(narrow, ELEMENT, MATH)
+CONVERT(widen, f32, ELEMENT)
+CONVERT(narrow, ELEMENT, f32)
 #undef CONVERT
 #undef NARROW
 #endif
@@ -218,6 +277,7 @@ CONVERT(narrow, ELEMENT, MATH)
 #undef VALUE
 #undef NAME
 #undef HOT
+#undef STORED
 #undef LOGIC
 #undef OPS
 #undef MATH

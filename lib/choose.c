@@ -34,6 +34,7 @@ struct twill_select_request twill_run_select_request(const struct twill_run *run
         .root = run->call.root,
         .bytes = elements_of(run) * run->element,
         .mapped = run->mapped,
+        .fetched = run->fetched,
         .vector = run->call.vector,
         .order = order_of(run),
         .type = own ? TWILL_U8 : run->type,
@@ -53,24 +54,28 @@ twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask)
 {
     struct twill_comm *comm = run->comm;
     *asks = *all_ask = false;
-    run->mapped = false;
+    run->mapped = run->fetched = false;
+    run->asked = 0;
     bool scaled = run->created != NULL && run->created->scaled;
     struct twill_select_request request = twill_run_select_request(run);
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
         return TWILL_OK;
     TWILL_TRY(&comm->error, have_chooser(comm));
-    *all_ask = twill_mapping_matters(comm->chooser, &request);
+    request.fetched = comm->world->nodes == 1 && twill_reach_fetches(comm->reach);
+    run->asked = twill_mapping_matters(comm->chooser, &request);
+    *all_ask = run->asked != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
-    *asks = *all_ask && comm->context->heap.segment != NULL && !away;
+    bool shares = comm->context->heap.segment != NULL || comm->reach != NULL;
+    *asks = *all_ask && shares && !away;
     return TWILL_OK;
 }
 
 static bool same(const struct twill_select_request *a, const struct twill_select_request *b)
 {
     return a->bytes == b->bytes && a->collective == b->collective && a->root == b->root &&
-           a->mapped == b->mapped && a->vector == b->vector && a->order == b->order &&
-           a->type == b->type;
+           a->mapped == b->mapped && a->fetched == b->fetched && a->vector == b->vector &&
+           a->order == b->order && a->type == b->type;
 }
 
 /* Nodes may differ in whether their buffers are mapped, and must agree on all else: so that decides
@@ -126,10 +131,20 @@ static twill_status find_plan(struct twill_run *run)
     return TWILL_OK;
 }
 
+void twill_run_ask_again(struct twill_run *run)
+{
+    run->before = run->plan;
+    run->were_mapped = run->mapped;
+    run->were_fetched = run->fetched;
+    twill_run_let_go(run);
+    run->plan = NULL;
+    run->voted = run->counted = run->met = false;
+}
+
 int twill_run_choose(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (!run->voted && !run->counted) {
+    if (run->before == NULL && !run->voted && !run->counted) {
         bool asks, all_ask;
         TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
         run->counted = !asks;
@@ -139,7 +154,15 @@ int twill_run_choose(struct twill_run *run)
         if (answer <= 0)
             return answer;
     }
+    bool as_before = run->mapped == run->were_mapped && run->fetched == run->were_fetched;
+    if (TWILL_LIKELY(run->before != NULL && as_before)) {
+        run->plan = run->before;
+        TWILL_TRY(&comm->error, twill_run_reach(run));
+        twill_run_choose_stores(run);
+        return 1;
+    }
     TWILL_TRY(&comm->error, find_plan(run));
+    TWILL_TRY(&comm->error, twill_run_reach(run));
     TWILL_TRY(&comm->error, twill_run_lay_out(run));
     return 1;
 }

@@ -30,14 +30,28 @@ static struct twill_call summary_of(const struct twill_run *run)
     return call;
 }
 
-static uint32_t sign(const struct twill_run *run)
+void twill_run_mark(struct twill_run *run)
 {
     const struct twill_call *call = &run->summary;
-    uint64_t h =
-        run->sequence * 0x9e3779b97f4a7c15u ^ call->count ^ (uint64_t)run->comm->number << 40;
+    uint64_t h = call->count ^ (uint64_t)run->comm->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
-    return (uint32_t)(scramble(h) >> 32);
+    run->mark = scramble(h);
+}
+
+/* The mark was scrambled when the call was prepared; its number and all calls before come in by one
+ * multiplication: what ranks disagreed on without any of them having to wait for another is noticed
+ * as soon as one has to. */
+static void sign(struct twill_run *run)
+{
+    run->signature = (uint32_t)((run->mark ^ run->comm->salt) * 0x9e3779b97f4a7c15u >> 32);
+}
+
+/* A call that is signed. */
+static void number(struct twill_run *run)
+{
+    run->sequence = run->comm->begun;
+    run->comm->salt = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
@@ -49,11 +63,15 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
                      uint64_t ticks)
 {
     struct twill_call_line *line = &comm->node->area[comm->local]->call;
+    struct twill_past *past = &comm->node->area[comm->local]->past[sequence % TWILL_PAST];
     comm->call = *call;
     comm->sequence = sequence;
-    comm->past[sequence % TWILL_PAST] =
-        (struct twill_past){sequence, call->count, twill_call_what(call), call->root};
     /* Release stores, because what is written must not be seen before the 0. */
+    atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&past->count, call->count, memory_order_release);
+    atomic_store_explicit(&past->what, twill_call_what(call), memory_order_release);
+    atomic_store_explicit(&past->root, call->root, memory_order_release);
+    atomic_store_explicit(&past->sequence, sequence, memory_order_release);
     atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&line->count, call->count, memory_order_release);
     atomic_store_explicit(&line->what, twill_call_what(call), memory_order_release);
@@ -65,7 +83,7 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
 
 /* --- one call -------------------------------------------------------------------------------- */
 
-twill_status twill_comm_usable(struct twill_comm *comm)
+twill_status twill_comm_usable_again(struct twill_comm *comm)
 {
     if (TWILL_UNLIKELY(comm->broken))
         return TWILL_ERR_BROKEN;
@@ -89,14 +107,15 @@ static twill_status refuse(struct twill_comm *comm, const struct twill_call *cal
 }
 
 /* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
- * that holds, its plan included. Votes are about the buffers; what is in place may be staged. */
+ * that holds, its plan included, if votes come out as before. What is in place may be staged. What
+ * ranks compared of a fused call of a group (lib/group.c) is not what they compare of this one. */
 static bool repeats(const struct twill_run *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
-    return run->plan != NULL && run->created == NULL && !run->voted && call->count == last->count &&
+    return run->plan != NULL && run->created == NULL && call->count == last->count &&
            call->type == last->type && call->op == last->op &&
            call->collective == last->collective && call->root == last->root && !call->vector &&
-           !last->vector && (call->src == call->dst) == (last->src == last->dst);
+           !run->summary.vector && (call->src == call->dst) == (last->src == last->dst);
 }
 
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)
@@ -106,23 +125,40 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
+        if (run->voted)
+            twill_run_ask_again(run);
+        if (call->src == run->call.src && call->dst == run->call.dst)
+            return TWILL_OK; /* checked before */
         twill_run_move(run, call->src, call->dst);
-        return twill_call_check_buffers(run);
+        twill_status status = twill_call_check_buffers(run);
+        if (TWILL_UNLIKELY(status != TWILL_OK))
+            run->plan = NULL; /* not to be taken for good if it comes again */
+        return status;
     }
     run->call = *call;
-    run->plan = NULL;
-    run->voted = run->counted = false;
+    run->plan = run->before = NULL;
+    run->voted = run->counted = run->met = false;
+    twill_run_let_go(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
+    twill_run_mark(run);
     return TWILL_OK;
 }
 
 void twill_request_begin(struct twill_request *request)
 {
     struct twill_run *run = &request->run;
-    run->sequence = request->comm->begun;
-    run->signature = sign(run);
+    struct twill_comm *comm = request->comm;
+    sign(run);
+    bool leads = comm->queue == NULL && run->plan != NULL &&
+                 twill_comm_has_met(comm, comm->epoch - run->ahead);
+    if (TWILL_LIKELY(leads))
+        twill_run_open(run);
     run->started = run->finished = 0;
+    if (TWILL_LIKELY(leads))
+        twill_run_lead(run);
+    number(run);
+    request->ticks = twill_ticks();
     twill_request_enqueue(request);
 }
 
@@ -146,7 +182,6 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_call 
     twill_status status = twill_comm_usable(comm);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
-    request->ticks = ticks;
     status = begin(request, call);
     if (TWILL_LIKELY(status == TWILL_OK))
         status = twill_comm_wait(comm, twill_request_done, request);
@@ -210,7 +245,6 @@ static twill_status start(struct twill_comm *comm, const struct twill_call *call
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
         return twill_comm_fail(comm, TWILL_ERR_MEMORY);
-    made->ticks = twill_ticks();
     twill_status status = begin(made, call);
     if (status != TWILL_OK) {
         twill_request_give(made);
@@ -255,13 +289,14 @@ static twill_status ask(struct twill_request *request)
     if (!all_ask)
         return TWILL_OK;
     comm->begun++;
-    run->sequence = comm->begun;
-    run->signature = sign(run);
+    sign(run);
+    number(run);
     request->ticks = twill_ticks();
     twill_comm_publish(comm, request);
     comm->asking = run;
     twill_status status = twill_comm_wait(comm, is_counted, run);
     comm->asking = NULL;
+    run->met = false; /* not in the calls that start it */
     TWILL_TRY(&comm->error, status);
     return run_to_end(comm, &barrier);
 }

@@ -11,14 +11,17 @@
 #define TWILL_COMM_TRANSPORTS 8
 #define TWILL_BOX_REPORTS     4u
 
+/* Polls before a wait gives its core away: where nobody wants it (some 20 us), and where ranks
+ * share it. */
+#define TWILL_SPIN_ALONE  500u
+#define TWILL_SPIN_SHARED 2u
+
 /* How long something has been waited for: lib/wait.c. */
 struct twill_waiting {
     uint64_t begun, next_look, next_liveness, next_report, sleep_ns;
     uint32_t yields, polls;
     uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
 };
-
-#define TWILL_PAST 16u
 
 struct twill_comm {
     struct twill_error error;
@@ -56,15 +59,13 @@ struct twill_comm {
     struct twill_request blocking, blocking_point;
     struct twill_waiting standing; /* of tests that found nothing */
     struct twill_group *group;     /* lib/group.c */
-    struct twill_past {
-        uint64_t sequence, count;
-        uint32_t what, root;
-    } past[TWILL_PAST];     /* calls of before, by number, for ranks that are still in them */
-    uint64_t blamed;        /* the call of before that has failed, or 0: the present one */
+    uint64_t blamed;               /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t begun;         /* calls begun */
+    uint64_t salt;          /* what they come to: for the next one's signature */
     uint64_t epoch;         /* instances begun */
+    uint64_t met;           /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */
     struct twill_box {      /* what others said, put here by whoever heard it; under the lock */
         bool failed;
@@ -79,9 +80,13 @@ struct twill_comm {
         uint32_t rank;            /* whom it waits for */
     } * heard;                    /* [size] from ranks of other nodes */
     struct twill_heap_view *view; /* [local_size] of the peers' heaps */
+    struct twill_reach *reach;    /* what is not in their heaps; NULL: cannot be reached */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
-    uint32_t spin; /* polls before a wait looks at the clock */
+    uint32_t spin;                    /* polls before a wait gives its core away */
+    bool learns;                      /* how many those should be: lib/wait.c */
+    uint64_t yield_alone, yield_lost; /* ticks that giving it away takes if nobody else wants it,
+                                         and if it is lost to who does not wait; 0: not known yet */
     int threads;
     bool reproducible;
     twill_counters counters;
@@ -102,6 +107,17 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
+/* May a call begin? TWILL_ERR_BROKEN, TWILL_ERR_FORKED; the error of an earlier one is forgotten.
+ */
+twill_status twill_comm_usable_again(struct twill_comm *comm);
+static inline twill_status twill_comm_usable(struct twill_comm *comm)
+{
+    if (TWILL_LIKELY(!comm->broken && comm->error.status == TWILL_OK &&
+                     !twill_context_is_forked(comm->context)))
+        return TWILL_OK;
+    return twill_comm_usable_again(comm);
+}
+
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 /* Have at least so many bytes of the library's memory; what was in them is lost. */
@@ -114,6 +130,13 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
 /* Move things along once, for who looks in again and again; the error has broken the communicator.
  */
 twill_status twill_comm_poke(struct twill_comm *comm);
+
+/* lib/request.c: have all ranks of the node begun this instance? */
+bool twill_comm_meet(struct twill_comm *comm, uint64_t epoch);
+static inline bool twill_comm_has_met(struct twill_comm *comm, uint64_t epoch)
+{
+    return TWILL_LIKELY(comm->met >= epoch) || twill_comm_meet(comm, epoch);
+}
 
 /* Instead of a collective, in what ranks say of their call: communicators are made of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
@@ -134,6 +157,8 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
                               size_t bytes);
 /* Has a peer on this node entered the same call with other arguments? Then the error. */
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer);
+/* Has it in a call before ours? Then the error. */
+twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer);
 /* The error when a rank is in the same call as we with other arguments. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);

@@ -44,7 +44,6 @@ static twill_status start_again(struct twill_request *request)
         return TWILL_OK;
     }
     comm->begun++;
-    request->ticks = twill_ticks();
     twill_status status = twill_request_stage(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status);

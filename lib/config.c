@@ -84,6 +84,11 @@ static bool parse_integer(const char *text, bool bytes, int64_t *number)
     return true;
 }
 
+bool twill_config_bytes(const char *text, int64_t *bytes)
+{
+    return parse_integer(text, true, bytes);
+}
+
 static bool parse_seconds(const char *text, const struct twill_variable *variable, int64_t *number)
 {
     char *end;

@@ -32,7 +32,7 @@ enum twill_variable_kind {
     X(GROUPS, "TWILL_GROUPS", TWILL_TEXT, "", 0, 0, NULL, 1,                                       \
       "Groups of nodes in the fabric: 2x3 (groups x nodes) or 4+2; empty: one")                    \
     X(UNITS, "TWILL_UNITS", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \
-      "Declared parts of nodes, in ranks, such as tile=1,numa=2,package=4; empty: where they run") \
+      "Declared parts of nodes, in ranks, such as l3=2,numa=4,package=8; empty: where they run")   \
     X(REPRODUCIBLE, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, 1,                        \
       "1: sums do not depend on algorithm, node layout or segment size")                           \
     X(PROGRESS, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, 0,                               \
@@ -47,8 +47,14 @@ enum twill_variable_kind {
       "Most bytes of MCDRAM a rank takes; 0: its part of what is free")                            \
     X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \
       "Most bytes of twill_alloc() memory of a rank; 0: the machine's memory")                     \
+    X(HEAP, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, 0,                                        \
+      "Where libtwill-heap.so is preloaded: shared, or shared:BYTES, serves malloc from shared "   \
+      "memory, from so many bytes up (64K)")                                                       \
+    X(REACH, "TWILL_REACH", TWILL_WORD, "auto", 0, 0, "auto|none|cma|xpmem", 1,                    \
+      "How ranks of a node may reach memory that is not of twill_alloc(): auto (what works), "     \
+      "none, cma (process_vm_readv), xpmem")                                                       \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
-      "Bytes of a segment when data is staged through shared memory")                              \
+      "Most bytes of a segment when data is staged through shared memory")                         \
     X(SEGMENT_NET, "TWILL_SEGMENT_NET", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, 1,                \
       "Bytes of a segment when data only crosses the network")                                     \
     X(ISA, "TWILL_ISA", TWILL_TEXT, "auto", 0, 0, NULL, 0, "Kernels: auto, scalar, avx2, avx512f") \
@@ -57,7 +63,7 @@ enum twill_variable_kind {
     X(STREAM, "TWILL_STREAM", TWILL_BYTES, "0", 0, 0, NULL, 0,                                     \
       "Messages from this size up are stored past the caches; 0: by the size of the caches")       \
     X(SPIN, "TWILL_SPIN", TWILL_NUMBER, "-1", -1, 1000000000, NULL, 0,                             \
-      "Polls before a wait yields the core; -1: many, or few when ranks share cores")              \
+      "Polls before a wait yields the core; -1: learnt from what yielding costs")                  \
     X(PROVIDER, "TWILL_PROVIDER", TWILL_TEXT, "", 0, 0, NULL, 1,                                   \
       "libfabric provider between nodes, such as tcp; empty: the best there is")                   \
     X(INTERFACE, "TWILL_INTERFACE", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
@@ -110,6 +116,8 @@ twill_status twill_config_load(struct twill_config *config, const char *const *s
 void twill_config_destroy(struct twill_config *config);
 /* Warn about variables of the environment that begin with TWILL_ and are none of ours. */
 void twill_config_warn_unknown(const struct twill_log *log);
+/* Bytes as in the table: an integer with K, M, G or T. false: it is none. */
+bool twill_config_bytes(const char *text, int64_t *bytes);
 /* The text, or NULL when empty. */
 const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
 /* Hash of a value, for agreement among ranks. */

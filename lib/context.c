@@ -21,6 +21,7 @@ struct peer_info {
     uint64_t memory_nodes;               /* it may bind to */
     uint64_t tuning;                     /* hash */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
+    uint32_t preloaded;                  /* enum twill_preloaded_outcome */
     struct twill_level_card level;
 };
 
@@ -155,6 +156,17 @@ static void share_memory(struct twill_context *context, const struct peer_info *
     twill_memory_share(context->library_memory, ranks);
 }
 
+static void warn_of_heap(const struct twill_context *context, const struct peer_info *all)
+{
+    int first = -1, vain = 0;
+    for (int r = 0; r < context->boot->size; r++)
+        if (all[r].preloaded > TWILL_PRELOADED_READY && vain++ == 0)
+            first = r;
+    twill_preloaded_warn(&context->preloaded, &context->log,
+                         first == context->boot->rank ? vain : 0,
+                         context->user_policy.kind == TWILL_KIND_MCDRAM);
+}
+
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->boot->size;
@@ -182,6 +194,7 @@ static twill_status meet(struct twill_context *context)
     mine.cpuset_hash = place.cpuset_hash;
     mine.cpus = place.cpus;
     mine.tuning = twill_tuning_hash(context->tuning);
+    mine.preloaded = context->preloaded.outcome;
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
@@ -197,8 +210,10 @@ static twill_status meet(struct twill_context *context)
         context->level[r] = all[r].level;
     if (status == TWILL_OK)
         status = check_agreement(context, all);
-    if (status == TWILL_OK)
+    if (status == TWILL_OK) {
         share_memory(context, all);
+        warn_of_heap(context, all);
+    }
     if (status == TWILL_OK)
         status = label_nodes(context, all);
     free(all);
@@ -218,22 +233,26 @@ static twill_status open_heap(struct twill_context *context)
 {
     const char *why = NULL;
     struct twill_segment *segment = NULL;
+    const struct twill_segment_given *given =
+        context->preloaded.library != NULL ? &context->preloaded.given : NULL;
     if (context->boot->size > 1)
-        TWILL_TRY(&context->error, twill_segment_share(&segment, context->boot, context->label,
-                                                       heap_bytes(context), &why, &context->error));
+        TWILL_TRY(&context->error,
+                  twill_segment_share_given(&segment, context->boot, context->label,
+                                            heap_bytes(context), given, &why, &context->error));
     if (why != NULL)
         twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
                   why);
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
     twill_heap_init(&context->heap, segment, (uint32_t)context->boot->rank, context->user_memory,
-                    limit);
+                    context->preloaded.library, limit);
     TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->boot->size,
                                                   context->label, &context->error));
     uint32_t node = context->world.node[context->boot->rank];
     if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
         twill_segment_close(segment);
-        twill_heap_init(&context->heap, NULL, 0, context->user_memory, limit);
+        twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);
     }
+    twill_preloaded_begin(&context->preloaded, heap_bytes(context), context->world.node_size[node]);
     return TWILL_OK;
 }
 
@@ -310,6 +329,9 @@ static void note_job(struct twill_context *context)
                        (long long)context->config.number[TWILL_VARIABLE_THREADS]);
     twill_context_note(context, "memory for twill_alloc: %s", context->user_policy.why);
     twill_context_note(context, "memory of the library: %s", context->library_policy.why);
+    if (context->preloaded.serving)
+        twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
+                           context->preloaded.least);
     char advice[200];
     struct twill_error ignored = {0};
     if (twill_topology_advise(context->topology, w->local[rank], w->node_size[w->node[rank]],
@@ -364,6 +386,9 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, open_memory(context));
     if (is_first(context, bootstrap)) /* once a job, and before anything can go wrong */
         twill_config_warn_unknown(&context->log);
+    TWILL_TRY(error,
+              twill_preloaded_open(&context->preloaded, context->config.text[TWILL_VARIABLE_HEAP],
+                                   heap_bytes(context), error));
     TWILL_TRY(error, open_boot(context, bootstrap));
     warn_if_alone(context);
     TWILL_TRY(error, meet(context));
@@ -405,6 +430,7 @@ void twill_context_destroy(twill_context *context)
     if (context->user_memory != NULL)
         twill_heap_destroy(&context->heap);
     twill_segment_close(segment);
+    twill_preloaded_close(&context->preloaded);
     twill_watch_close(context->watch);
     if (context->user_memory != NULL)
         twill_memory_close(context->user_memory);

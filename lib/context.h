@@ -6,12 +6,14 @@
 #include "algorithms/tuning.h"
 #include "algorithms/world.h"
 #include "fabric/boot.h"
+#include "fabric/reach.h"
 #include "fabric/segment.h"
 #include "fabric/watch.h"
 #include "kernels/kernels.h"
 #include "lib/config.h"
 #include "lib/heap.h"
 #include "lib/operation.h"
+#include "lib/preloaded.h"
 #include "numa/memory.h"
 #include "numa/topology.h"
 
@@ -52,6 +54,7 @@ struct twill_context {
     char *why;                      /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
+    struct twill_preloaded preloaded;
     struct twill_heap heap;
     pthread_mutex_t lock;     /* of what follows, and of error and heap */
     bool lockable;            /* lock is made */

@@ -61,29 +61,14 @@ static twill_status bring(struct twill_request *request, unsigned side, unsigned
 
 /* What is staged has the layout of the caller's buffer; where dst may have gaps between its parts
  * they are brought along, since all of it goes back. */
-twill_status twill_request_stage(struct twill_request *request)
+static twill_status bring_sides(struct twill_request *request, const bool on[TWILL_SIDES])
 {
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
-    request->on_device = NULL;
-    if (TWILL_LIKELY(comm->context->device == NULL))
-        return TWILL_OK;
-    run->sequence = comm->begun;
-    twill_run_describe(run);
-    bool on[TWILL_SIDES] = {false, false};
-    size_t bytes[TWILL_SIDES];
-    for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        bytes[i] = run->side[i].bytes;
-        if (bytes[i] > 0)
-            TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
-    }
-    if (run->plan != NULL) /* a prepared call: the sides are new */
-        TWILL_TRY(&comm->error, twill_run_lay_out(run));
-    if (!on[0] && !on[1])
-        return TWILL_OK;
-    size_t dst_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
+    size_t bytes = run->side[TWILL_DST].bytes;
+    size_t dst_at = on[0] ? twill_round_up(run->side[TWILL_SRC].bytes, TWILL_CACHE_LINE) : 0;
     TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
-                                            dst_at + (on[1] ? bytes[1] : 0)));
+                                            dst_at + (on[1] ? bytes : 0)));
     if (on[0])
         TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->staging));
     if (on[1] && run->side[TWILL_DST].count != NULL)
@@ -94,9 +79,29 @@ twill_status twill_request_stage(struct twill_request *request)
     if (on[1]) {
         request->on_device = request->run.call.dst;
         request->result = request->staging + dst_at;
-        request->result_bytes = bytes[1];
+        request->result_bytes = bytes;
     }
     return TWILL_OK;
+}
+
+twill_status twill_request_stage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    request->on_device = NULL;
+    if (TWILL_LIKELY(comm->context->device == NULL))
+        return TWILL_OK;
+    run->sequence = comm->begun;
+    twill_run_describe(run);
+    bool on[TWILL_SIDES] = {false, false};
+    for (unsigned i = 0; i < TWILL_SIDES; i++)
+        if (run->side[i].bytes > 0)
+            TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
+    if (on[0] || on[1])
+        TWILL_TRY(&comm->error, bring_sides(request, on));
+    /* The sides are new, and lie elsewhere: what is known of the call is laid out again. */
+    run->before = NULL;
+    return run->plan != NULL ? twill_run_lay_out(run) : TWILL_OK;
 }
 
 twill_status twill_request_unstage(struct twill_request *request)

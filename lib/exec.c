@@ -4,18 +4,14 @@
 
 #include <stdlib.h>
 
+_Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD, "immediates as schedules know them");
+
 /* What a step can answer, besides an error. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
 static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
 {
     return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;
-}
-
-/* Flags grow by instance, and within one by SIGNAL. */
-static uint64_t flag_value(const struct twill_instance *instance, uint32_t ordinal)
-{
-    return instance->epoch << 16 | ordinal;
 }
 
 static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *slot,
@@ -103,8 +99,10 @@ static int post(struct twill_run *run, struct twill_instance *instance,
 static int differ(struct twill_comm *comm, const struct twill_transfer *request)
 {
     comm->differs = request->peer;
-    if (comm->world->node[request->peer] == comm->world->node[comm->rank])
+    if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
         TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
+        TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
+    }
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "rank %u is in another call or has other arguments", request->peer);
@@ -138,8 +136,38 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
     return ADVANCED;
 }
 
-/* Is the peer's flag, or line, there? A signature that differs is looked into: the peer may be in
- * another call, or merely on its way out of this one. */
+bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    return run->comm->sequence >= run->sequence &&
+           twill_comm_read_call(run->comm, peer, &call, &sequence, &entered) &&
+           sequence >= run->sequence;
+}
+
+int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
+{
+    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    if (!is_known)
+        return BLOCKED;
+    TWILL_TRY(&run->comm->error, twill_comm_check_past(run->comm, peer));
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+                           "rank %u was in another call or had other arguments", peer);
+}
+
+/* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
+ * the begin of this one counts. It has said so before it wrote its call down: so that is looked at
+ * first. */
+static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
+{
+    bool is_known = twill_run_is_written_down(run, peer);
+    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
+        run->signature)
+        return ADVANCED;
+    return twill_run_differs(run, peer, is_known);
+}
+
+/* Is the peer's flag, or line, there? */
 static int arrived(struct twill_run *run, const struct twill_instance *instance,
                    const struct twill_step *step, uint32_t peer)
 {
@@ -148,22 +176,20 @@ static int arrived(struct twill_run *run, const struct twill_instance *instance,
     unsigned lane = physical_lane(instance, step->lane);
     uint32_t signature;
     if (step->flags & TWILL_STEP_IMM) {
-        const struct twill_line *line = twill_node_imm(node, local, lane, instance->epoch);
+        const struct twill_immediate *line = twill_node_imm(node, local, lane, instance->epoch);
         if (line == NULL)
             return BLOCKED;
         signature = line->signature;
     } else {
         uint64_t value = twill_node_flag(node, local, lane);
-        if (value < flag_value(instance, step->ordinal))
+        if (value < twill_node_flag_value(instance->epoch, step->ordinal))
             return BLOCKED;
-        if (value >> 16 != instance->epoch)
-            return ADVANCED;
         signature =
             atomic_load_explicit(&node->area[local]->flag[lane].signature, memory_order_relaxed);
     }
     if (TWILL_LIKELY(signature == run->signature))
         return ADVANCED;
-    return twill_comm_check_peer(run->comm, peer); /* OK: moving on, look again */
+    return disagree(run, instance->epoch, peer);
 }
 
 static int await(struct twill_run *run, const struct twill_instance *instance,
@@ -183,7 +209,8 @@ static void raise_flag(struct twill_run *run, struct twill_instance *instance,
                        const struct twill_step *step)
 {
     twill_node_signal(run->comm->node, physical_lane(instance, step->lane),
-                      flag_value(instance, ++instance->signalled[step->lane]), run->signature);
+                      twill_node_flag_value(instance->epoch, ++instance->signalled[step->lane]),
+                      run->signature);
 }
 
 static int put_imm(struct twill_run *run, const struct twill_instance *instance,
@@ -194,8 +221,9 @@ static int put_imm(struct twill_run *run, const struct twill_instance *instance,
                                         step->peer[0], step->lane, partial};
     struct twill_span src = twill_run_span(run, instance, &where);
     size_t bytes = src.count * twill_run_width(run, partial);
-    if (TWILL_UNLIKELY(bytes > TWILL_LINE_PAYLOAD)) /* the selector sees to it that it is not */
-        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit a line", bytes);
+    if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector sees to it that it is not */
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
+                               bytes);
     twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
                    run->signature, src.start, bytes);
     return ADVANCED;
@@ -211,12 +239,15 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
         return post(run, instance, step);
     case TWILL_STEP_REDUCE: {
         const struct twill_schedule *s = &run->plan->schedule;
-        instance->at[step->lane] += twill_run_reduce_and_copy(
-            run, instance, step, s->steps + s->lane_first[step->lane + 1]);
+        uint32_t copies;
+        TWILL_TRY(&run->comm->error,
+                  twill_run_reduce_and_copy(run, instance, step,
+                                            s->steps + s->lane_first[step->lane + 1], &copies));
+        instance->at[step->lane] += copies;
         return ADVANCED;
     }
     case TWILL_STEP_COPY:
-        twill_run_copy(run, instance, step);
+        TWILL_TRY(&run->comm->error, twill_run_copy(run, instance, step));
         return ADVANCED;
     case TWILL_STEP_PUT_IMM:
         return put_imm(run, instance, step);
@@ -233,14 +264,22 @@ static int issue(struct twill_run *run, struct twill_instance *instance,
     return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
 }
 
-/* Issue the steps of a lane until one blocks. */
-static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane)
+static bool may_wait(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
+}
+
+/* Issue the steps of a lane until one blocks, or might. */
+static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane,
+                        bool leads)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     uint32_t length = s->lane_first[lane + 1] - s->lane_first[lane];
     const struct twill_step *steps = s->steps + s->lane_first[lane];
     int moved = 0;
     while (instance->at[lane] < length) {
+        if (leads && may_wait(&steps[instance->at[lane]]))
+            return moved;
         int answer = issue(run, instance, &steps[instance->at[lane]]);
         if (answer < 0)
             return answer;
@@ -286,6 +325,11 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
+    if (run->met && run->plan->opening > 0) {
+        instance->at[0] = run->plan->opening;
+        instance->signalled[0] = 1; /* flags count it, on all ranks alike */
+    }
+    run->met = false;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
         instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
@@ -297,7 +341,23 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))
         twill_run_stage(run, instance);
     run->started++;
+    twill_node_begin(run->comm->node, epoch, run->signature);
+    if (run->plan->schedule.eager) /* somebody may wait for just that */
+        twill_node_ring_all(run->comm->node);
     return TWILL_OK;
+}
+
+void twill_run_lead(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+    if (run->plan->most_posted > 0 || twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK)
+        return; /* what fails does so again in its turn */
+    comm->epoch++;
+    slot->instance.at[0] = run->opening.steps;
+    slot->instance.signalled[0] = run->opening.signals;
+    for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
+        (void)advance_lane(run, &slot->instance, lane, true);
 }
 
 int twill_run_advance(struct twill_slot *slot)
@@ -308,7 +368,7 @@ int twill_run_advance(struct twill_slot *slot)
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
         if (instance->at[lane] == UINT32_MAX)
             continue;
-        int answer = advance_lane(run, instance, lane);
+        int answer = advance_lane(run, instance, lane, false);
         if (answer < 0)
             return answer;
         moved += answer;
@@ -318,6 +378,8 @@ int twill_run_advance(struct twill_slot *slot)
     if (TWILL_UNLIKELY(run->side[TWILL_DST].staged))
         twill_run_unstage(run, instance);
     instance->active = false;
+    if (!run->plan->schedule.eager && run->comm->met < instance->epoch)
+        run->comm->met = instance->epoch;
     run->finished++;
     return moved + 1;
 }

@@ -102,12 +102,33 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
     }
 }
 
+/* What a local rank called as number `sequence`; false: it has not, or that is too long ago. */
+static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
+                      struct twill_call *call)
+{
+    const struct twill_past *past = &comm->node->area[local]->past[sequence % TWILL_PAST];
+    uint64_t before = atomic_load_explicit(&past->sequence, memory_order_acquire);
+    uint32_t what = atomic_load_explicit(&past->what, memory_order_acquire);
+    size_t count = atomic_load_explicit(&past->count, memory_order_acquire);
+    *call = twill_call_of(what, count, atomic_load_explicit(&past->root, memory_order_acquire));
+    return before == sequence &&
+           atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
+}
+
+/* Was it the same call? Without ours, that is so. */
+static bool is_ours(const struct twill_comm *comm, const struct twill_call *theirs,
+                    uint64_t sequence)
+{
+    struct twill_call ours;
+    return !read_past(comm, comm->local, sequence, &ours) ||
+           (twill_call_what(theirs) == twill_call_what(&ours) && theirs->count == ours.count &&
+            theirs->root == ours.root);
+}
+
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence)
 {
-    const struct twill_past *ours = &comm->past[sequence % TWILL_PAST];
-    if (sequence != ours->sequence || (twill_call_what(theirs) == ours->what &&
-                                       theirs->count == ours->count && theirs->root == ours->root))
+    if (is_ours(comm, theirs, sequence))
         return TWILL_OK;
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
@@ -121,10 +142,31 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                            twill_comm_rank_text(comm, peer, rank), name);
 }
 
+/* Nobody waited for anybody in that call. */
+twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
+{
+    uint64_t first = comm->sequence > TWILL_PAST ? comm->sequence - TWILL_PAST + 1 : 1;
+    for (uint64_t sequence = first; sequence < comm->sequence; sequence++) {
+        struct twill_call theirs;
+        char name[128], rank[TWILL_RANK_TEXT];
+        if (!read_past(comm, comm->world->local[peer], sequence, &theirs) ||
+            is_ours(comm, &theirs, sequence))
+            continue;
+        twill_call_describe(&theirs, sequence, name, sizeof(name));
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s called %s, which was another call here",
+                               twill_comm_rank_text(comm, peer, rank), name);
+    }
+    return TWILL_OK;
+}
+
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
 {
     struct twill_call theirs;
     uint64_t sequence, entered;
+    /* Who is ahead was in our call before, and has perhaps called something else. */
+    if (read_past(comm, comm->world->local[peer], comm->sequence, &theirs))
+        TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, comm->sequence));
     if (!twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
         return TWILL_OK;
     return twill_comm_compare(comm, peer, &theirs, sequence);

@@ -148,7 +148,6 @@ static twill_status begin_collective(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     comm->begun++;
-    request->ticks = twill_ticks();
     TWILL_TRY(&comm->error, twill_request_stage(request));
     twill_request_begin(request);
     return TWILL_OK;
@@ -182,6 +181,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     /* Ranks compare each count, not only their sum. */
     comm->blocking.run.summary.vector = true;
     comm->blocking.run.summary.count = counts;
+    twill_run_mark(&comm->blocking.run);
     TWILL_TRY(&comm->error, begin_collective(&comm->blocking));
     TWILL_TRY(&comm->error, wait_for(&comm->blocking));
     unpack(first, n, group->packed);

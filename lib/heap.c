@@ -4,6 +4,10 @@
  */
 #include "lib/heap.h"
 
+#include "fabric/mapping.h"
+
+#include "lib/preload/preload.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -12,7 +16,7 @@ struct twill_extent {
     unsigned char *start;
     size_t bytes;
     bool taken;
-    bool private_; /* from twill_memory_alloc(), not of the segment */
+    bool apart; /* from the lender or from twill_memory_alloc(), and not next to others */
 };
 
 static size_t alignment_of(size_t bytes)
@@ -21,13 +25,30 @@ static size_t alignment_of(size_t bytes)
 }
 
 void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
-                     struct twill_memory *memory, size_t limit)
+                     struct twill_memory *memory, const struct twill_preload *lender, size_t limit)
 {
-    *heap = (struct twill_heap){.segment = segment, .memory = memory, .limit = limit};
+    *heap =
+        (struct twill_heap){.segment = segment, .memory = memory, .lender = lender, .limit = limit};
     if (segment != NULL) {
         heap->base = twill_segment_at(segment, rank);
         heap->bytes = twill_segment_bytes(segment);
     }
+}
+
+/* From the lender; else private. */
+static bool is_lent(const struct twill_heap *heap, const struct twill_extent *extent)
+{
+    return heap->lender != NULL &&
+           twill_heap_offset(heap, extent->start, extent->bytes) != TWILL_HEAP_NOWHERE;
+}
+
+static void give_apart(struct twill_heap *heap, const struct twill_extent *extent)
+{
+    if (is_lent(heap, extent))
+        heap->lender->release(extent->start);
+    else
+        twill_memory_free(heap->memory, extent->start, extent->bytes);
+    heap->apart -= extent->bytes;
 }
 
 void twill_heap_destroy(struct twill_heap *heap)
@@ -35,8 +56,8 @@ void twill_heap_destroy(struct twill_heap *heap)
     while (heap->extents != NULL) {
         struct twill_extent *extent = heap->extents;
         heap->extents = extent->next;
-        if (extent->private_)
-            twill_memory_free(heap->memory, extent->start, extent->bytes);
+        if (extent->apart)
+            give_apart(heap, extent);
         free(extent);
     }
     if (heap->placed > 0)
@@ -122,23 +143,39 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
     return no_room(bytes, heap->bytes, error);
 }
 
-static twill_status alloc_private(struct twill_heap *heap, void **pointer, size_t bytes,
-                                  struct twill_error *error)
+/* The segment may be full of what malloc() gave out: then private memory, which others cannot see,
+ * serves as well. */
+static twill_status take_apart(struct twill_heap *heap, void **pointer, size_t bytes,
+                               struct twill_error *error)
 {
-    if (heap->limit > 0 && bytes > heap->limit - heap->private_bytes)
+    if (heap->limit > 0 && bytes > heap->limit - heap->apart)
         return no_room(bytes, heap->limit, error);
+    if (heap->lender != NULL)
+        *pointer = heap->lender->alloc(bytes, alignment_of(bytes));
+    if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
+        heap->lender->release(*pointer); /* another context has a larger part of that memory */
+        *pointer = NULL;
+    }
+    if (*pointer == NULL)
+        TWILL_TRY(error, twill_memory_alloc(heap->memory, pointer, bytes, error));
+    heap->apart += bytes;
+    return TWILL_OK;
+}
+
+static twill_status alloc_apart(struct twill_heap *heap, void **pointer, size_t bytes,
+                                struct twill_error *error)
+{
     struct twill_extent *extent = extent_new(NULL, bytes, true, heap->extents);
     if (extent == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
-    twill_status status = twill_memory_alloc(heap->memory, pointer, bytes, error);
+    twill_status status = take_apart(heap, pointer, bytes, error);
     if (status != TWILL_OK) {
         free(extent);
         return twill_error_pass(error, status, __FILE__, __LINE__);
     }
     extent->start = *pointer;
-    extent->private_ = true;
+    extent->apart = true;
     heap->extents = extent;
-    heap->private_bytes += bytes;
     return TWILL_OK;
 }
 
@@ -150,8 +187,8 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "twill_alloc: %zu bytes are more than there can be", bytes);
     size_t rounded = twill_round_up(twill_max(bytes, 1), TWILL_CACHE_LINE);
-    if (heap->segment == NULL)
-        return alloc_private(heap, pointer, rounded, error);
+    if (heap->segment == NULL || heap->lender != NULL)
+        return alloc_apart(heap, pointer, rounded, error);
     return alloc_shared(heap, pointer, rounded, error);
 }
 
@@ -169,13 +206,12 @@ static void melt(struct twill_extent *extent)
 static void release(struct twill_heap *heap, struct twill_extent *before,
                     struct twill_extent *extent)
 {
-    if (extent->private_) {
+    if (extent->apart) {
         if (before == NULL)
             heap->extents = extent->next;
         else
             before->next = extent->next;
-        twill_memory_free(heap->memory, extent->start, extent->bytes);
-        heap->private_bytes -= extent->bytes;
+        give_apart(heap, extent);
         free(extent);
         return;
     }
@@ -229,11 +265,6 @@ void twill_heap_view_close(struct twill_heap_view *view)
     view->seen = NULL;
 }
 
-/* Linux 5.14. An older kernel says no, and faults come one by one. */
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes)
 {
     uint64_t end = offset + bytes;
@@ -248,6 +279,6 @@ void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t
             continue;
         uint64_t from = twill_max(offset, first * TWILL_HUGE_PAGE) & ~UINT64_C(4095);
         uint64_t to = twill_min(end, piece * TWILL_HUGE_PAGE);
-        (void)madvise(view->base + from, to - from, MADV_POPULATE_WRITE);
+        twill_mapping_populate(view->base + from, to - from);
     }
 }

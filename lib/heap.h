@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_alloc() memory: one sparse segment per rank that the node's ranks have all mapped, so that
- * an allocation is local and yet visible to them at once; private memory when alone on the node. */
+ * an allocation is local and yet visible to them at once; private memory when alone on the node.
+ * With TWILL_HEAP=shared the segment is the one that malloc() is served from. */
 #ifndef TWILL_HEAP_H
 #define TWILL_HEAP_H
 
@@ -9,22 +10,25 @@
 
 #define TWILL_HEAP_NOWHERE UINT64_MAX
 
-struct twill_extent; /* a piece of the segment, free or taken; or a private allocation */
+struct twill_preload;
+struct twill_extent; /* a piece of the segment, free or taken; or one taken elsewhere */
 
 struct twill_heap {
     struct twill_segment *segment; /* NULL: private memory only */
     struct twill_memory *memory;
+    const struct twill_preload *lender; /* who gives out the segment, if not this heap itself */
     unsigned char *base;
     size_t bytes;
-    size_t limit;                 /* of private memory; 0: none */
-    size_t private_bytes;         /* taken */
+    size_t limit;                 /* of private and lent memory; 0: none */
+    size_t apart;                 /* of that, taken */
     size_t placed;                /* bytes from base whose placement is decided */
     struct twill_extent *extents; /* by address */
 };
 
-/* segment may be NULL: then at most `limit` bytes of private memory (0: no limit). */
+/* segment may be NULL: then at most `limit` bytes of private memory (0: no limit). lender may be.
+ */
 void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
-                     struct twill_memory *memory, size_t limit);
+                     struct twill_memory *memory, const struct twill_preload *lender, size_t limit);
 void twill_heap_destroy(struct twill_heap *heap); /* leaves segment and memory to their owner */
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
                               struct twill_error *error);

@@ -7,6 +7,9 @@
  *
  *     | part 0 | part 1 | ... |  part 0  |  part 1  | ... |
  *      <------- elements ----> <------- partials -------->
+ *
+ * Two ranks that swap their SHARED have the parts in opposite orders, so that what one shows and
+ * what the other shows is in the same lines, which then go to and fro.
  */
 #include "lib/comm.h"
 
@@ -136,6 +139,28 @@ static void size_scratch(struct twill_run *run)
         run->side[i].stride = run->slice_count;
         run->scratch_bytes += run->copy_bytes;
     }
+    run->fetched_at = run->scratch_bytes;
+    if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
+        run->scratch_bytes +=
+            twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_STRIP;
+}
+
+/* Is no rank's result to lie where its contribution is? Else that was just read and is in the
+ * caches, where stores around them lose (in place they take two to three times as long). */
+static bool lies_apart(const struct twill_run *run)
+{
+    bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    if (!twill_collective_facts(run->call.collective)->reduces)
+        return true;
+    for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
+        apart &= run->peer_src[l] != run->peer_dst[l];
+    return apart;
+}
+
+void twill_run_choose_stores(struct twill_run *run)
+{
+    bool large = run->most * run->plan->schedule.parts * run->element >= run->comm->stream;
+    run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
 }
 
 twill_status twill_run_lay_out(struct twill_run *run)
@@ -158,7 +183,8 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->slices = (run->most + limit - 1) / limit;
     }
     run->pieces = s->blocks / s->parts;
-    run->joined = s->parts == 1 || (!run->call.vector && run->slices == 1);
+    run->mirrored = run->plan->swaps && s->parts == 2;
+    run->joined = s->parts == 1 || (!run->call.vector && run->slices == 1 && !run->mirrored);
     size_t elements = unknown ? 0 : s->parts * run->slice_count;
     run->partial_at = 0;
     run->copy_bytes = twill_round_up(elements * run->element, TWILL_CACHE_LINE);
@@ -166,11 +192,14 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->partial_at = run->copy_bytes;
         run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
     }
+    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
+    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
-    run->copy_flags =
-        run->most * s->parts * run->element >= run->comm->stream ? TWILL_KERNEL_STREAM : 0;
+    twill_run_choose_stores(run);
+    twill_run_find_opening(run);
     return TWILL_OK;
 }
 
@@ -180,8 +209,9 @@ static unsigned char *imm_of(const struct twill_run *run, const struct twill_ins
                              unsigned lane, uint32_t local)
 {
     unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
-    struct twill_node_area *area = run->comm->node->area[local];
-    return area->imm[slot * TWILL_SCHEDULE_LANES + lane][instance->epoch % TWILL_COPIES].payload;
+    return twill_node_imm_at(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
+                             instance->epoch)
+        ->payload;
 }
 
 /* First byte of a space, for the slice that this instance works on. */
@@ -197,7 +227,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
-    return comm->node->shared[local] + (instance->epoch % TWILL_COPIES) * comm->node->shared_bytes;
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->swaps, run->small);
 }
 
 /* Elements of the slice in a part. */
@@ -217,14 +247,15 @@ static size_t slice_of(const struct twill_run *run, const struct twill_instance 
     return whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0;
 }
 
-/* Bytes from the base of a space to a part of block number b. */
-static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t block, bool partial)
+/* Bytes from the base of a space of local rank `local` to a part, in a copy of TMP or SHARED. */
+static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t local, uint32_t copy,
+                        uint32_t part, bool partial)
 {
-    const struct twill_schedule *s = &run->plan->schedule;
-    uint32_t part = block % s->blocks / run->pieces;
-    if (space == TWILL_TMP || space == TWILL_SHARED)
-        return block / s->blocks * run->copy_bytes + (partial ? run->partial_at : 0) +
-               part * run->slice_count * twill_run_width(run, partial);
+    if (space == TWILL_TMP || space == TWILL_SHARED) {
+        uint32_t place = space == TWILL_SHARED && run->mirrored ? part ^ local : part;
+        return copy * run->copy_bytes + (partial ? run->partial_at : 0) +
+               place * run->slice_count * twill_run_width(run, partial);
+    }
     const struct twill_side *side = &run->side[space];
     if (side->own)
         return 0;
@@ -246,14 +277,19 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     if (where->blocks == 0)
         return (struct twill_span){base, 0};
     uint32_t first = twill_operand_block(where->operand) + where->at;
-    if (s->blocks == 1 && first == 0 && !where->partial)
-        return (struct twill_span){base, slice_of(run, instance, space, 0)};
+    if (where->blocks == 1 && run->pieces == 1 && first < s->blocks) /* a part; no division */
+        return (struct twill_span){base + offset_of(run, space, local, 0, first, where->partial),
+                                   slice_of(run, instance, space, first)};
     uint32_t end = first + where->blocks - 1u; /* the last one */
     uint32_t part = first % s->blocks / run->pieces, end_part = end % s->blocks / run->pieces;
     size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
     twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
-    twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
-    return (struct twill_span){base + offset_of(run, space, first, where->partial) +
-                                   from * twill_run_width(run, where->partial),
-                               (end_part - part) * whole + last + last_length - from};
+    last = from;
+    last_length = length;
+    if (end != first)
+        twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
+    return (struct twill_span){
+        base + offset_of(run, space, local, first / s->blocks, part, where->partial) +
+            from * twill_run_width(run, where->partial),
+        (end_part - part) * whole + last + last_length - from};
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tile, NUMA domain and package each rank is in, and which group its node: found, or declared
- * by variables. The same on all ranks, because all have the same cards. */
+/* Which tile, L3 cache, NUMA domain and package each rank is in, and which group its node: found,
+ * or declared by variables. The same on all ranks, because all have the same cards. */
 #include "lib/levels.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Names in TWILL_UNITS, by level. */
-static const char *const unit_names[TWILL_LEVEL_NODE] = {"tile", "numa", "package"};
+static const char *const unit_names[TWILL_LEVEL_NODE] = {"tile", "l3", "numa", "package"};
 
 void twill_levels_describe(const struct twill_context *context, struct twill_level_card *card)
 {
     struct twill_units units;
     twill_topology_units(context->topology, &units);
     card->unit[TWILL_LEVEL_TILE] = (int16_t)units.tile;
+    card->unit[TWILL_LEVEL_L3] = (int16_t)units.l3;
     card->unit[TWILL_LEVEL_NUMA] = (int16_t)units.numa;
     card->unit[TWILL_LEVEL_PACKAGE] = (int16_t)units.package;
 }
@@ -22,7 +23,7 @@ static twill_status unreadable(struct twill_context *context, const char *text, 
 {
     return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                       "TWILL_UNITS=%s: cannot be read at \"%s\"; write ranks of each, such as "
-                      "tile=1,numa=2,package=4",
+                      "l3=2,numa=4,package=8",
                       text, at);
 }
 

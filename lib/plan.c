@@ -6,6 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of a slice that is staged on one node, for each rank: the contributions of two ranks to each
+ * other are best half of that. Below 32 KiB lines are still dirty in L1 when they are fetched,
+ * which takes longer; above, fewer slices overlap, and less stays in L2. Prices know it as
+ * slice_rank (algorithms/machine.h). */
+#define SLICE_SHARE ((size_t)64 << 10)
 /* Of TMP in one instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
 
@@ -63,8 +68,10 @@ static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* is one slice */
     else if (comm->world->nodes > 1 || choice->algorithm->flavours == 0)
         bytes = comm->segment_net;
-    else if (choice->shape.flavour == TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
+    else if (choice->shape.flavour >= TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
+    else
+        bytes = twill_min(bytes, SLICE_SHARE * comm->world->size);
     if (copies->tmp > 0)
         bytes = twill_min(bytes, SCRATCH_MOST / copies->tmp);
     if (copies->shared > 0)
@@ -131,10 +138,49 @@ static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *pl
     return TWILL_OK;
 }
 
+static bool writes_to_peers(const struct twill_schedule *s)
+{
+    bool writes = false;
+    for (uint32_t i = 0; i < s->count; i++)
+        writes |= twill_operand_space(s->steps[i].dst) == TWILL_SHARED &&
+                  twill_operand_is_peer(s->steps[i].dst);
+    return writes;
+}
+
+/* Where two ranks only read each other's SHARED, every line of it has one writer and one reader:
+ * they swap. Where results go back into the peer's, lines return by themselves. Both ranks must
+ * come to the same answer, so both schedules are looked at. */
+static twill_status decide_swap(struct twill_comm *comm, struct twill_plan *plan)
+{
+    struct twill_schedule other = {0};
+    if (comm->local_size != 2 || plan->schedule.shared_blocks == 0)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, twill_schedule_emit(&other, plan->choice.algorithm, comm->world,
+                                                comm->node->rank[1 - comm->local],
+                                                &plan->choice.shape, &comm->error));
+    plan->swaps = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
+    twill_schedule_destroy(&other);
+    return TWILL_OK;
+}
+
+/* All ranks leave it out alike: tests/test_algorithms_sweep.c sees to it. */
+static uint32_t opening_of(const struct twill_comm *comm, const struct twill_plan *plan)
+{
+    const struct twill_choice *choice = &plan->choice;
+    if (comm->world->nodes > 1 || choice->algorithm->flavours == 0 ||
+        choice->shape.flavour != TWILL_FLAVOUR_MAPPED)
+        return 0;
+    return twill_schedule_opening(&plan->schedule, comm->rank, comm->world->size);
+}
+
 static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
 {
     struct copies copies;
+    TWILL_TRY(&comm->error, decide_swap(comm, plan));
+    plan->opening = opening_of(comm, plan);
     TWILL_TRY(&comm->error, declared(comm, plan, &copies));
+    plan->fetches = plan->choice.shape.flavour == TWILL_FLAVOUR_FETCHED &&
+                    (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);
     size_slices(comm, plan, &copies);
     count_messages(plan);
     size_bounces(comm, plan);

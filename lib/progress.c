@@ -2,12 +2,13 @@
 /* The open communicators of a context, and moving along what is under way on the others. */
 #include "lib/progress.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 
 #define HOLD_SPINS 200u /* an advance is short; then its thread may have lost the core */
 
-void twill_comm_hold(struct twill_comm *comm)
+void twill_comm_hold_late(struct twill_comm *comm)
 {
     for (unsigned spins = 0; !twill_comm_try_hold(comm); spins++) {
         if (spins < HOLD_SPINS)
@@ -17,9 +18,16 @@ void twill_comm_hold(struct twill_comm *comm)
     }
 }
 
+/* Only who holds the communicator changes its own count: no need of an atomic addition there. */
+static void count_pending(struct twill_comm *comm, unsigned more)
+{
+    unsigned pending = atomic_load_explicit(&comm->pending, memory_order_relaxed);
+    atomic_store_explicit(&comm->pending, pending + more, memory_order_release);
+}
+
 void twill_comm_pend(struct twill_comm *comm)
 {
-    atomic_fetch_add_explicit(&comm->pending, 1, memory_order_release);
+    count_pending(comm, 1);
     atomic_fetch_add(&comm->context->pending, 1);
     if (comm->context->progress.wanted)
         twill_progress_wake(comm->context);
@@ -28,7 +36,7 @@ void twill_comm_pend(struct twill_comm *comm)
 void twill_comm_unpend(struct twill_comm *comm)
 {
     atomic_fetch_sub_explicit(&comm->context->pending, 1, memory_order_release);
-    atomic_fetch_sub_explicit(&comm->pending, 1, memory_order_release);
+    count_pending(comm, UINT_MAX);
 }
 
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,

@@ -9,14 +9,19 @@
 
 #include "lib/comm.h"
 
-/* Take the communicator: spin for a while, then give the core away until it is free. */
-void twill_comm_hold(struct twill_comm *comm);
 /* Take it if it is free. Who is not the owner then looks at pending, and leaves at once if it is 0.
  */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
     return !atomic_load_explicit(&comm->held, memory_order_relaxed) &&
            !atomic_exchange_explicit(&comm->held, true, memory_order_acquire);
+}
+/* Take the communicator: spin for a while, then give the core away until it is free. */
+void twill_comm_hold_late(struct twill_comm *comm);
+static inline void twill_comm_hold(struct twill_comm *comm)
+{
+    if (TWILL_UNLIKELY(!twill_comm_try_hold(comm)))
+        twill_comm_hold_late(comm);
 }
 static inline void twill_comm_release(struct twill_comm *comm)
 {

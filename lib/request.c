@@ -35,7 +35,8 @@ void twill_request_enqueue(struct twill_request *request)
     else
         comm->queue_tail->next = request;
     comm->queue_tail = request;
-    if (comm->filling == NULL)
+    bool led = request->run.started > 0;
+    if (comm->filling == NULL && (!led || request->run.started < request->run.slices))
         comm->filling = request;
     show_first(comm);
 }
@@ -115,7 +116,34 @@ static twill_status reserve(struct twill_run *run)
     return TWILL_OK;
 }
 
-/* Begin what may begin: a slice takes the place of the one TWILL_WINDOW before it. */
+bool twill_comm_meet(struct twill_comm *comm, uint64_t epoch)
+{
+    uint64_t all = comm->epoch - 1;
+    for (uint32_t l = 0; l < comm->local_size; l++)
+        if (l != comm->local)
+            all = twill_min(all, twill_node_begun(comm->node, l));
+    comm->met = all > comm->met ? all : comm->met;
+    return comm->met >= epoch;
+}
+
+/* Ranks of the node that keep the next instance from beginning. */
+static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned most)
+{
+    const struct twill_run *run = comm->filling != NULL ? &comm->filling->run : comm->asking;
+    unsigned n = 0;
+    if (run == NULL || comm->slot[comm->epoch % TWILL_WINDOW].instance.active ||
+        (run->plan == NULL && (run->voted || run->counted)))
+        return 0;
+    uint32_t ahead = run->plan != NULL ? run->ahead : TWILL_WINDOW;
+    for (uint32_t l = 0; l < comm->local_size && n < most; l++)
+        if (l != comm->local && twill_node_begun(comm->node, l) + ahead < comm->epoch)
+            ranks[n++] = comm->node->rank[l];
+    return n;
+}
+
+/* Begin what may begin: a slice takes the place of the one TWILL_WINDOW before it, and its copy of
+ * what the node shares when all its ranks are done with that: they are if they have begun the
+ * instance `ahead` before it, because then they have ended the one TWILL_WINDOW before that. */
 static int begin_slices(struct twill_comm *comm)
 {
     int begun = 0;
@@ -130,6 +158,8 @@ static int begin_slices(struct twill_comm *comm)
                 return answer < 0 ? answer : begun;
             TWILL_TRY(&comm->error, reserve(run));
         }
+        if (!twill_comm_has_met(comm, comm->epoch - run->ahead))
+            break;
         if (run->started == 0 && run->plan->most_posted > 0) {
             comm->filling->talks = true;
             comm->talking++;
@@ -166,8 +196,8 @@ int twill_comm_advance(struct twill_comm *comm)
         TWILL_UNLIKELY(comm->asking != NULL) ? twill_run_vote(comm->asking) : begin_slices(comm);
     if (moved < 0)
         return moved;
-    for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_slot *slot = &comm->slot[i];
+    for (unsigned i = 0; i < TWILL_WINDOW; i++) { /* the oldest first */
+        struct twill_slot *slot = &comm->slot[(comm->epoch + i) % TWILL_WINDOW];
         struct twill_run *run = slot->instance.run;
         if (!slot->instance.active)
             continue;
@@ -212,6 +242,10 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
             *step = "entry";
         n += missing;
     }
+    unsigned late = behind(comm, ranks + n, most - n);
+    if (late > 0)
+        *step = "entry";
+    n += late;
     for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
         n += transfers_wait_for(r->transfer, ranks + n, most - n, "message", step);
     if (comm->setting_up != NULL)
@@ -246,7 +280,10 @@ twill_status twill_request_open(struct twill_request *request, struct twill_comm
     request->comm = request->run.comm = comm;
     request->run.peer_src = calloc(comm->local_size, sizeof(*request->run.peer_src));
     request->run.peer_dst = calloc(comm->local_size, sizeof(*request->run.peer_dst));
-    if (request->run.peer_src == NULL || request->run.peer_dst == NULL)
+    request->run.there = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.there));
+    request->run.region = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.region));
+    if (request->run.peer_src == NULL || request->run.peer_dst == NULL ||
+        request->run.there == NULL || request->run.region == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
     return TWILL_OK;
 }
@@ -257,8 +294,12 @@ void twill_request_close(struct twill_request *request)
     if (comm == NULL)
         return;
     twill_context_give(comm->context, request->staging, request->staging_bytes);
+    if (request->run.region != NULL)
+        twill_run_let_go(&request->run);
     free((void *)request->run.peer_src);
     free((void *)request->run.peer_dst);
+    free(request->run.there);
+    free((void *)request->run.region);
     free(request->counts);
     *request = (struct twill_request){.comm = NULL};
 }
@@ -285,6 +326,7 @@ struct twill_request *twill_request_take(struct twill_comm *comm)
 
 void twill_request_give(struct twill_request *request)
 {
+    twill_run_let_go(&request->run);
     request->next = request->comm->spare;
     request->persistent = false;
     set_state(request, TWILL_REQUEST_IDLE);

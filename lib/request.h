@@ -72,8 +72,6 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
                               const char **step);
 /* Does something under way go through a transport that must be polled? */
 bool twill_comm_is_polled(const struct twill_comm *comm);
-/* For how a call ends: TWILL_ERR_BROKEN, TWILL_ERR_FORKED, or what made the communicator fail. */
-twill_status twill_comm_usable(struct twill_comm *comm);
 
 /* --- lib/collective.c ------------------------------------------------------------------------ */
 
@@ -93,6 +91,8 @@ twill_status twill_request_admit(struct twill_comm *comm, struct twill_request *
 twill_status twill_request_launch(struct twill_request *request);
 /* Take over the call and check its arguments. */
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
+/* Hash the summary: ranks that hash alike are in the same call. */
+void twill_run_mark(struct twill_run *run);
 /* Number, sign and queue it. */
 void twill_request_begin(struct twill_request *request);
 /* Say on the node which call this rank is in. */
@@ -104,6 +104,8 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
 
 /* Have the run a plan: 1, or 0 while other ranks are asked, or an error. */
 int twill_run_choose(struct twill_run *run);
+/* The same call with other buffers: ask where they are; all else is known. */
+void twill_run_ask_again(struct twill_run *run);
 /* The same in parts: whether the node's ranks are to be asked, and whether some node's are, which
  * is the same on all ranks; asking them. */
 twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask);

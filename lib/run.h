@@ -76,17 +76,39 @@ struct twill_slot {
     size_t posted_count;
 };
 
+/* The first steps of a run of one slice, if they show a piece of the caller's buffer, or only that
+ * this rank has come: found when the run is laid out, so that they can go out first. */
+struct twill_opening {
+    enum {
+        TWILL_OPENS_NOT,
+        TWILL_OPENS_WORDS, /* an immediate of 8 to 16 bytes */
+        TWILL_OPENS_LINE,
+        TWILL_OPENS_COPY,
+        TWILL_OPENS_SIGNAL
+    } kind;
+    uint8_t steps, signals, side;
+    size_t at, to, bytes;      /* in the side; in the copy of SHARED */
+    const unsigned char *from; /* the side's base + at */
+};
+
 struct twill_run {
     struct twill_comm *comm;
     const struct twill_plan *plan; /* NULL: not chosen yet */
     struct twill_call call;
     struct twill_call summary; /* what ranks compare: with the kind of the operation, and a hash of
                                   counts that all ranks know */
+    uint64_t mark;             /* of the summary */
     uint64_t sequence;         /* of the call */
     uint32_t signature;
-    bool voted, counted; /* lib/vote.c: this rank has said where its buffers are; all have */
-    bool mapped;
+    bool voted, counted;  /* lib/vote.c: this rank has said where its buffers are; all have */
+    unsigned asked;       /* enum twill_access: what the votes are about */
+    bool mapped, fetched; /* to be had of all buffers */
+    bool met; /* all ranks of the node have been seen in this call, by their votes: no other meeting
+                 is needed to begin it */
     uint32_t next_vote;
+    const struct twill_plan *before; /* of the same call with other buffers, or NULL; and how those
+                                        were to be had */
+    bool were_mapped, were_fetched;
     const struct twill_operation *created; /* or NULL */
     twill_type type;                       /* as the kernels know it */
     twill_op op;
@@ -97,15 +119,22 @@ struct twill_run {
     size_t most;         /* elements of the largest part */
     uint32_t pieces;     /* of a part */
     bool joined;         /* consecutive parts lie together: steps take them at once */
+    bool small;          /* SHARED is among the copies for small messages */
+    uint32_t ahead;      /* instances that it may be ahead of the node's other ranks */
+    bool mirrored;       /* local rank 1 has the two parts of SHARED the other way round */
     bool late;           /* transports may cut elements: messages are folded when complete */
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
     size_t copy_bytes;   /* of `blocks` blocks of TMP or SHARED */
     size_t scratch_bytes, staged_at; /* of a slot; in it */
     size_t slices, started, finished;
-    const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED */
-    unsigned char **peer_dst;
-    unsigned copy_flags; /* TWILL_KERNEL_STREAM for big messages */
+    struct twill_opening opening;
+    const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED; for FETCHED */
+    unsigned char **peer_dst;       /* addresses in the peers' processes */
+    uint64_t *there;                /* [local_size][TWILL_SIDES] those, as the votes have them */
+    struct twill_region **region;   /* [local_size][TWILL_SIDES] attached, or NULL */
+    size_t fetched_at;    /* in a slot's scratch: strips of what is fetched to be folded */
+    unsigned store_flags; /* TWILL_KERNEL_STREAM for big messages, of what goes to callers */
 };
 
 /* --- lib/layout.c: where everything is ------------------------------------------------------- */
@@ -120,9 +149,13 @@ static inline void twill_run_move(struct twill_run *run, const void *src, void *
     run->call.dst = dst;
     side[TWILL_SRC].base = side[TWILL_SRC].has ? (unsigned char *)(uintptr_t)src : NULL;
     side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
+    run->opening.from = side[run->opening.side].base + run->opening.at;
 }
 /* How the plan goes over the call: slices. */
 twill_status twill_run_lay_out(struct twill_run *run);
+
+/* What of it depends on where the buffers lie. */
+void twill_run_choose_stores(struct twill_run *run);
 
 /* Elements in a row. */
 struct twill_span {
@@ -167,22 +200,61 @@ static inline twill_status twill_run_reserve(struct twill_run *run, struct twill
         return TWILL_OK;
     return twill_run_reserve_more(run, slot);
 }
+/* Begin the first slice of a call without messages whose opening is done, nothing else being under
+ * way, up to where it may have to wait: what the others wait for goes out before anything is
+ * written down about it. */
+void twill_run_lead(struct twill_run *run);
 /* Do what can be done now: number of steps (0: blocked), or an error. */
 int twill_run_advance(struct twill_slot *slot);
 /* Ranks it waits for now, at most `most`, and the step's name. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 
+/* Can it be read which call this is, here and at the peer? It is written down after what others
+ * wait for is on its way, and when the calls before have ended. */
+bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer);
+/* The peer, a rank of the node, has another signature: the error that says how its call differs, or
+ * 0 as long as that is not known, which is to be read before the signature. */
+int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known);
+
+/* --- lib/opening.c --------------------------------------------------------------------------- */
+
+void twill_run_find_opening(struct twill_run *run);
+/* Do the opening, in the epoch that is next: nothing else is under way. */
+void twill_run_open(const struct twill_run *run);
+
 /* --- lib/operand.c: the steps that compute --------------------------------------------------- */
 
-/* REDUCE and the COPYs of its result that follow, strip by strip, so that they find it in the
- * cache. Returns how many COPYs were done. */
-uint32_t twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
-                                   const struct twill_step *step, const struct twill_step *end);
-void twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
-                    const struct twill_step *step);
+/* REDUCE and the COPYs of its result that follow, in one pass. *copies: how many COPYs were done.
+ */
+twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
+                                       const struct twill_step *step, const struct twill_step *end,
+                                       uint32_t *copies);
+twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
+                            const struct twill_step *step);
 /* Take a piece of a message of RECV_REDUCE. */
 void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes);
+
+/* --- lib/far.c: what lies in peers' processes ------------------------------------------------- */
+
+/* Bytes of a strip, of each of the operands that are fetched to be folded. */
+#define TWILL_FETCH_STRIP ((size_t)128 << 10)
+
+/* Of a side that all ranks, or the root, have: of SRC or DST as it lies in memory. */
+size_t twill_run_side_bytes(const struct twill_run *run, unsigned side);
+/* The votes are in and the plan is made: have the peers' buffers ready for it. */
+twill_status twill_run_reach(struct twill_run *run);
+/* Attachments of the last time may be given up. */
+void twill_run_let_go(struct twill_run *run);
+/* From an address that twill_run_span() gave of a peer's SRC or DST. */
+twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, const void *from,
+                             size_t bytes);
+/* Is an operand with the PEER bit one that has to be fetched from others? */
+static inline bool twill_run_fetches(const struct twill_run *run, twill_operand operand)
+{
+    return TWILL_UNLIKELY(run->plan->fetches) && twill_operand_is_peer(operand) &&
+           twill_operand_space(operand) <= TWILL_DST;
+}
 
 /* --- lib/stage.c: slices of SRC and DST that are in scratch ----------------------------------- */
 

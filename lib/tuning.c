@@ -94,6 +94,8 @@ static twill_status read_word(struct twill_context *context, struct question *q,
         q->machine = word + 8;
     else if (strcmp(word, "mapped") == 0)
         r->mapped = true;
+    else if (strcmp(word, "fetched") == 0)
+        r->fetched = true;
     else if (strcmp(word, "vector") == 0)
         r->vector = true;
     else if (strcmp(word, "ordered") == 0)
@@ -102,7 +104,8 @@ static twill_status read_word(struct twill_context *context, struct question *q,
         r->order = TWILL_ORDER_LEFT;
     else if (!is_type(word, &r->type))
         return refuse(context, word,
-                      "a type, world=NODESxRANKS, machine=NAME, mapped, vector, ordered or left");
+                      "a type, world=NODESxRANKS, machine=NAME, mapped, fetched, vector, ordered "
+                      "or left");
     return TWILL_OK;
 }
 

@@ -208,10 +208,11 @@ TWILL_API twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int
 /** \brief Parts of the machine, from small to large. */
 typedef enum twill_level {
     TWILL_LEVEL_TILE = 0, /**< cores that share an L2 cache */
+    TWILL_LEVEL_L3,       /**< cores that share an L3 cache */
     TWILL_LEVEL_NUMA,     /**< a NUMA domain */
-    TWILL_LEVEL_PACKAGE,  /**< a processor package */
-    TWILL_LEVEL_NODE,     /**< a node: ranks that share memory */
-    TWILL_LEVEL_GROUP,    /**< a group of nodes of the fabric (TWILL_GROUPS) */
+    TWILL_LEVEL_PACKAGE, /**< a processor package; several in one of many NUMA domains: all these */
+    TWILL_LEVEL_NODE,    /**< a node: ranks that share memory */
+    TWILL_LEVEL_GROUP,   /**< a group of nodes of the fabric (TWILL_GROUPS) */
     TWILL_LEVEL_COUNT
 } twill_level;
 /** \brief A communicator for each unit of a level that has ranks. A rank that is not bound to one
@@ -256,14 +257,14 @@ TWILL_API twill_status twill_op_destroy(twill_context *context, twill_op op);
 /** \name Collectives
  *
  * Blocking: the result is complete on this rank when the call returns. Results of reductions are
- * bit-identical on all ranks that get them. Counts are elements; a count of 0 is allowed and
- * synchronises. Buffers must be aligned to the element, and src and dst must not overlap except in
- * place, as said for each. Vector variants (v) take a count, and an offset in elements (NULL: one
- * part after the other), for each rank. Memory of CUDA devices is accepted by a library built with
- * TWILL_WITH_CUDA, see twill(7); any other cannot tell it from host memory, and crashes.
- * \return each: ::TWILL_OK, ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails
- * the call on all ranks and breaks the communicator, like every failure; only a communicator of one
- * rank survives.
+ * bit-identical on all ranks that get them. Who only gives may return before others have come: a
+ * barrier alone tells that they have. Counts are elements; a count of 0 is allowed. Buffers must be
+ * aligned to the element, and src and dst must not overlap except in place, as said for each.
+ * Vector variants (v) take a count, and an offset in elements (NULL: one part after the other), for
+ * each rank. Memory of CUDA devices is accepted by a library built with TWILL_WITH_CUDA, see
+ * twill(7); any other cannot tell it from host memory, and crashes. \return each: ::TWILL_OK,
+ * ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails the call on all ranks and
+ * breaks the communicator, like every failure; only a communicator of one rank survives.
  * @{ */
 
 /** \brief dst = op over all ranks of src, on every rank. In place: src == dst. */
@@ -422,8 +423,8 @@ TWILL_FORMS(sendrecv, twill_comm *comm, const void *src, size_t src_count, int t
 
 /** \brief Allocate placed memory (TWILL_MEMORY), shared with the ranks of the node.
  *
- * Collectives on such memory copy nothing on a node. Aligned to 64 bytes, to 2 MiB from 2 MiB up;
- * contents undefined. Not collective. \p bytes may be 0 (a unique pointer).
+ * Large messages in such memory are not copied on a node. Aligned to 64 bytes, to 2 MiB from 2 MiB
+ * up; contents undefined. Not collective. \p bytes may be 0 (a unique pointer).
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY.
  */
 TWILL_API twill_status twill_alloc(twill_context *context, void **memory, size_t bytes);
@@ -456,7 +457,7 @@ typedef struct twill_counters {
     uint64_t calls;            /**< collectives completed */
     uint64_t bytes_sent;       /**< payload handed to transports */
     uint64_t bytes_wire;       /**< payload and headers that left the node */
-    uint64_t bytes_copied;     /**< payload staged through intermediate buffers */
+    uint64_t bytes_copied;     /**< payload staged through intermediate buffers, or fetched */
     uint64_t memory_fallbacks; /**< allocations that did not get the memory asked for */
     double seconds;            /**< spent inside collectives, waits included */
 } twill_counters;
@@ -476,11 +477,13 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  *
  * \p question is words: a collective, a size (64K), and in any order a type (f32), world=24x1 (else
  * that of the context), machine=theta (else TWILL_MACHINE), mapped (all buffers are from
- * twill_alloc()), vector (parts of different sizes), ordered (the operation does not commute), left
- * (TWILL_REPRODUCIBLE). Lines are fields separated by tabs, times in picoseconds:
- * call, collective, bytes, type, nodes x ranks of the fullest, ranks, machine;
- * candidate, name, price, cost, entries measured; small, name, sizes it takes; other, name, why it
- * is no candidate; chosen, name, price, by what. NULL at index 0: see twill_context_message().
+ * twill_alloc()), fetched (peers can be read: TWILL_REACH), vector (parts of different sizes),
+ * ordered (the operation does not commute), left (TWILL_REPRODUCIBLE). Lines are fields separated
+ * by tabs, times in picoseconds: call, collective, bytes, type, nodes x ranks of the fullest,
+ * ranks, machine; candidate, name, price, cost, entries measured; small, name, sizes it takes;
+ * other, name, why it is no candidate; chosen, name, price, by what; moves, class of link, bytes.
+ * NULL at index 0: see
+ * twill_context_message().
  */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting: spin for a bounded time, then give the core away, then sleep until somebody rings; and
- * meanwhile look, ever so often, whether what is waited for can still come. */
+ * meanwhile look, ever so often, whether what is waited for can still come.
+ *
+ * How long to spin is learnt from what giving the core away costs, unless TWILL_SPIN says it. Where
+ * nobody else wants the core that is a system call, and spinning is quicker. Where another rank
+ * that waits, too, has it in between, it comes back soon: then who is waited for may be the very
+ * one that wants the core, and every poll delays it. Where it does not come back for long, some
+ * other job has it, and spinning is better again. */
 #include "lib/progress.h"
 
 #include <sched.h>
@@ -10,7 +16,10 @@
 #define POLLS_PER_LOOK       4096u /* however long TWILL_SPIN lets it spin */
 #define POLLS_PER_POKE       64u
 #define EXPLAIN_NS           UINT64_C(500000000)
-#define YIELDS               200u            /* before sleeping */
+#define YIELDS               200u             /* before sleeping */
+#define YIELD_ALONE_NS       UINT64_C(700)    /* a system call; somebody else: twice a switch */
+#define YIELD_LOST_NS        UINT64_C(200000) /* who had the core did not wait */
+#define TICKS_COUNTED_NS     UINT64_C(1000000)
 #define SLEEP_LEAST_NS       UINT64_C(50000) /* a lost ring costs no more than a sleep */
 #define SLEEP_MOST_NS        UINT64_C(2000000)
 #define SLEEP_POLLED_NS      UINT64_C(100000)  /* when a network must be polled */
@@ -92,13 +101,36 @@ static bool others_pend(const struct twill_comm *comm)
            atomic_load_explicit(&comm->pending, memory_order_relaxed);
 }
 
+/* Give the core away, and learn from how long it was gone. The ticks of the bounds are found when
+ * there has been time to count them in. */
+static void yield(struct twill_comm *comm)
+{
+    uint64_t before = twill_ticks();
+    sched_yield();
+    uint64_t ticks = twill_ticks() - before;
+    if (!comm->learns)
+        return;
+    if (comm->yield_alone == 0) {
+        uint64_t ns = twill_now() - comm->ns_at_start, all = twill_ticks() - comm->ticks_at_start;
+        if (ns < TICKS_COUNTED_NS)
+            return;
+        double rate = (double)all / (double)ns;
+        comm->yield_alone = (uint64_t)(rate * (double)YIELD_ALONE_NS) + 1;
+        comm->yield_lost = (uint64_t)(rate * (double)YIELD_LOST_NS) + 1;
+    }
+    if (ticks > comm->yield_alone && ticks < comm->yield_lost)
+        comm->spin = comm->spin / 2 > TWILL_SPIN_SHARED ? comm->spin / 2 : TWILL_SPIN_SHARED;
+    else if (comm->spin < TWILL_SPIN_ALONE)
+        comm->spin += comm->spin / 4 + 1;
+}
+
 /* Let others run. The bell is armed before a last poll, so that no ring is missed. */
 static int rest(struct twill_comm *comm, struct twill_waiting *state, bool (*done)(const void *of),
                 const void *of)
 {
     if (state->yields < YIELDS) {
         state->yields++;
-        sched_yield();
+        yield(comm);
         return 0;
     }
     uint32_t word = twill_node_sleep_begin(comm->node);

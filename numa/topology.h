@@ -63,10 +63,12 @@ struct twill_place {
 };
 void twill_topology_place(const struct twill_topology *topology, struct twill_place *place);
 
-/* Logical index of the tile (L2 cache), the NUMA node (one with CPUs) and the package that the
- * caller's thread runs in: of each the first it may run on. -1: the machine shows none. */
+/* Logical index of the tile (L2 cache), the L3 cache, the NUMA node (one with CPUs) and the package
+ * that the caller's thread runs in: of each the first it may run on. -1: the machine shows none.
+ * Where one of several NUMA nodes holds several packages, these count as one, their first: the slow
+ * links are between the nodes, and a level has to lie in the next. */
 struct twill_units {
-    int tile, numa, package;
+    int tile, l3, numa, package;
 };
 void twill_topology_units(const struct twill_topology *topology, struct twill_units *units);
 

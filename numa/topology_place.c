@@ -129,20 +129,36 @@ static int index_touched(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwlo
     return -1;
 }
 
+/* See struct twill_units. */
+static void merge_packages(const struct twill_topology *topology, struct twill_units *units)
+{
+    unsigned nodes = 0;
+    hwloc_obj_t node =
+        hwloc_get_obj_by_type(topology->hwloc, HWLOC_OBJ_NUMANODE, (unsigned)units->numa);
+    for (unsigned i = 0; i < topology->machine.numa_nodes; i++)
+        nodes += topology->machine.numa[i].has_cpus;
+    int first = index_touched(topology->hwloc, node->cpuset, HWLOC_OBJ_PACKAGE);
+    if (nodes > 1 && first >= 0 && first < units->package)
+        units->package = first;
+}
+
 void twill_topology_units(const struct twill_topology *topology, struct twill_units *units)
 {
-    *units = (struct twill_units){-1, -1, -1};
+    *units = (struct twill_units){-1, -1, -1, -1};
     hwloc_topology_t hwloc = topology->hwloc;
     hwloc_bitmap_t here = twill_topology_here(topology);
     if (here == NULL)
         return;
     units->tile = index_touched(hwloc, here, HWLOC_OBJ_L2CACHE);
+    units->l3 = index_touched(hwloc, here, HWLOC_OBJ_L3CACHE);
     units->package = index_touched(hwloc, here, HWLOC_OBJ_PACKAGE);
     for (unsigned i = 0; i < topology->machine.numa_nodes && units->numa < 0; i++) {
         hwloc_obj_t node = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
         if (topology->machine.numa[i].has_cpus && hwloc_bitmap_intersects(here, node->cpuset))
             units->numa = (int)i;
     }
+    if (units->numa >= 0)
+        merge_packages(topology, units);
     hwloc_bitmap_free(here);
 }
 

@@ -13,6 +13,7 @@ EXPECTED='include/twill.h
 LIBDIR/libtwill.so
 LIBDIR/libtwill.so.0
 LIBDIR/libtwill.a
+LIBDIR/libtwill-heap.so
 LIBDIR/pkgconfig/twill.pc
 LIBDIR/cmake/twill/twill-config.cmake
 LIBDIR/cmake/twill/twill-config-version.cmake
@@ -21,10 +22,17 @@ bin/twillrun
 bin/twill-bench
 bin/twill-info
 bin/twill-place
+bin/twill-compare
+libexec/twill/compare-bound
+libexec/twill/compare-twill
+share/twill/compare/peer.h
+share/twill/compare/board.h
+share/twill/compare/peer_mpi.c
 share/man/man1/twillrun.1
 share/man/man1/twill-bench.1
 share/man/man1/twill-info.1
 share/man/man1/twill-place.1
+share/man/man1/twill-compare.1
 share/twill/gradients/README.md
 share/twill/gradients/resnet50.txt
 share/man/man7/twill.7'
@@ -117,6 +125,10 @@ must_pass "installed files" check_files "$prefix"
 must_pass "no paths of the tree" check_no_tree_paths "$prefix"
 by_cmake
 by_pkg_config
+# The installed launcher finds the library that was installed with it.
+must_end 0 "TWILL_HEAP=shared, installed" env TWILL_HEAP=shared "$prefix/bin/twillrun" -n 2 \
+    "$prefix/bin/twill-bench" allreduce -b 64K -e 64K -n 3 --memory malloc
+grep -q 'memory for malloc: shared' "$scratch/output" || fault "the installed libtwill-heap.so is not used"
 for tool in twill-info twill-bench; do
     must_end 0 "the installed $tool runs" "$prefix/bin/$tool" -h
 done

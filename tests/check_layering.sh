@@ -12,6 +12,7 @@ may_know() # room includer included
     lib:*)
         case $2 in
         lib/base.[ch]) case $3 in lib/base.h | lib/twill.h) return 0 ;; esac; return 1 ;;
+        lib/preload/*) case $3 in lib/base.h | lib/preload/*) return 0 ;; esac; return 1 ;;
         esac
         case $3 in
         lib/* | kernels/* | algorithms/* | numa/* | fabric/*) return 0 ;;
@@ -34,7 +35,9 @@ may_use() # includer header
     rdma/*) case $1 in fabric/ofi/*) return 0 ;; esac; return 1 ;;
     hwloc*) case $1 in numa/topology*) return 0 ;; esac; return 1 ;;
     memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;
-    *intrin.h | omp.h | cpuid.h) case $1 in kernels/*) return 0 ;; esac; return 1 ;;
+    *intrin.h | omp.h | cpuid.h) case $1 in kernels/* | bench/compare/peer_bound.c) return 0 ;; esac; return 1 ;;
+    mpi.h) case $1 in bench/compare/peer_mpi.c) return 0 ;; esac; return 1 ;;
+    ucc/api/ucc.h) case $1 in bench/compare/peer_ucc.c) return 0 ;; esac; return 1 ;;
     json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     twill.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
     # C11
@@ -43,7 +46,8 @@ may_use() # includer header
     stdio.h | stdlib.h | string.h | time.h) ;;
     # POSIX and Linux
     sys/* | net/* | netinet/* | arpa/* | linux/*) ;;
-    dirent.h | dlfcn.h | fcntl.h | getopt.h | glob.h | ifaddrs.h | netdb.h | poll.h | pthread.h) ;;
+    dirent.h | dlfcn.h | fcntl.h | ftw.h | getopt.h | glob.h | ifaddrs.h | malloc.h | netdb.h) ;;
+    poll.h | pthread.h) ;;
     sched.h | semaphore.h | spawn.h | strings.h | termios.h | unistd.h) ;;
     *) return 1 ;; # a header nobody has given a room
     esac
@@ -114,6 +118,7 @@ self_test_includes()
 	fabric/a.c "kernels/kernels.h"
 	fabric/ofi/a.c "lib/comm.h"
 	lib/base.c "fabric/node.h"
+	lib/preload/a.c "lib/comm.h"
 	bench/a.c "lib/base.h"
 	examples/a.c "lib/comm.h"
 	fabric/a.c <rdma/fabric.h>
@@ -124,6 +129,8 @@ self_test_includes()
 	fabric/a.c <omp.h>
 	lib/a.c <json-c/json.h>
 	kernels/a.c <somebody_elses.h>
+	bench/a.c <mpi.h>
+	bench/a.c <ucc/api/ucc.h>
 	kernels/a.c MACRO
 LIST
     tree_with fabric/ofi/a.c '<rdma/fabric.h>'

@@ -64,6 +64,21 @@ check_soname() # library soname
     readelf -d "$1" | grep -q "SONAME.*\[$2\]" || echo "${1##*/}: soname is not $2"
 }
 
+# libtwill-heap.so shows the names of malloc and the one that libtwill looks for; it needs libc alone,
+# since every process gets it; and a malloc has no context: what it remembers is in one variable.
+HEAP_NAMES='aligned_alloc calloc free malloc malloc_usable_size memalign posix_memalign pvalloc realloc
+reallocarray twill_preload_heap valloc'
+check_heap() # library variable
+{
+    echo "$HEAP_NAMES" | tr " " "\n" | sort >"$scratch/promised"
+    shown_by "$1" | diff "$scratch/promised" - | grep '^[<>]'
+    readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(libc|ld-linux.*|libdl)\.so' |
+        sed "s/^/needs /"
+    nm -S "$1" | awk -v one="$2" '$3 ~ /^[bBdD]$/ && $4 != one && $4 !~ /^(__dso_handle|completed\..*|_DYNAMIC|_GLOBAL_OFFSET_TABLE_|twill_preload_heap)$/ {
+            print "variable", $4
+        }'
+}
+
 check_prefix() # archive
 {
     nm --defined-only --extern-only "$1" | awk 'NF == 3 && $3 !~ /^twill_/ {print $3}'
@@ -133,6 +148,12 @@ must_pass "no writable variable in any room" check_no_variables "$@"
 must_pass "no call a guest does not make" check_no_calls "$@"
 must_pass "libtwill.so exports twill.h and nothing else" \
     check_exports "$source/lib/twill.h" "$build/lib/libtwill.so"
+heap=$build/lib/libtwill-heap.so
+must_pass "libtwill-heap.so: names, libraries, one variable" check_heap "$heap" twill_state
+must_complain 'variable twill_state' check_heap "$heap" twill_other
+must_complain 'needs lib' check_heap "$build/lib/libtwill.so" twill_state
+must_complain '< malloc' check_heap "$build/lib/libtwill.so" twill_state
+must_pass "no writable variable in its allocator" check_no_variables "$build/lib/libtwill_arena.a"
 must_pass "soname" check_soname "$build/lib/libtwill.so" libtwill.so.0
 must_pass "libtwill.a has no name without twill_" check_prefix "$build/lib/libtwill.a"
 finish

@@ -92,14 +92,74 @@ static void test_direct(void **state)
             struct test_costs c =
                 cost_of("direct", &world, TWILL_ALLREDUCE, (enum twill_flavour)f, n / 4);
             assert_int_equal(c.sum.messages, 0);
-            assert_int_equal(c.most.signals, sliced ? 2 : 1);
-            assert_int_equal(c.sum.signals, sliced ? 2 * l : l);
+            /* Fetched parts are read from where others could change them: one more meeting. */
+            unsigned meetings = f == TWILL_FLAVOUR_FETCHED ? 3 : sliced ? 2 : 1;
+            assert_int_equal(c.most.signals, meetings);
+            assert_int_equal(c.sum.signals, meetings * l);
             assert_int_equal(c.most.bytes_shared, sliced ? 2 * n * (l - 1) / l : n * (l - 1));
             assert_int_equal(c.sum.bytes_shared, l * c.most.bytes_shared);
             assert_int_equal(c.sum.bytes_reduced, n * (l - 1) * (sliced ? 1 : l));
         }
         struct test_costs c = cost_of("direct", &world, TWILL_BARRIER, 0, 0);
         assert_int_equal(c.sum.signals, l);
+        twill_world_destroy(&world);
+    }
+}
+
+enum { MOST = TWILL_STEP_PEERS };
+
+/* What a rank has to do with SHARED: blocks by who wrote or read them, and whose they are. */
+struct shared {
+    uint32_t touched[MOST][MOST]; /* area, block: bits of ranks */
+    uint32_t stores[2], loads[2]; /* of one rank: own, peers' */
+};
+
+static void touch(struct shared *shared, const struct twill_step *step, uint32_t rank,
+                  twill_operand operand, uint32_t peer, uint32_t count[2])
+{
+    bool of_peer = twill_operand_is_peer(operand);
+    uint32_t area = of_peer ? peer : rank;
+    if (twill_operand_space(operand) != TWILL_SHARED ||
+        (area == rank && (step->flags & TWILL_STEP_OWN_SRC) != 0))
+        return;
+    for (uint32_t b = 0; b < step->blocks; b++)
+        shared->touched[area][twill_operand_block(operand) + b] |= 1u << rank;
+    count[of_peer] += step->blocks;
+}
+
+/* Contributions and results of a staged allreduce go to and fro in the same lines: each is one pair
+ * of ranks' own, and passes between them twice. */
+static void test_staged_lines(void **state)
+{
+    (void)state;
+    for (uint32_t l = 2; l <= MOST; l++) {
+        struct twill_world world;
+        struct shared shared = {{{0}}, {0}, {0}};
+        struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .flavour = TWILL_FLAVOUR_STAGED};
+        test_grid(&world, 1, l);
+        for (uint32_t rank = 0; rank < l; rank++) {
+            struct twill_schedule s;
+            const struct twill_algorithm *direct = twill_algorithm_find("direct");
+            memset(shared.stores, 0, sizeof(shared.stores));
+            memset(shared.loads, 0, sizeof(shared.loads));
+            assert_int_equal(twill_schedule_emit(&s, direct, &world, rank, &shape, NULL), TWILL_OK);
+            for (uint32_t i = 0; i < s.count; i++) {
+                const struct twill_step *step = &s.steps[i];
+                if (step->op != TWILL_STEP_COPY && step->op != TWILL_STEP_REDUCE)
+                    continue;
+                touch(&shared, step, rank, step->dst, step->peer[0], shared.stores);
+                for (unsigned k = 0; k < (step->nsrc > 0 ? step->nsrc : 1); k++)
+                    touch(&shared, step, rank, step->src, step->peer[k], shared.loads);
+            }
+            for (unsigned of_peer = 0; of_peer < 2; of_peer++) {
+                assert_int_equal(shared.stores[of_peer], l - 1);
+                assert_int_equal(shared.loads[of_peer], l - 1);
+            }
+            twill_schedule_destroy(&s);
+        }
+        for (uint32_t area = 0; area < l; area++)
+            for (uint32_t b = 0; b < l; b++)
+                assert_int_equal(shared.touched[area][b], area == b ? 0 : 1u << area | 1u << b);
         twill_world_destroy(&world);
     }
 }
@@ -144,6 +204,7 @@ int main(void)
         cmocka_unit_test(test_ring_crossings),
         cmocka_unit_test(test_recursive_doubling),
         cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_staged_lines),
         cmocka_unit_test(test_hierarchical),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,6 +154,7 @@ static void round_trip(const struct test_case *test, void *user)
         assert_int_equal(now.uses_imm, was->uses_imm);
         assert_int_equal(now.uses_peer_src, was->uses_peer_src);
         assert_int_equal(now.uses_peer_dst, was->uses_peer_dst);
+        assert_int_equal(now.eager, was->eager);
         free(text);
         twill_schedule_destroy(&now);
         ++*count;

@@ -60,14 +60,14 @@ static void test_regular(void **state)
 {
     (void)state;
     static const uint32_t fans[][TWILL_LEVEL_COUNT + 1] = {
-        {2, 2, 2, 1, 1, 1}, {2, 2, 0, 2, 0, 1}, {2, 1, 2, 2, 2, 1}, {2, 2, 2, 2, 2, 2},
-        {0, 4, 0, 4, 3, 2}, {3, 0, 3, 0, 3, 0}, {2, 0, 9, 1, 1, 1}, {12, 0, 0, 2, 2, 1},
-        {1, 1, 1, 1, 5, 3}, {2, 2, 2, 1, 4, 1}, {10, 2, 0, 0, 2, 0}};
+        {2, 0, 2, 2, 1, 1, 1}, {2, 2, 2, 0, 2, 0, 1}, {2, 2, 1, 2, 2, 2, 1}, {2, 0, 2, 2, 2, 2, 2},
+        {0, 0, 4, 0, 4, 3, 2}, {3, 0, 0, 3, 0, 3, 0}, {2, 0, 0, 9, 1, 1, 1}, {12, 0, 0, 0, 2, 2, 1},
+        {1, 1, 1, 1, 1, 5, 3}, {2, 0, 2, 2, 1, 4, 1}, {10, 0, 2, 0, 0, 2, 0}};
     struct sweep sweep = {.window = 1};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(fans); i++) {
         struct twill_world world;
         regular_world(&world, fans[i]);
-        test_each_case(&world, 1, verify_case, &sweep);
+        test_each_case(&world, 2, verify_case, &sweep);
         twill_world_destroy(&world);
     }
     print_message("%u verified\n", sweep.verified);
@@ -79,7 +79,7 @@ static void test_regular(void **state)
 static void test_all_levels_are_used(void **state)
 {
     (void)state;
-    static const uint32_t fan[TWILL_LEVEL_COUNT + 1] = {2, 2, 2, 2, 3, 1};
+    static const uint32_t fan[TWILL_LEVEL_COUNT + 1] = {2, 0, 2, 2, 2, 3, 1};
     struct twill_world world;
     regular_world(&world, fan);
     struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = &world};
@@ -92,8 +92,8 @@ static void test_all_levels_are_used(void **state)
         assert_int_equal(schedules[r].blocks, 16 * 3);
         assert_int_equal(count[TWILL_STEP_SIGNAL], 8);
         assert_int_equal(count[TWILL_STEP_AWAIT], 8);
-        assert_int_equal(count[TWILL_STEP_REDUCE], 8 + 4 + 2 + 1);
-        assert_int_equal(count[TWILL_STEP_COPY], 8 + 4 + 2 + 1);
+        assert_int_equal(count[TWILL_STEP_REDUCE], 4); /* of 8, 4, 2 and 1 shards in a row */
+        assert_int_equal(count[TWILL_STEP_COPY], 4);
         assert_int_equal(count[TWILL_STEP_SEND], 2 * 2);
     }
     test_schedules_destroy(schedules, world.size);
@@ -104,7 +104,7 @@ static bool random_world(struct twill_world *world, uint32_t size, unsigned plac
                          uint64_t *state)
 {
     static const twill_level settable[] = {TWILL_LEVEL_GROUP, TWILL_LEVEL_PACKAGE, TWILL_LEVEL_NUMA,
-                                           TWILL_LEVEL_TILE};
+                                           TWILL_LEVEL_L3, TWILL_LEVEL_TILE};
     if (!test_world(world, size, placement, size))
         return false;
     uint32_t *label = calloc(size, sizeof(*label));
@@ -129,7 +129,7 @@ static void sweep_random(uint32_t from, uint32_t to, uint32_t step, uint32_t win
             struct twill_world world;
             if (!random_world(&world, size, placement, &seed))
                 continue;
-            test_each_case(&world, 1, verify_case, &sweep);
+            test_each_case(&world, 2, verify_case, &sweep);
             twill_world_destroy(&world);
         }
     }

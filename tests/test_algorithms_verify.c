@@ -15,6 +15,8 @@
 #define TMP    "schedule parts 1 blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 0\nlane\n"
 #define SHARED "schedule parts 1 blocks 1 tmp 0 shared 1 peer_src 0 peer_dst 0\nlane\n"
 #define MAPPED "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 1 peer_dst 1\nlane\n"
+#define EAGER(shared)                                                                              \
+    "schedule parts 1 blocks 1 tmp 0 shared " shared " peer_src 1 peer_dst 0 eager\nlane\n"
 #define TWO    "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
 #define FLAT   "copy SHARED[0] = SRC[0]\nsignal\n"
 #define FOLD   "reduce DST[0] = @SHARED[0] of 0 1 final\n"
@@ -88,6 +90,19 @@ static const struct {
     {"broadcast is right", 1, TWILL_BROADCAST, EITHER,
      SHARED "copy DST[0] = SRC[0]\ncopy SHARED[0] = SRC[0]\nawait 1 of 1\nsignal\n",
      SHARED "signal\nawait 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", NULL},
+    {"broadcast, eager", 1, TWILL_BROADCAST, EITHER, EAGER("1") "copy DST[0] = SRC[0]\n" FLAT,
+     EAGER("1") "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", NULL},
+    {"broadcast that only the root takes for eager", 1, TWILL_BROADCAST, EITHER,
+     EAGER("1") "copy DST[0] = SRC[0]\n" FLAT,
+     SHARED "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", "only one of ranks 0 and 1"},
+    {"broadcast, eager: the source is left before it was read", 1, TWILL_BROADCAST, EITHER,
+     EAGER("0") "copy DST[0] = SRC[0]\nsignal\n",
+     EAGER("0") "await 1 of 0\ncopy DST[0] = @SRC[0] of 0\n", "SRC[0] of rank 0"},
+    {"broadcast, eager: told before it is there", 1, TWILL_BROADCAST, EITHER,
+     EAGER("1") "copy DST[0] = SRC[0]\nsignal\ncopy SHARED[0] = SRC[0]\n",
+     EAGER("1") "await 1 of 0\ncopy DST[0] = @SHARED[0] of 0\n", "SHARED[0] of rank 0"},
+    {"a barrier cannot be eager", 1, TWILL_BARRIER, EITHER, EAGER("0") "signal\n",
+     EAGER("0") "await 1 of 0\nsignal\n", "ends although rank 1 may not have begun"},
     {"broadcast that reads another's source", 1, TWILL_BROADCAST, EITHER,
      HEAD "copy DST[0] = SRC[0]\nsignal\nawait 1 of 1\n",
      HEAD "copy DST[0] = SRC[0]\nsignal\nawait 1 of 0\n",

@@ -117,11 +117,12 @@ static bool belong_together(const struct twill_world *w, unsigned level, labels 
 
 static void set_levels(struct twill_world *w, labels label, unsigned round)
 {
-    static uint32_t const settable[] = {TWILL_LEVEL_TILE, TWILL_LEVEL_NUMA, TWILL_LEVEL_PACKAGE,
-                                        TWILL_LEVEL_GROUP};
+    static uint32_t const settable[] = {TWILL_LEVEL_TILE, TWILL_LEVEL_L3, TWILL_LEVEL_NUMA,
+                                        TWILL_LEVEL_PACKAGE, TWILL_LEVEL_GROUP};
     uint32_t random = round;
-    for (unsigned k = 0; k < 4; k++) {
-        unsigned level = settable[(k * (1 + 2 * (round & 1)) + round / 2) % 4];
+    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(settable); k++) {
+        unsigned level =
+            settable[(k * (1 + 2 * (round & 1)) + round / 2) % TWILL_ARRAY_LENGTH(settable)];
         for (uint32_t r = 0; r < w->size; r++) {
             random = random * 1664525u + 1013904223u;
             label[level][r] = (random >> 20) % (2 + level) * 0x33333333u;
@@ -163,7 +164,7 @@ static void test_levels_refused(void **state)
     assert_int_equal(twill_world_create(&w, 2, label, NULL), TWILL_OK);
     assert_int_equal(twill_world_set_level(&w, TWILL_LEVEL_NODE, label, &error),
                      TWILL_ERR_ARGUMENT);
-    assert_non_null(strstr(error.message, "level 3"));
+    assert_non_null(strstr(error.message, "level 4"));
     assert_int_equal(twill_world_set_level(&w, TWILL_LEVEL_COUNT, label, NULL), TWILL_ERR_ARGUMENT);
     twill_world_destroy(&w);
 }

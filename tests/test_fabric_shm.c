@@ -275,7 +275,7 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
         good = good && peers[0] == (rank ^ 1) + 1 &&
                peers[TWILL_COPIES * node->shared_bytes - 1] == (rank ^ 1) + 1 &&
                node->channels[0][0] == 0;
-        const struct twill_line *line = twill_node_imm(node, 1 - node->me, 5, 9);
+        const struct twill_immediate *line = twill_node_imm(node, 1 - node->me, 5, 9);
         good = good && line != NULL && line->signature == 3 && line->bytes == sizeof(value);
         good = good && line->payload[0] == 77 + (rank ^ 1);
         good = good && twill_node_imm(node, 1 - node->me, 5, 13) == NULL;

@@ -156,6 +156,73 @@ static void any_mix_gives_the_oracles_bits(void **state)
     }
 }
 
+/* Copies of the buffers that a spread writes to, and what must be in them. */
+static struct {
+    char buffer[TWILL_KERNEL_MAX_DESTINATIONS][BUFFER] TWILL_ALIGNED(64);
+    char before[TWILL_KERNEL_MAX_DESTINATIONS][BUFFER];
+} places;
+
+/* To ndst places, of which the second is the last source where it is as wide (`own`); each but the
+ * first off by some elements, so that no two are aligned alike if that is odd. */
+static void check_places(const struct twill_kernels *kernels, const struct twill_fold *fold,
+                         const void *const *src, unsigned nsrc, unsigned ndst, size_t count,
+                         size_t off, bool own)
+{
+    const size_t bytes = result_bytes(fold);
+    const void *from[SOURCES];
+    void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
+    memcpy(from, src, nsrc * sizeof(*from));
+    twill_kernels_fold(kernels, fold, expected, src, nsrc, count);
+    memset(places.buffer, 0x5a, sizeof(places.buffer));
+    for (unsigned d = 0; d < ndst; d++)
+        dst[d] = places.buffer[d] + MARGIN + d * off * bytes;
+    if (own) {
+        memcpy(dst[1], src[nsrc - 1], count * bytes);
+        from[nsrc - 1] = dst[1];
+    }
+    memcpy(places.before, places.buffer, sizeof(places.before));
+    for (unsigned d = 0; d < ndst; d++)
+        memcpy(places.before[d] + MARGIN + d * off * bytes, expected, count * bytes);
+    twill_kernels_spread(kernels, fold, dst, ndst, from, nsrc, count);
+    if (memcmp(places.before, places.buffer, sizeof(places.before)) != 0)
+        fail_msg("%s %s %s of %u to %u places, %zu elements, off by %zu, flags %u, own %d",
+                 kernels->isa, twill_type_name(fold->type), twill_op_name(fold->op), nsrc, ndst,
+                 count, off, fold->flags, own);
+}
+
+/* Every table, type and operation, raw and partial. */
+static void a_result_goes_to_several_places(void **state)
+{
+    static const size_t counts[] = {0, 1, 15, 31, 33, 200, 481, 1300};
+    const struct twill_kernels *kernels;
+    unsigned turn = 0;
+    (void)state;
+    for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++) {
+        struct twill_fold fold = {.type = (twill_type)(cell / TWILL_OP_COUNT),
+                                  .op = (twill_op)(cell % TWILL_OP_COUNT),
+                                  .divisor = 3,
+                                  .threads = 1};
+        if (!twill_test_takes(fold.type, fold.op))
+            continue;
+        fill(fold.type, fold.op);
+        for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
+            for (unsigned i = 0; kernels->supported() && i < 48; i++, turn++) {
+                const void *src[SOURCES];
+                const unsigned nsrc = 1 + turn % 3 + (turn % 7 == 0 ? 4 : 0);
+                const unsigned ndst = turn % 5 == 0 ? 8 : 2 + i % 2;
+                fold.partial_result = i % 4 == 3;
+                fold.partial_sources = i % 3 == 2 ? 0xa6 : 0;
+                fold.flags = i % 2 ? TWILL_KERNEL_STREAM : 0;
+                for (unsigned s = 0; s < nsrc; s++)
+                    src[s] = source_buffer(&(struct sample){.fold = fold}, s) + MARGIN;
+                bool own = turn % 2 && source_bytes(&fold, nsrc - 1) == result_bytes(&fold);
+                check_places(kernels, &fold, src, nsrc, ndst,
+                             counts[turn % TWILL_ARRAY_LENGTH(counts)], turn % 3, own);
+            }
+        }
+    }
+}
+
 /* Folding on from partials and finishing once is folding all at once. */
 static void partials_carry_on(void **state)
 {
@@ -305,6 +372,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_mix_gives_the_oracles_bits),
+        cmocka_unit_test(a_result_goes_to_several_places),
         cmocka_unit_test(partials_carry_on),
         cmocka_unit_test(a_scaled_element_is_the_product),
 #if defined(__x86_64__)

@@ -181,10 +181,10 @@ static void shares_cover_everything_once_on_no_more_threads_than_lent(void **sta
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     const struct twill_kernels *kernels;
-    char *memory[4];
+    char *memory[5];
     (void)state;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
-    for (int a = 0; a < 4; a++)
+    for (int a = 0; a < 5; a++)
         assert_non_null(memory[a] = malloc(COUNT + 1024));
     for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++) {
         twill_type type = (twill_type)(cell / TWILL_OP_COUNT);
@@ -202,9 +202,17 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
             twill_kernels_reduce(kernels, type, op, memory[1], src, 2, count, 3, threads & 1,
                                  threads);
             assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
+            const struct twill_fold fold = {
+                .type = type, .op = op, .divisor = 3, .flags = threads & 1, .threads = threads};
+            void *const two[] = {memory[4], memory[1]};
+            memset(memory[1], 0, count * size);
+            memset(memory[4], 0, count * size);
+            twill_kernels_spread(kernels, &fold, two, 2, src, 2, count);
+            assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
+            assert_int_equal(memcmp(memory[0], memory[4], count * size), 0);
         }
     }
-    for (int a = 0; a < 4; a++)
+    for (int a = 0; a < 5; a++)
         free(memory[a]);
 }
 

@@ -18,9 +18,9 @@
 
 /* The thread sanitizer is some twenty times slower, and sees no more in more bytes. */
 #define MOST_BYTES   (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
-#define CALLS        (TEST_TSAN ? 25u : TEST_ASAN ? 150u : 480u)
-#define CALLS_NAMED  (TEST_TSAN ? 8u : TEST_ASAN ? 30u : 60u)
-#define WORLDS_NAMED (TEST_TSAN ? 8u : TEST_ASAN ? 3u : 1u) /* one in so many */
+#define CALLS        (TEST_TSAN ? 15u : TEST_ASAN ? 150u : 480u)
+#define CALLS_NAMED  (TEST_TSAN ? 6u : TEST_ASAN ? 30u : 60u)
+#define WORLDS_NAMED (TEST_TSAN ? 12u : TEST_ASAN ? 3u : 1u) /* one in so many */
 
 struct world_case {
     int size;
@@ -93,14 +93,14 @@ static void choose_calls(struct sweep *sweep, unsigned wanted, uint64_t *numbers
 {
     size_t size = (size_t)sweep->world->size, there_are = 0;
     for (uint64_t n = 0; n < all_calls; n++) {
-        struct test_call call;
+        struct test_call call = {.turn = 0};
         if (call_number(n, size, &call) && (sweep->collectives >> call.collective & 1))
             numbers[there_are++] = n;
     }
     sweep->numbers = numbers;
     sweep->calls = 0;
     for (size_t i = 0; i < there_are; i++) {
-        struct test_call call;
+        struct test_call call = {.turn = 0};
         (void)call_number(numbers[i], size, &call);
         bool large = test_call_bytes(&call, (int)size) > MOST_BYTES / 8;
         uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
@@ -115,7 +115,7 @@ static void choose_calls(struct sweep *sweep, unsigned wanted, uint64_t *numbers
 static bool sweep_calls(struct sweep *sweep, twill_comm *comm, const struct test_buffers *buffers)
 {
     for (size_t i = 0; i < sweep->calls; i++) {
-        struct test_call call;
+        struct test_call call = {.turn = 0};
         (void)call_number(sweep->numbers[i], (size_t)sweep->world->size, &call);
         if (!test_call_check(&call, comm, buffers))
             return twill_test_note(false, __FILE__, __LINE__, "world %s, %s, call %llu",

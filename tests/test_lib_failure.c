@@ -49,7 +49,8 @@ static void stop(struct job *job)
     free(job->dst);
 }
 
-/* One rank (the last) calls something else than the others; all must fail and say so. */
+/* One rank (the last) calls something else than the others; all must fail and say so. In eager ones
+ * who only gives hears of it in its next call. */
 struct disagreement {
     const char *name;
     int size;
@@ -94,6 +95,18 @@ static twill_status barrier(struct job *j)
 static twill_status root_0(struct job *j)
 {
     return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 0);
+}
+static twill_status root_0_fewer(struct job *j)
+{
+    return twill_broadcast(j->comm, j->src, j->dst, 7, TWILL_F32, 0);
+}
+static twill_status root_0_many(struct job *j)
+{
+    return twill_broadcast(j->comm, j->src, j->dst, COUNT, TWILL_F32, 0);
+}
+static twill_status root_last(struct job *j)
+{
+    return twill_broadcast(j->comm, j->src, j->dst, 8, TWILL_F32, 1);
 }
 static twill_status root_1(struct job *j)
 {
@@ -142,7 +155,11 @@ static const struct disagreement disagreements[] = {
     {"type", 3, "", reduce_8, reduce_8_i32, "i32"},
     {"collective", 4, "", reduce_8, barrier, "barrier"},
     {"collective, large", 4, "", reduce_many, barrier, "barrier"},
-    {"root", 3, "", root_0, root_1, "root"},
+    {"eager, root", 3, "", root_0, root_1, "root"},
+    {"eager, count", 3, "", root_0, root_0_fewer, "count"},
+    {"eager, collective", 3, "", root_0, reduce_8, "allreduce"},
+    {"eager, collective, large", 3, "", root_0_many, reduce_many, "allreduce"},
+    {"eager, collective, the odd one", 2, "", reduce_8, root_last, "allreduce"},
     {"count between nodes", 2, "2x1", reduce_8, reduce_7, "count"},
     {"count between nodes, large", 4, "2x2", reduce_many, reduce_fewer, "count"},
     {"collective between nodes", 4, "4x1", reduce_8, barrier, "barrier"},
@@ -155,7 +172,7 @@ static const struct disagreement disagreements[] = {
     {"unknown type", 3, "", reduce_8, bad_type, "type 77"},
     {"unknown operation", 3, "", reduce_8, bad_op, "op -3"},
     {"overflow", 3, "", reduce_8, huge, "count"},
-    {"root outside", 3, "", root_0, bad_root, "root 12"},
+    {"eager, root outside", 3, "", root_0, bad_root, "root 12"},
     {"dst between nodes", 4, "2x2", reduce_8, null_dst, "dst is NULL"},
 };
 
@@ -170,6 +187,8 @@ static void disagree(int rank, int size, twill_bootstrap *boot, void *user)
                                     d->name, twill_comm_message(job.comm));
         if (fine)
             status = rank == size - 1 ? d->odd(&job) : d->usual(&job);
+        if (fine && status == TWILL_OK && strncmp(d->name, "eager", 5) == 0)
+            status = barrier(&job);
         const char *message = twill_comm_message(job.comm);
         if (fine &&
             twill_test_note(status == TWILL_ERR_MISMATCH || status == TWILL_ERR_ARGUMENT, __FILE__,

@@ -6,6 +6,7 @@
 
 #include <setjmp.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -89,6 +90,52 @@ static void roots_that_differ(twill_comm *comm, int rank, int size)
                                 rank, twill_comm_message(comm)));
 }
 
+/* A fused call, and then one of its own that looks like it on some ranks and not on others. */
+static void fused_and_alike(twill_comm *comm, int rank, int size)
+{
+    int32_t a[6] = {rank}, b[10] = {rank}, c[16] = {rank}, d[16] = {0};
+    for (int round = 0; round < 3; round++) {
+        int32_t *result = rank == round ? d : c;
+        a[0] = b[0] = c[0] = rank;
+        TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
+        TWILL_CHECK(twill_allreduce(comm, a, a, 6, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(twill_allreduce(comm, b, b, 10, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(twill_group_end(comm) == TWILL_OK);
+        twill_status status = twill_allreduce(comm, c, result, 16, TWILL_I32, TWILL_SUM);
+        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                    twill_comm_message(comm)));
+        int sum = size * (size - 1) / 2;
+        TWILL_CHECK(a[0] == sum && b[0] == sum && result[0] == sum);
+    }
+}
+
+/* Each rank takes another one for the root, gives, and is done: the next call that waits tells. */
+static void nobody_takes(twill_comm *comm, int rank, int size)
+{
+    int32_t data[4] = {rank}, result[4];
+    int root = rank == size - 1 ? 0 : size - 1;
+    twill_status status = twill_reduce(comm, data, result, 4, TWILL_I32, TWILL_SUM, root);
+    for (int i = 0; i < 3 && status == TWILL_OK; i++)
+        status = twill_barrier(comm);
+    TWILL_CHECK(twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__,
+                                "rank %d: status %d: %s", rank, status, twill_comm_message(comm)));
+    bool named = strstr(twill_comm_message(comm), "reduce #1") != NULL;
+    TWILL_CHECK(twill_test_note(named || twill_comm_nodes(comm) > 1, __FILE__, __LINE__,
+                                "rank %d: %s", rank, twill_comm_message(comm)));
+}
+
+static void test_nobody_takes(void **unused)
+{
+    (void)unused;
+    on_all_nodes(nobody_takes);
+}
+
+static void test_fused_and_alike(void **unused)
+{
+    (void)unused;
+    on_all_nodes(fused_and_alike);
+}
+
 static void test_messages_between(void **unused)
 {
     (void)unused;
@@ -110,8 +157,8 @@ static void test_roots_that_differ(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages_between),
-        cmocka_unit_test(test_counts_that_differ),
+        cmocka_unit_test(test_messages_between),  cmocka_unit_test(test_fused_and_alike),
+        cmocka_unit_test(test_nobody_takes),      cmocka_unit_test(test_counts_that_differ),
         cmocka_unit_test(test_roots_that_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -193,7 +193,8 @@ static void same_bits(void **unused)
                                 .reproducible = "1",
                                 .heap = (i + n) % 2,
                                 .tables = tables};
-            if (!applies(a, nodes[n]) || (applicable++ > 0 && TEST_SLOW && (i + n) % 4 != 0))
+            if (!applies(a, nodes[n]) ||
+                (applicable++ > 0 && TEST_SLOW && (i + n) % (TEST_TSAN ? 8 : 4) != 0))
                 continue;
             twill_test_run_ranks(RANKS, run_rank, &s);
             runs++;

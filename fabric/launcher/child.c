@@ -35,6 +35,8 @@ static bool set_environment(const struct twill_launch *launch, int rank)
     for (int i = 0; i < options->assigned; i++)
         if (putenv(options->assignments[i]) != 0)
             return false;
+    if (!twill_preload_set())
+        return false;
     if (rank == 0 ? !set_number("TWILL_LISTEN_FD", launch->listener, true)
                   : unsetenv("TWILL_LISTEN_FD") != 0)
         return false;

@@ -64,6 +64,10 @@ int twill_child_start(struct twill_launch *launch, int rank);
 /* Wait for all of them: the exit code. */
 int twill_launch_watch(struct twill_launch *launch);
 
+/* LD_PRELOAD for ranks that are to have TWILL_HEAP=shared; what is there already stays. false: no
+ * memory. */
+bool twill_preload_set(void);
+
 /* CPUs for a rank: whole cores, split evenly over the ranks. false with errno. */
 bool twill_bind_cpus(int rank, int ranks, cpu_set_t *cpus);
 

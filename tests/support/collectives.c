@@ -110,6 +110,12 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
     return p;
 }
 
+/* Where in the payload a part begins. */
+static uint64_t first_of(const struct test_call *call, int part)
+{
+    return (uint64_t)part * 977 + call->turn;
+}
+
 /* Part `part` of the input of `rank`, or of the result on it, into the space at `base`. */
 static void put_input(const struct test_call *call, int rank, int part, unsigned char *base,
                       const struct parts *parts)
@@ -117,7 +123,7 @@ static void put_input(const struct test_call *call, int rank, int part, unsigned
     size_t element = twill_test_element(call->type, call->op, false);
     size_t at = at_of(facts_of(call)->src, parts->src_at, part);
     test_payload(base + at * element, facts_of(call)->parts ? parts->src_count[part] : call->count,
-                 (uint64_t)part * 977, call->type, call->op, rank);
+                 first_of(call, part), call->type, call->op, rank);
 }
 
 static void put_result(const struct test_call *call, int rank, int size, int part,
@@ -127,14 +133,14 @@ static void put_result(const struct test_call *call, int rank, int size, int par
     size_t element = twill_test_element(call->type, call->op, false);
     size_t count = facts->parts ? parts->dst_count[part] : call->count;
     unsigned char *at = base + at_of(facts->dst, parts->dst_at, part) * element;
-    uint64_t first = (uint64_t)part * 977;
+    uint64_t first = first_of(call, part);
     if (facts->reduces) {
         test_payload_folded(at, count, first, call->type, call->op, size);
         return;
     }
     int from = facts->src == TWILL_HOLDS_ROOT ? call->root : part;
     if (call->collective == TWILL_ALLTOALL)
-        first = (uint64_t)rank * 977;
+        first = first_of(call, rank);
     test_payload(at, count, first, call->type, call->op, from);
 }
 

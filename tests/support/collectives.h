@@ -15,8 +15,9 @@ struct test_call {
     twill_op op;
     size_t count; /* of one part; of vectors about so many */
     int root;
-    bool in_place;
+    bool in_place; /* a rank's own business */
     enum test_form form;
+    uint32_t turn; /* calls that differ in it have other values */
 };
 
 /* Buffers of one rank; memory by malloc() or twill_alloc(). */

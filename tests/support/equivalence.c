@@ -7,9 +7,10 @@
 
 const char *test_rule_name(enum test_rule rule)
 {
-    static const char *const names[TEST_RULES] = {
-        "none",         "commutes",     "waits earlier", "tells later", "learns nothing", "paces",
-        "heard anyway", "pair on node", "same value",    "order free",  "copies more"};
+    static const char *const names[TEST_RULES] = {"none",         "commutes",       "waits earlier",
+                                                  "tells later",  "learns nothing", "paces",
+                                                  "heard anyway", "relayed",        "pair on node",
+                                                  "same value",   "order free",     "copies more"};
 
     return names[rule];
 }
@@ -254,6 +255,40 @@ static bool heard(const struct test_scene *scene, const struct twill_step *now)
     return true;
 }
 
+/* Does a rank await the SIGNAL that the step names of `of` before it gives the one of that number
+ * itself? */
+static bool passes_on(const struct test_scene *scene, const struct twill_step *step, uint32_t by,
+                      uint32_t of)
+{
+    const struct twill_schedule *s = &scene->schedules[by];
+    uint32_t signals = 0;
+    for (uint32_t i = s->lane_first[step->lane]; i < s->lane_first[step->lane + 1]; i++) {
+        const struct twill_step *at = &s->steps[i];
+        signals += at->op == TWILL_STEP_SIGNAL;
+        if (signals == step->ordinal)
+            return false;
+        for (unsigned k = 0; at->op == TWILL_STEP_AWAIT && k < at->nsrc; k++)
+            if (at->peer[k] == of && at->ordinal >= step->ordinal)
+                return true;
+    }
+    return false;
+}
+
+/* Does `now` await, instead of some that the AWAIT named, others that have heard of them? */
+static bool relayed(const struct test_scene *scene, const struct twill_step *now)
+{
+    const struct twill_step *was = &scene->whole->steps[scene->at];
+    bool all = was->op == TWILL_STEP_AWAIT && (was->flags & TWILL_STEP_IMM) == 0;
+    for (unsigned i = 0; i < was->nsrc && all; i++) {
+        bool known = false;
+        for (unsigned k = 0; k < now->nsrc; k++)
+            known = known || now->peer[k] == was->peer[i] ||
+                    passes_on(scene, was, now->peer[k], was->peer[i]);
+        all = known;
+    }
+    return all;
+}
+
 /* Is the step a SIGNAL one that nobody awaits, so many came before? */
 static bool signals_idly(const struct test_scene *scene)
 {
@@ -285,14 +320,81 @@ static bool same_touches(const struct test_scene *scene, const struct twill_step
     return same;
 }
 
+/* Is `block` of this space of `owner` what the COPY writes? */
+static bool writes_block(const struct twill_step *step, uint32_t rank, uint32_t owner,
+                         unsigned space, uint32_t block)
+{
+    uint32_t first = twill_operand_block(step->dst);
+    return step->op == TWILL_STEP_COPY && twill_operand_space(step->dst) == space &&
+           (twill_operand_is_peer(step->dst) ? step->peer[0] : rank) == owner && block >= first &&
+           block < first + step->blocks;
+}
+
+/* The last COPY of a rank's schedule that writes this block; NULL: none does. */
+static const struct twill_step *last_copy(const struct test_scene *scene, uint32_t r,
+                                          const struct touch *place, uint32_t block)
+{
+    const struct twill_schedule *s = &scene->schedules[r];
+    for (uint32_t i = s->count; i-- > 0;)
+        if (writes_block(&s->steps[i], r, place->rank, place->space, block))
+            return &s->steps[i];
+    return NULL;
+}
+
+/* Where a COPY of rank r takes what it writes to the block from. */
+static struct touch source_of(const struct twill_step *copy, uint32_t r, uint32_t block)
+{
+    return (struct touch){.rank = twill_operand_is_peer(copy->src) ? copy->peer[0] : r,
+                          .first = twill_operand_block(copy->src) + block -
+                                   twill_operand_block(copy->dst),
+                          .space = twill_operand_space(copy->src)};
+}
+
+/* Does some rank copy the block to both places, out of one, or from one of them to the other? */
+static bool copied_to_both(const struct test_scene *scene, const struct touch *x,
+                           const struct touch *y, uint32_t block)
+{
+    for (uint32_t r = 0; r < scene->test->world->size; r++) {
+        const struct twill_step *one = last_copy(scene, r, x, block);
+        const struct twill_step *other = last_copy(scene, r, y, block);
+        struct touch from = {.rank = UINT32_MAX}, also = from;
+        if (one != NULL)
+            from = source_of(one, r, block);
+        if (other != NULL)
+            also = source_of(other, r, block);
+        if ((one != NULL && other != NULL && from.rank == also.rank && from.first == also.first &&
+             from.space == also.space) ||
+            (one != NULL && from.rank == y->rank && from.first == block && from.space == y->space))
+            return true;
+    }
+    return false;
+}
+
+/* Were both owners of what is copied, before and now, given the same, or the one by the other? */
+static bool given_same(const struct test_scene *scene, const struct twill_step *was,
+                       const struct twill_step *now)
+{
+    struct touch x[TWILL_STEP_PEERS + 1], y[TWILL_STEP_PEERS + 1];
+    if (was->op != TWILL_STEP_COPY || touches(was, scene->rank, x) != 2 ||
+        touches(now, scene->rank, y) != 2 || x[0].first != y[0].first)
+        return false;
+    for (uint32_t b = x[0].first; b < x[0].first + x[0].blocks; b++)
+        if (!copied_to_both(scene, &x[0], &y[0], b))
+            return false;
+    return true;
+}
+
 /* Do two spaces of this rank hold the same in all that is right? Where data only move, and the rank
- * is to have at last what it had at first. */
+ * is to have at last what it had at first; or where a broadcast comes to it twice. */
 static bool means_same(const struct test_scene *scene, const struct twill_step *was,
                        const struct twill_step *now)
 {
     const struct twill_shape *shape = &scene->test->shape;
     uint32_t part = twill_operand_block(was->src) / (scene->whole->blocks / scene->whole->parts);
     unsigned from = was->src >> TWILL_BLOCK_BITS, to = now->src >> TWILL_BLOCK_BITS;
+    if (shape->collective == TWILL_BROADCAST && from + to == TWILL_DST + TWILL_TMP &&
+        (from == TWILL_DST || from == TWILL_TMP))
+        return true;
     return from + to == TWILL_SRC + TWILL_DST && from <= TWILL_DST &&
            !twill_collective_facts(shape->collective)->reduces &&
            shape->collective != TWILL_ALLTOALL && twill_shape_holds_src(shape, scene->rank, part) &&
@@ -317,6 +419,10 @@ static enum test_rule explain_flag(const struct test_scene *scene, const struct 
     /* The simulation is asked, too, whether all have the same. */
     if (changed == TWILL_STEP_FIRST && shape->order == TWILL_ORDER_ANY)
         return ORDER_FREE;
+    /* PARTIAL is said of the others' operands, OWN_SRC is raw: here there is none but the own. */
+    if (changed == TWILL_STEP_PARTIAL && was->op == TWILL_STEP_REDUCE && was->nsrc == 1 &&
+        was->peer[0] == scene->rank && (was->flags & TWILL_STEP_OWN_SRC) != 0)
+        return SAME_VALUE;
     if (changed == TWILL_STEP_OWN_SRC &&
         holds_same(scene->whole->steps, scene->at, TWILL_SRC, from, twill_operand_block(was->src)))
         return SAME_VALUE;
@@ -340,7 +446,7 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
         return paces(scene) ? PACES : heard(scene, NULL) ? HEARD : NO_RULE;
     case DROP_PEER:
     case ALTER_PEER:
-        return heard(scene, now) ? HEARD : NO_RULE;
+        return heard(scene, now) ? HEARD : relayed(scene, now) ? RELAYED : NO_RULE;
     case ALTER_OP:
         if (now->op != TWILL_STEP_SIGNAL && now->op != TWILL_STEP_WAIT)
             return NO_RULE;
@@ -352,7 +458,7 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
     case ALTER_SRC_SPACE:
     case ALTER_DST_SPACE:
         return same_touches(scene, was, now) || means_same(scene, was, now) ||
-                       holds_same(steps, scene->at, from, to, block)
+                       given_same(scene, was, now) || holds_same(steps, scene->at, from, to, block)
                    ? SAME_VALUE
                    : NO_RULE;
     case ALTER_FLAG:

@@ -328,12 +328,24 @@ static void check(struct world *w, uint32_t rank)
     w->run[rank]++;
 }
 
+/* Eager schedules: has all of the node begun what comes COPIES - 1 before the next run? */
+static bool may_begin(const struct world *w, uint32_t rank)
+{
+    for (uint32_t r = 0; r < w->world->size && w->schedules[rank].eager; r++)
+        if (w->world->node[r] == w->world->node[rank] &&
+            w->run[r] + w->running[r] + COPIES - 1 <= w->run[rank])
+            return false;
+    return true;
+}
+
 /* One move of a rank; false: it cannot. */
 static bool move(struct world *w, uint32_t rank)
 {
     if (w->run[rank] == RUNS)
         return false;
     if (w->running[rank] == 0) {
+        if (!may_begin(w, rank))
+            return false;
         begin(w, rank);
         return true;
     }

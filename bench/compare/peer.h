@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The timing loop that every program of twill-compare has, and its main(): a program only fills in
+ * struct peer_program and calls peer_main(). C and C++.
+ *
+ * A turn: buffers are had; values are checked once; then batches of calls, each after a barrier of
+ * the library. Batches of 1 call, then more, are not counted until one takes as long as ordered. A
+ * sample is the mean time of a call in a batch on this rank; the driver takes the slowest rank's.
+ *
+ * Arguments: BOARD MEMORY [of the program]. MEMORY: plain (pages of their own, as malloc gives for
+ * large blocks), huge (likewise, madvise for huge pages), heap (aligned_alloc), own (the
+ * program's). */
+#ifndef TWILL_COMPARE_PEER_H
+#define TWILL_COMPARE_PEER_H
+
+#include "board.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct peer {
+    int rank, size;
+    struct twill_compare_board *board;
+    const char *path; /* of the board */
+    const char *memory;
+    char **arguments; /* the program's own, NULL at the end */
+    void *own;
+    /* buffers of this size are held */
+    float *buffer[2];
+    size_t bytes[2];
+};
+
+struct peer_call {
+    enum twill_compare_collective collective;
+    const float *src;
+    float *dst;
+    size_t count; /* elements, of a rank's part where there are parts */
+};
+
+/* Each returns 0, or anything else for a failure: peer_say() why. */
+struct peer_program {
+    int (*begin)(struct peer *peer); /* sets rank and size */
+    void (*end)(struct peer *peer);
+    int (*run)(struct peer *peer, const struct peer_call *call);
+    int (*barrier)(struct peer *peer);
+    /* May be NULL. What can be done once for many calls, and undone. */
+    int (*prepare)(struct peer *peer, const struct peer_call *call);
+    void (*forget)(struct peer *peer);
+    /* Memory of its own, for buffer 0 or 1; NULL: there is none. */
+    void *(*have)(struct peer *peer, int which, size_t bytes);
+    void (*give)(struct peer *peer, int which, void *memory);
+    /* 0: it has no such collective */
+    int (*can)(struct peer *peer, enum twill_compare_collective collective);
+};
+
+static inline int peer_say(struct peer *peer, const char *text)
+{
+    snprintf(peer->board->message, sizeof(peer->board->message), "%s", text);
+    return 1;
+}
+
+/* An allgather over the board for programs that need one before they can talk: post, then test
+ * until it is 1. Two sets of slots are enough: who posts the next but one has seen all post the
+ * next, and they did so after they had read this one. */
+static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t bytes)
+{
+    struct twill_compare_board *board = peer->board;
+    if (bytes > TWILL_COMPARE_EXCHANGE)
+        return peer_say(peer, "more to exchange than the board has room for");
+    memcpy(board->exchange[board->posted[peer->rank] % 2][peer->rank], mine, bytes);
+    __atomic_add_fetch(&board->posted[peer->rank], 1, __ATOMIC_RELEASE);
+    return 0;
+}
+
+static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
+{
+    struct twill_compare_board *board = peer->board;
+    uint64_t posted = board->posted[peer->rank];
+    for (int rank = 0; rank < peer->size; rank++)
+        if (__atomic_load_n(&board->posted[rank], __ATOMIC_ACQUIRE) < posted)
+            return 0;
+    for (int rank = 0; rank < peer->size; rank++)
+        memcpy((char *)all + (size_t)rank * bytes, board->exchange[(posted - 1) % 2][rank], bytes);
+    return 1;
+}
+
+/* The rank as launchers tell it before the library does; -1: none. */
+static inline int peer_environment(const char *const *names)
+{
+    for (; *names != NULL; names++)
+        if (getenv(*names) != NULL)
+            return atoi(getenv(*names));
+    return -1;
+}
+
+static inline int peer_launched_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK",
+                                        NULL};
+    return peer_environment(names);
+}
+
+/* --- buffers ---------------------------------------------------------------------------------- */
+
+static inline void peer_give(const struct peer_program *program, struct peer *peer, int which)
+{
+    if (peer->buffer[which] != NULL) {
+        if (strcmp(peer->memory, "own") == 0)
+            program->give(peer, which, peer->buffer[which]);
+        else if (strcmp(peer->memory, "heap") == 0)
+            free(peer->buffer[which]);
+        else
+            munmap(peer->buffer[which], peer->bytes[which]);
+    }
+    peer->buffer[which] = NULL;
+    peer->bytes[which] = 0;
+}
+
+static inline int peer_have(const struct peer_program *program, struct peer *peer, int which,
+                            size_t bytes)
+{
+    if (peer->bytes[which] == bytes)
+        return 0;
+    peer_give(program, peer, which);
+    if (bytes == 0)
+        return 0;
+    void *memory = NULL;
+    if (strcmp(peer->memory, "own") == 0) {
+        memory = program->have(peer, which, bytes);
+    } else if (strcmp(peer->memory, "heap") == 0) {
+        memory = aligned_alloc(64, bytes);
+    } else {
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED)
+            memory = NULL;
+        else if (strcmp(peer->memory, "huge") == 0)
+            madvise(memory, bytes, MADV_HUGEPAGE);
+    }
+    if (memory == NULL)
+        return peer_say(peer, "no memory for the buffers");
+    peer->buffer[which] = (float *)memory;
+    peer->bytes[which] = bytes;
+    memset(memory, 0, bytes);
+    return 0;
+}
+
+/* How much is had for so many bytes. */
+static inline size_t peer_round(const struct peer *peer, size_t bytes)
+{
+    if (bytes < 64)
+        bytes = 64;
+    if (strcmp(peer->memory, "own") == 0 || strcmp(peer->memory, "heap") == 0)
+        return (bytes + 63) / 64 * 64;
+    size_t unit = bytes >= (2 << 20) ? (2 << 20) : 4096;
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* The arguments of a call, and its memory. */
+static inline int peer_call_of(const struct peer_program *program, struct peer *peer,
+                               const struct twill_compare_order *order, struct peer_call *call)
+{
+    enum twill_compare_collective what = (enum twill_compare_collective)order->collective;
+    size_t parts = (size_t)peer->size;
+    size_t src = order->bytes * (what == TWILL_COMPARE_REDUCE_SCATTER ? parts : 1);
+    size_t dst = order->bytes * (what == TWILL_COMPARE_ALLGATHER ? parts : 1);
+    int one = what == TWILL_COMPARE_ALLREDUCE || what == TWILL_COMPARE_BROADCAST;
+    int none = what == TWILL_COMPARE_BARRIER;
+    if (peer_have(program, peer, 0, none ? 0 : peer_round(peer, src)) != 0 ||
+        peer_have(program, peer, 1, none || one ? 0 : peer_round(peer, dst)) != 0)
+        return 1;
+    call->collective = what;
+    call->count = order->bytes / sizeof(float);
+    call->src = peer->buffer[0];
+    call->dst = one ? peer->buffer[0] : peer->buffer[1];
+    return 0;
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+/* 0 .. 63, without a period that a misplaced part could hide behind. */
+static inline uint32_t peer_pattern(size_t i)
+{
+    return ((uint32_t)i * 2654435761u) >> 26;
+}
+
+static inline float peer_value(size_t i, int rank)
+{
+    return (float)(int)(peer_pattern(i) + (uint32_t)rank * 3 + 1);
+}
+
+static inline float peer_sum(size_t i, int size)
+{
+    return (float)(int)((uint32_t)size * (peer_pattern(i) + 1) +
+                        (uint32_t)(3 * size * (size - 1) / 2));
+}
+
+/* What dst[i] must be after a call. */
+static inline float peer_expected(const struct peer *peer, const struct peer_call *call, size_t i)
+{
+    switch (call->collective) {
+    case TWILL_COMPARE_BROADCAST:
+        return peer_value(i, 0);
+    case TWILL_COMPARE_ALLGATHER:
+        return peer_value(i % call->count, (int)(i / call->count));
+    case TWILL_COMPARE_REDUCE_SCATTER:
+        return peer_sum((size_t)peer->rank * call->count + i, peer->size);
+    default:
+        return peer_sum(i, peer->size);
+    }
+}
+
+/* One call with known values. They are zero afterwards, so that sums do not grow. */
+static inline int peer_check(const struct peer_program *program, struct peer *peer,
+                             const struct peer_call *call)
+{
+    size_t parts = (size_t)peer->size;
+    size_t src = call->count * (call->collective == TWILL_COMPARE_REDUCE_SCATTER ? parts : 1);
+    size_t dst = call->count * (call->collective == TWILL_COMPARE_ALLGATHER ? parts : 1);
+    uint64_t wrong = 0;
+    if (call->collective == TWILL_COMPARE_BARRIER)
+        return program->run(peer, call);
+    if (call->dst != call->src)
+        memset(call->dst, 0xff, dst * sizeof(float));
+    for (size_t i = 0; i < src; i++)
+        peer->buffer[0][i] = peer_value(i, peer->rank);
+    if (program->barrier(peer) != 0 || program->run(peer, call) != 0)
+        return 1;
+    for (size_t i = 0; i < dst; i++)
+        wrong += !(call->dst[i] == peer_expected(peer, call, i));
+    peer->board->wrong[peer->rank] = wrong;
+    if (program->barrier(peer) != 0) /* nobody reads what is cleared now */
+        return 1;
+    memset(peer->buffer[0], 0, src * sizeof(float));
+    memset(call->dst, 0, dst * sizeof(float));
+    return 0;
+}
+
+/* --- time ------------------------------------------------------------------------------------- */
+
+/* How long a line takes from the core of rank 0 to that of rank 1 and back, by half: the two write
+ * it in turns. */
+static inline void peer_line(struct peer *peer)
+{
+    struct twill_compare_board *board = peer->board;
+    const uint64_t warm = 100, times = 600;
+    uint64_t *line = &board->ping.value, start = board->line_start;
+    double from = 0;
+    for (uint64_t i = 0; i < warm + times; i++) {
+        if (i == warm)
+            from = twill_compare_now();
+        uint64_t mine = start + 2 * i + (uint64_t)peer->rank;
+        while (__atomic_load_n(line, __ATOMIC_ACQUIRE) != mine)
+            ;
+        __atomic_store_n(line, mine + 1, __ATOMIC_RELEASE);
+    }
+    if (peer->rank == 0)
+        board->line_seconds = (twill_compare_now() - from) / (2 * (double)times);
+}
+
+/* So many calls after a barrier: seconds of one, or less than 0 for a failure. */
+static inline double peer_batch(const struct peer_program *program, struct peer *peer,
+                                const struct peer_call *call, uint64_t calls)
+{
+    if (program->barrier(peer) != 0)
+        return -1;
+    double from = twill_compare_now();
+    for (uint64_t i = 0; i < calls; i++)
+        if (program->run(peer, call) != 0)
+            return -1;
+    return (twill_compare_now() - from) / (double)calls;
+}
+
+/* How many calls a batch shall have. Rank 0 decides by the batch before; the barrier that follows
+ * keeps it from deciding again before all have read it. */
+static inline int peer_settle(const struct peer_program *program, struct peer *peer,
+                              const struct peer_call *call, const struct twill_compare_order *order)
+{
+    struct twill_compare_board *board = peer->board;
+    uint64_t calls = 1, settled = 0;
+    for (int step = 0; settled == 0; step++) {
+        double seconds = peer_batch(program, peer, call, calls);
+        if (seconds < 0)
+            return 1;
+        if (peer->rank == 0) {
+            double wanted = order->batch_seconds / (seconds > 1e-9 ? seconds : 1e-9);
+            double most = (double)calls * 32;
+            board->calls = wanted < 1 ? 1 : (uint64_t)(wanted > most ? most : wanted);
+            if (wanted <= 2 * (double)calls || step > 8) { /* the last one was long enough */
+                double batches = order->turn_seconds / (seconds * (double)board->calls);
+                double least = (double)order->least;
+                batches = batches < least ? least : batches;
+                board->batches = batches < TWILL_COMPARE_BATCHES ? (uint64_t)batches
+                                                                 : (uint64_t)TWILL_COMPARE_BATCHES;
+            } else {
+                board->batches = 0;
+            }
+        }
+        if (program->barrier(peer) != 0)
+            return 1;
+        calls = __atomic_load_n(&board->calls, __ATOMIC_ACQUIRE);
+        settled = __atomic_load_n(&board->batches, __ATOMIC_ACQUIRE);
+    }
+    return 0;
+}
+
+static inline int peer_measure(const struct peer_program *program, struct peer *peer,
+                               const struct twill_compare_order *order)
+{
+    struct peer_call call;
+    struct twill_compare_board *board = peer->board;
+    int failed = peer_call_of(program, peer, order, &call);
+    if (failed == 0 && program->prepare != NULL)
+        failed = program->prepare(peer, &call);
+    if (failed == 0 && order->check)
+        failed = peer_check(program, peer, &call);
+    if (failed == 0 && order->line && peer->rank < 2 && peer->size > 1)
+        peer_line(peer);
+    if (failed == 0)
+        failed = peer_settle(program, peer, &call, order);
+    uint64_t calls = board->calls, batches = board->batches;
+    for (uint64_t i = 0; failed == 0 && i < batches; i++) {
+        board->seconds[peer->rank][i] = peer_batch(program, peer, &call, calls);
+        failed = board->seconds[peer->rank][i] < 0;
+    }
+    if (failed == 0)
+        failed = program->barrier(peer); /* before memory goes that others may see */
+    if (program->forget != NULL)
+        program->forget(peer);
+    for (int which = 0; which < 2 && !order->keep; which++)
+        peer_give(program, peer, which);
+    return failed;
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
+
+static inline void peer_done(struct peer *peer)
+{
+    struct twill_compare_board *board = peer->board;
+    if (__atomic_add_fetch(&board->done, 1, __ATOMIC_ACQ_REL) == (uint32_t)board->ranks)
+        twill_compare_wake(&board->done);
+}
+
+static inline int peer_turns(const struct peer_program *program, struct peer *peer)
+{
+    struct twill_compare_board *board = peer->board;
+    for (uint32_t seen = 0;;) {
+        uint32_t turn = __atomic_load_n(&board->turn, __ATOMIC_ACQUIRE);
+        if (turn == seen) {
+            twill_compare_sleep(&board->turn, seen, 2);
+            if (kill(board->driver, 0) != 0)
+                return 1;
+            continue;
+        }
+        seen = turn;
+        struct twill_compare_order order = board->order;
+        if (order.leave)
+            return 0;
+        if (program->can != NULL &&
+            !program->can(peer, (enum twill_compare_collective)order.collective))
+            board->batches = 0; /* nothing to tell */
+        else if (peer_measure(program, peer, &order) != 0)
+            board->error[peer->rank] = 1;
+        peer_done(peer);
+    }
+}
+
+static inline void peer_bind(const struct twill_compare_board *board, int rank)
+{
+    if (!board->bind || rank < 0 || rank >= TWILL_COMPARE_RANKS)
+        return;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(board->core[rank], &set);
+    sched_setaffinity(0, sizeof(set), &set);
+}
+
+static inline int peer_main(int argc, char **argv, const struct peer_program *program)
+{
+    int file = argc < 3 ? -1 : open(argv[1], O_RDWR | O_CLOEXEC);
+    void *map = file < 0 ? MAP_FAILED
+                         : mmap(NULL, sizeof(struct twill_compare_board), PROT_READ | PROT_WRITE,
+                                MAP_SHARED, file, 0);
+    if (map == MAP_FAILED) {
+        fprintf(stderr, "%s: started by twill-compare only\n", argv[0]);
+        return 2;
+    }
+    struct peer peer;
+    memset(&peer, 0, sizeof(peer));
+    peer.board = (struct twill_compare_board *)map;
+    peer.path = argv[1];
+    peer.memory = argv[2];
+    peer.arguments = argv + 3;
+    peer_bind(peer.board, peer_launched_rank());
+    if (program->begin(&peer) != 0)
+        return 1;
+    if (peer.size != peer.board->ranks || (strcmp(peer.memory, "own") == 0 && !program->have)) {
+        peer_say(&peer, "not as many ranks as were asked for, or no memory of its own");
+        return 1;
+    }
+    peer_bind(peer.board,
+              peer.rank); /* in case the launcher did not tell, or the library moved it */
+    peer.board->pid[peer.rank] = (int32_t)getpid();
+    if (program->barrier(&peer) != 0)
+        return 1;
+    peer_done(&peer);
+    int status = peer_turns(program, &peer);
+    peer_give(program, &peer, 0);
+    peer_give(program, &peer, 1);
+    program->end(&peer);
+    return status;
+}
+
+#endif

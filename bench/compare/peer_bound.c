@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-compare's bound: what the cores and the memory allow when nothing is copied. All ranks see
+ * the buffers of all; a call is a barrier, each rank's share of the work straight from where data
+ * are to where they belong, and a barrier.
+ *
+ *   allreduce       rank r folds part r of all sources, stores it into part r of all results
+ *   broadcast       rank r copies part r of the root's buffer into that of all others
+ *   allgather       rank r copies its source into part r of all results
+ *   reduce_scatter  rank r folds part r of all sources, stores it into its result
+ *   barrier         one barrier: a line a rank, written by it, read by all
+ *
+ * Parts are whole cache lines, or two ranks that store into one would have it go to and fro: a line
+ * is one rank's work.
+ *
+ * Nobody can need fewer loads and stores. Ordinary stores, or with the argument "stream" those that
+ * pass the caches by; the better one is the bound. */
+#include "bench/compare/peer.h"
+
+#include <immintrin.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+enum { VECTOR = 16 }; /* floats of a cache line */
+
+/* A fold: sources are added, the sum goes to all destinations, for elements lo .. hi-1. */
+struct fold {
+    int sources, destinations;
+    const float *source[TWILL_COMPARE_RANKS];
+    float *destination[TWILL_COMPARE_RANKS];
+    size_t lo, hi;
+    bool stream;
+};
+
+struct state {
+    char *memory; /* of all ranks: [rank][buffer] */
+    size_t room;
+    struct twill_compare_line *flags; /* a rank's barriers so far */
+    uint64_t barriers;
+    int patience; /* looks before the core is given up */
+    void (*run)(const struct fold *fold);
+    struct fold fold; /* of the calls that follow */
+};
+
+static inline __attribute__((always_inline)) void fold_elements(const struct fold *fold, size_t lo,
+                                                                size_t hi)
+{
+    for (size_t i = lo; i < hi; i++) {
+        float sum = fold->source[0][i];
+        for (int s = 1; s < fold->sources; s++)
+            sum += fold->source[s][i];
+        for (int d = 0; d < fold->destinations; d++)
+            fold->destination[d][i] = sum;
+    }
+}
+
+/* The fold in vectors of an instruction set; the numbers of operands are constants where called. */
+#define DEFINE_FOLD(isa, features, vector, width, load, add, store, stream_store)                  \
+    static inline __attribute__((always_inline, target(features))) void isa##_loop(                \
+        const struct fold *fold, int sources, int destinations, bool stream)                       \
+    {                                                                                              \
+        const float *source[TWILL_COMPARE_RANKS];                                                  \
+        float *destination[TWILL_COMPARE_RANKS];                                                   \
+        for (int s = 0; s < sources; s++)                                                          \
+            source[s] = fold->source[s];                                                           \
+        for (int d = 0; d < destinations; d++)                                                     \
+            destination[d] = fold->destination[d];                                                 \
+        size_t i = fold->lo, end = i + (fold->hi - i) / (width) * (width);                         \
+        for (; i < end; i += (width)) {                                                            \
+            vector sum = load(source[0] + i);                                                      \
+            for (int s = 1; s < sources; s++)                                                      \
+                sum = add(sum, load(source[s] + i));                                               \
+            for (int d = 0; d < destinations; d++)                                                 \
+                if (stream)                                                                        \
+                    stream_store(destination[d] + i, sum);                                         \
+                else                                                                               \
+                    store(destination[d] + i, sum);                                                \
+        }                                                                                          \
+        fold_elements(fold, end, fold->hi);                                                        \
+        if (stream)                                                                                \
+            _mm_sfence();                                                                          \
+    }                                                                                              \
+    static __attribute__((target(features))) void isa##_fold(const struct fold *fold)              \
+    {                                                                                              \
+        bool stream = fold->stream && fold->lo % VECTOR == 0;                                      \
+        int shape = fold->sources * 4 + fold->destinations;                                        \
+        if (fold->sources > 2 || fold->destinations > 2 || shape < 5)                              \
+            isa##_loop(fold, fold->sources, fold->destinations, stream);                           \
+        else if (shape == 5)                                                                       \
+            stream ? isa##_loop(fold, 1, 1, true) : isa##_loop(fold, 1, 1, false);                 \
+        else if (shape == 6)                                                                       \
+            stream ? isa##_loop(fold, 1, 2, true) : isa##_loop(fold, 1, 2, false);                 \
+        else if (shape == 9)                                                                       \
+            stream ? isa##_loop(fold, 2, 1, true) : isa##_loop(fold, 2, 1, false);                 \
+        else                                                                                       \
+            stream ? isa##_loop(fold, 2, 2, true) : isa##_loop(fold, 2, 2, false);                 \
+    }
+
+DEFINE_FOLD(wide, "avx512f", __m512, 16, _mm512_loadu_ps, _mm512_add_ps, _mm512_storeu_ps,
+            _mm512_stream_ps)
+DEFINE_FOLD(middle, "avx2", __m256, 8, _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps,
+            _mm256_stream_ps)
+DEFINE_FOLD(narrow, "sse2", __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps, _mm_stream_ps)
+
+static struct state *of(struct peer *peer)
+{
+    return (struct state *)peer->own;
+}
+
+static int number(const char *name)
+{
+    return getenv(name) != NULL ? atoi(getenv(name)) : -1;
+}
+
+/* Memory of all ranks, and the flags, in a file next to the board. */
+static int map_memory(struct peer *peer, struct state *state)
+{
+    char path[4096];
+    size_t flags = TWILL_COMPARE_RANKS * sizeof(struct twill_compare_line);
+    state->room = peer->board->room;
+    size_t bytes = flags + state->room * 2 * (size_t)peer->size;
+    snprintf(path, sizeof(path), "%s.memory", peer->path);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0)
+        return peer_say(peer, "no shared memory for the bound");
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (map == MAP_FAILED)
+        return peer_say(peer, "no shared memory for the bound");
+    state->flags = (struct twill_compare_line *)map;
+    state->memory = (char *)map + flags;
+    madvise(state->memory, bytes - flags, MADV_HUGEPAGE);
+    return 0;
+}
+
+static int begin(struct peer *peer)
+{
+    struct state *state = calloc(1, sizeof(*state));
+    peer->rank = number("RANK");
+    peer->size = number("WORLD_SIZE");
+    if (state == NULL || peer->rank < 0 || peer->size < 1 || map_memory(peer, state) != 0)
+        return 1;
+    peer->own = state;
+    state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 1 << 20;
+    state->run = __builtin_cpu_supports("avx512f") ? wide_fold
+                 : __builtin_cpu_supports("avx2")  ? middle_fold
+                                                   : narrow_fold;
+    if (peer->rank == 0)
+        snprintf(peer->board->library, sizeof(peer->board->library), "bound, %s",
+                 state->run == wide_fold     ? "AVX-512F"
+                 : state->run == middle_fold ? "AVX2"
+                                             : "SSE2");
+    return 0;
+}
+
+static void end(struct peer *peer)
+{
+    free(peer->own);
+}
+
+static int barrier(struct peer *peer)
+{
+    struct state *state = of(peer);
+    uint64_t mine = ++state->barriers;
+    __atomic_store_n(&state->flags[peer->rank].value, mine, __ATOMIC_RELEASE);
+    for (int rank = 0; rank < peer->size; rank++)
+        for (int looks = 0; __atomic_load_n(&state->flags[rank].value, __ATOMIC_ACQUIRE) < mine;) {
+            __builtin_ia32_pause();
+            if (++looks % state->patience == 0)
+                sched_yield();
+        }
+    return 0;
+}
+
+static float *buffer_of(struct peer *peer, int rank, int which)
+{
+    struct state *state = of(peer);
+    return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->room);
+}
+
+/* This rank's share of n elements, in whole lines. */
+static void share(const struct peer *peer, size_t n, struct fold *fold)
+{
+    size_t size = (size_t)peer->size, rank = (size_t)peer->rank;
+    size_t lines = (n + VECTOR - 1) / VECTOR, each = (lines + size - 1) / size * VECTOR;
+    fold->lo = rank * each < n ? rank * each : n;
+    fold->hi = fold->lo + each < n ? fold->lo + each : n;
+}
+
+static void add_all(struct peer *peer, float **list, int which, size_t offset)
+{
+    for (int rank = 0; rank < peer->size; rank++)
+        list[rank] = buffer_of(peer, rank, which) + offset;
+}
+
+static void plan(struct peer *peer, const struct peer_call *call, struct fold *fold)
+{
+    int size = peer->size, result = call->src == call->dst ? 0 : 1;
+    size_t n = call->count, mine = (size_t)peer->rank * n;
+    fold->sources = fold->destinations = size;
+    fold->lo = 0;
+    fold->hi = n;
+    switch (call->collective) {
+    case TWILL_COMPARE_BROADCAST:
+        share(peer, n, fold);
+        fold->sources = 1;
+        fold->source[0] = buffer_of(peer, 0, 0);
+        fold->destinations = size - 1;
+        for (int rank = 1; rank < size; rank++)
+            fold->destination[rank - 1] = buffer_of(peer, rank, 0);
+        break;
+    case TWILL_COMPARE_ALLGATHER:
+        fold->sources = 1;
+        fold->source[0] = call->src;
+        add_all(peer, fold->destination, 1, mine);
+        break;
+    case TWILL_COMPARE_REDUCE_SCATTER:
+        add_all(peer, (float **)fold->source, 0, mine);
+        fold->destinations = 1;
+        fold->destination[0] = call->dst;
+        break;
+    default:
+        share(peer, n, fold);
+        add_all(peer, (float **)fold->source, 0, 0);
+        add_all(peer, fold->destination, result, 0);
+    }
+}
+
+static int prepare(struct peer *peer, const struct peer_call *call)
+{
+    struct fold *fold = &of(peer)->fold;
+    if (call->collective == TWILL_COMPARE_BARRIER)
+        return 0;
+    plan(peer, call, fold);
+    fold->stream = peer->arguments[0] != NULL &&
+                   ((uintptr_t)fold->destination[0] + fold->lo * sizeof(float)) % 64 == 0;
+    return 0;
+}
+
+static int run(struct peer *peer, const struct peer_call *call)
+{
+    struct state *state = of(peer);
+    barrier(peer);
+    if (call->collective == TWILL_COMPARE_BARRIER)
+        return 0;
+    state->run(&state->fold);
+    return barrier(peer);
+}
+
+static void *have(struct peer *peer, int which, size_t bytes)
+{
+    return bytes <= of(peer)->room ? buffer_of(peer, peer->rank, which) : NULL;
+}
+
+static void give(struct peer *peer, int which, void *memory)
+{
+    (void)which;
+    madvise(memory, of(peer)->room, MADV_REMOVE); /* the pages go */
+}
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {begin, end,  run,  barrier, prepare,
+                                                NULL,  have, give, NULL};
+    return peer_main(argc, argv, &program);
+}

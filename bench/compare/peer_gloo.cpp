@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-compare's program for Gloo over TCP on loopback; compiled when a comparison runs.
+ * Argument: ring (what Gloo chooses by itself), bcube or halving (the older interface's halving and
+ * doubling, allreduce in place only, and what there is of reduce_scatter). */
+#include "peer.h"
+
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/allreduce_halving_doubling.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/math.h>
+#include <gloo/reduce_scatter.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/file_store.h>
+#include <gloo/transport/tcp/device.h>
+#include <memory>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+namespace
+{
+
+struct state {
+    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::unique_ptr<gloo::Algorithm> prepared;
+    std::string way;
+};
+
+state *of(struct peer *peer)
+{
+    return static_cast<state *>(peer->own);
+}
+
+int number(const char *name)
+{
+    return getenv(name) != NULL ? atoi(getenv(name)) : -1;
+}
+
+int begin(struct peer *peer)
+{
+    peer->rank = number("RANK");
+    peer->size = number("WORLD_SIZE");
+    try {
+        std::unique_ptr<state> made(new state);
+        gloo::transport::tcp::attr address("127.0.0.1");
+        auto device = gloo::transport::tcp::CreateDevice(address);
+        const std::string folder = std::string(peer->path) + ".store";
+        mkdir(folder.c_str(), 0700); /* whoever is first */
+        gloo::rendezvous::FileStore store(folder);
+        made->way = peer->arguments[0] != NULL ? peer->arguments[0] : "ring";
+        made->context = std::make_shared<gloo::rendezvous::Context>(peer->rank, peer->size);
+        made->context->connectFullMesh(store, device);
+        peer->own = made.release();
+    } catch (const std::exception &error) {
+        return peer_say(peer, error.what());
+    }
+    if (peer->rank == 0)
+        snprintf(peer->board->library, sizeof(peer->board->library), "Gloo, TCP on loopback");
+    return 0;
+}
+
+void end(struct peer *peer)
+{
+    delete of(peer);
+}
+
+int barrier(struct peer *peer)
+{
+    try {
+        gloo::BarrierOptions options(of(peer)->context);
+        gloo::barrier(options);
+    } catch (const std::exception &error) {
+        return peer_say(peer, error.what());
+    }
+    return 0;
+}
+
+/* Objects of the older interface are made once for many calls. */
+int prepare(struct peer *peer, const struct peer_call *call)
+{
+    state *own = of(peer);
+    std::vector<float *> buffers(1, call->dst);
+    int count = static_cast<int>(call->count);
+    try {
+        if (call->collective == TWILL_COMPARE_ALLREDUCE && own->way == "halving")
+            own->prepared.reset(
+                new gloo::AllreduceHalvingDoubling<float>(own->context, buffers, count));
+        if (call->collective == TWILL_COMPARE_REDUCE_SCATTER) {
+            buffers[0] = const_cast<float *>(call->src); /* it works in place */
+            own->prepared.reset(new gloo::ReduceScatterHalvingDoubling<float>(
+                own->context, buffers, count * peer->size, std::vector<int>(peer->size, count)));
+        }
+    } catch (const std::exception &error) {
+        return peer_say(peer, error.what());
+    }
+    return 0;
+}
+
+void forget(struct peer *peer)
+{
+    of(peer)->prepared.reset();
+}
+
+/* The older interface in place only; the newer one has no reduce_scatter. */
+int can(struct peer *peer, enum twill_compare_collective collective)
+{
+    const std::string &way = of(peer)->way;
+    if (way == "halving")
+        return collective == TWILL_COMPARE_ALLREDUCE || collective == TWILL_COMPARE_REDUCE_SCATTER;
+    if (way == "bcube")
+        return collective <= TWILL_COMPARE_ALLREDUCE_OUT;
+    return collective != TWILL_COMPARE_REDUCE_SCATTER;
+}
+
+void allreduce(state *own, const struct peer_call *call)
+{
+    gloo::AllreduceOptions options(own->context);
+    options.setAlgorithm(own->way == "bcube" ? gloo::AllreduceOptions::Algorithm::BCUBE
+                                             : gloo::AllreduceOptions::Algorithm::RING);
+    if (call->src != call->dst)
+        options.setInput(const_cast<float *>(call->src), call->count);
+    options.setOutput(call->dst, call->count);
+    options.setReduceFunction(
+        static_cast<void (*)(void *, const void *, const void *, size_t)>(&gloo::sum<float>));
+    gloo::allreduce(options);
+}
+
+void broadcast(state *own, const struct peer_call *call)
+{
+    gloo::BroadcastOptions options(own->context);
+    options.setRoot(0);
+    options.setOutput(call->dst, call->count);
+    gloo::broadcast(options);
+}
+
+void allgather(state *own, const struct peer_call *call, size_t size)
+{
+    gloo::AllgatherOptions options(own->context);
+    options.setInput(const_cast<float *>(call->src), call->count);
+    options.setOutput(call->dst, call->count * size);
+    gloo::allgather(options);
+}
+
+int run(struct peer *peer, const struct peer_call *call)
+{
+    state *own = of(peer);
+    size_t size = static_cast<size_t>(peer->size);
+    try {
+        if (own->prepared) {
+            own->prepared->run();
+            if (call->collective == TWILL_COMPARE_REDUCE_SCATTER)
+                memcpy(call->dst, call->src, call->count * sizeof(float));
+        } else if (call->collective == TWILL_COMPARE_BARRIER) {
+            return barrier(peer);
+        } else if (call->collective == TWILL_COMPARE_BROADCAST) {
+            broadcast(own, call);
+        } else if (call->collective == TWILL_COMPARE_ALLGATHER) {
+            allgather(own, call, size);
+        } else {
+            allreduce(own, call);
+        }
+    } catch (const std::exception &error) {
+        return peer_say(peer, error.what());
+    }
+    return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {begin,  end,  run,  barrier, prepare,
+                                                forget, NULL, NULL, can};
+    return peer_main(argc, argv, &program);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-compare's program for oneCCL on host memory; compiled against --oneccl PREFIX when a
+ * comparison runs. Written to the documented interface. Ranks find each other over the board. */
+#include "peer.h"
+
+#include <exception>
+#include <oneapi/ccl.hpp>
+#include <vector>
+
+namespace
+{
+
+struct state {
+    ccl::shared_ptr_class<ccl::kvs> store;
+    ccl::communicator comm;
+};
+
+state *of(struct peer *peer)
+{
+    return static_cast<state *>(peer->own);
+}
+
+int number(const char *name)
+{
+    return getenv(name) != NULL ? atoi(getenv(name)) : -1;
+}
+
+/* Rank 0 makes the store, the others join it by its address. */
+int connect(struct peer *peer)
+{
+    ccl::init();
+    ccl::shared_ptr_class<ccl::kvs> store;
+    ccl::kvs::address_type address;
+    if (peer->rank == 0) {
+        store = ccl::create_main_kvs();
+        address = store->get_address();
+    }
+    std::vector<ccl::kvs::address_type> all(static_cast<size_t>(peer->size));
+    if (peer_exchange_post(peer, address.data(), sizeof(address)) != 0)
+        return 1;
+    while (!peer_exchange_test(peer, all.data(), sizeof(address)))
+        sched_yield();
+    if (peer->rank != 0)
+        store = ccl::create_kvs(all[0]);
+    peer->own = new state{store, ccl::create_communicator(peer->size, peer->rank, store)};
+    return 0;
+}
+
+int begin(struct peer *peer)
+{
+    peer->rank = number("RANK");
+    peer->size = number("WORLD_SIZE");
+    /* it knows other launchers only: told that there is none, it takes these */
+    setenv("CCL_PROCESS_LAUNCHER", "none", 0);
+    setenv("CCL_LOCAL_RANK", getenv("LOCAL_RANK") != NULL ? getenv("LOCAL_RANK") : "0", 0);
+    setenv("CCL_LOCAL_SIZE", getenv("LOCAL_WORLD_SIZE") != NULL ? getenv("LOCAL_WORLD_SIZE") : "1",
+           0);
+    if (peer->rank == 0)
+        snprintf(peer->board->library, sizeof(peer->board->library), "oneCCL");
+    try {
+        return connect(peer);
+    } catch (const std::exception &error) {
+        return peer_say(peer, error.what());
+    }
+}
+
+void end(struct peer *peer)
+{
+    delete of(peer);
+}
+
+int run(struct peer *peer, const struct peer_call *call)
+{
+    ccl::communicator &comm = of(peer)->comm;
+    const ccl::datatype type = ccl::datatype::float32;
+    void *src = const_cast<float *>(call->src);
+    size_t n = call->count;
+    try {
+        switch (call->collective) {
+        case TWILL_COMPARE_BROADCAST:
+            ccl::broadcast(call->dst, n, type, 0, comm).wait();
+            break;
+        case TWILL_COMPARE_ALLGATHER: {
+            std::vector<size_t> counts(static_cast<size_t>(peer->size), n);
+            ccl::allgatherv(src, n, call->dst, counts, type, comm).wait();
+            break;
+        }
+        case TWILL_COMPARE_REDUCE_SCATTER:
+            ccl::reduce_scatter(src, call->dst, n, type, ccl::reduction::sum, comm).wait();
+            break;
+        case TWILL_COMPARE_BARRIER:
+            ccl::barrier(comm).wait();
+            break;
+        default:
+            ccl::allreduce(src, call->dst, n, type, ccl::reduction::sum, comm).wait();
+        }
+    } catch (const std::exception &error) {
+        return peer_say(peer, error.what());
+    }
+    return 0;
+}
+
+int barrier(struct peer *peer)
+{
+    struct peer_call call = {TWILL_COMPARE_BARRIER, NULL, NULL, 0};
+    return run(peer, &call);
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {begin, end,  run,  barrier, NULL,
+                                                NULL,  NULL, NULL, NULL};
+    return peer_main(argc, argv, &program);
+}

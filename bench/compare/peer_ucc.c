@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-compare's program for UCC; compiled against --ucc PREFIX when a comparison runs. Written to
+ * the documented interface. Ranks find each other over the board. */
+#include "peer.h"
+
+#include <ucc/api/ucc.h>
+
+struct state {
+    struct peer *peer;
+    ucc_lib_h lib;
+    ucc_context_h context;
+    ucc_team_h team;
+    void *all; /* of the exchange under way */
+    size_t bytes;
+};
+
+static struct state *of(struct peer *peer)
+{
+    return (struct state *)peer->own;
+}
+
+static int verdict(struct peer *peer, ucc_status_t status)
+{
+    return status < 0 ? peer_say(peer, ucc_status_string(status)) : 0;
+}
+
+static ucc_status_t exchange(void *mine, void *all, size_t bytes, void *user, void **request)
+{
+    struct state *state = (struct state *)user;
+    state->all = all;
+    state->bytes = bytes;
+    *request = state;
+    return peer_exchange_post(state->peer, mine, bytes) == 0 ? UCC_OK : UCC_ERR_NO_RESOURCE;
+}
+
+static ucc_status_t exchange_test(void *request)
+{
+    struct state *state = (struct state *)request;
+    return peer_exchange_test(state->peer, state->all, state->bytes) ? UCC_OK : UCC_INPROGRESS;
+}
+
+static ucc_status_t exchange_free(void *request)
+{
+    (void)request;
+    return UCC_OK;
+}
+
+static ucc_oob_coll_t oob_of(struct state *state)
+{
+    ucc_oob_coll_t oob;
+    memset(&oob, 0, sizeof(oob));
+    oob.allgather = exchange;
+    oob.req_test = exchange_test;
+    oob.req_free = exchange_free;
+    oob.coll_info = state;
+    oob.n_oob_eps = (uint32_t)state->peer->size;
+    oob.oob_ep = (uint32_t)state->peer->rank;
+    return oob;
+}
+
+static ucc_status_t make_context(struct state *state)
+{
+    ucc_lib_params_t lib;
+    ucc_lib_config_h lib_config;
+    ucc_context_params_t context;
+    ucc_context_config_h context_config;
+    memset(&lib, 0, sizeof(lib));
+    memset(&context, 0, sizeof(context));
+    lib.mask = UCC_LIB_PARAM_FIELD_THREAD_MODE;
+    lib.thread_mode = UCC_THREAD_SINGLE;
+    ucc_status_t status = ucc_lib_config_read(NULL, NULL, &lib_config);
+    if (status != UCC_OK)
+        return status;
+    status = ucc_init(&lib, lib_config, &state->lib);
+    ucc_lib_config_release(lib_config);
+    if (status != UCC_OK)
+        return status;
+    status = ucc_context_config_read(state->lib, NULL, &context_config);
+    if (status != UCC_OK)
+        return status;
+    context.mask = UCC_CONTEXT_PARAM_FIELD_OOB;
+    context.oob = oob_of(state);
+    status = ucc_context_create(state->lib, &context, context_config, &state->context);
+    ucc_context_config_release(context_config);
+    return status;
+}
+
+static ucc_status_t make_team(struct state *state)
+{
+    ucc_team_params_t team;
+    memset(&team, 0, sizeof(team));
+    team.mask = UCC_TEAM_PARAM_FIELD_EP | UCC_TEAM_PARAM_FIELD_EP_RANGE | UCC_TEAM_PARAM_FIELD_OOB;
+    team.oob = oob_of(state);
+    team.ep = (uint64_t)state->peer->rank;
+    team.ep_range = UCC_COLLECTIVE_EP_RANGE_CONTIG;
+    ucc_status_t status = ucc_team_create_post(&state->context, 1, &team, &state->team);
+    while (status == UCC_OK && (status = ucc_team_create_test(state->team)) == UCC_INPROGRESS) {
+        ucc_context_progress(state->context);
+        status = UCC_OK;
+    }
+    return status;
+}
+
+static int begin(struct peer *peer)
+{
+    struct state *state = (struct state *)calloc(1, sizeof(*state));
+    if (state == NULL || getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL)
+        return peer_say(peer, "no rank");
+    peer->rank = atoi(getenv("RANK"));
+    peer->size = atoi(getenv("WORLD_SIZE"));
+    peer->own = state;
+    state->peer = peer;
+    if (peer->rank == 0)
+        snprintf(peer->board->library, sizeof(peer->board->library), "UCC %s",
+                 ucc_get_version_string());
+    ucc_status_t status = make_context(state);
+    return verdict(peer, status == UCC_OK ? make_team(state) : status);
+}
+
+static void end(struct peer *peer)
+{
+    struct state *state = of(peer);
+    while (ucc_team_destroy(state->team) == UCC_INPROGRESS)
+        ucc_context_progress(state->context);
+    ucc_context_destroy(state->context);
+    ucc_finalize(state->lib);
+    free(state);
+}
+
+static ucc_coll_buffer_info_t buffer(const float *memory, size_t count)
+{
+    ucc_coll_buffer_info_t info;
+    memset(&info, 0, sizeof(info));
+    info.buffer = (void *)(uintptr_t)memory;
+    info.count = count;
+    info.datatype = UCC_DT_FLOAT32;
+    info.mem_type = UCC_MEMORY_TYPE_HOST;
+    return info;
+}
+
+static void arguments(const struct peer *peer, const struct peer_call *call, ucc_coll_args_t *args)
+{
+    size_t n = call->count, all = n * (size_t)peer->size;
+    memset(args, 0, sizeof(*args));
+    args->op = UCC_OP_SUM;
+    args->src.info = buffer(call->src, n);
+    args->dst.info = buffer(call->dst, n);
+    switch (call->collective) {
+    case TWILL_COMPARE_BROADCAST:
+        args->coll_type = UCC_COLL_TYPE_BCAST;
+        args->root = 0;
+        break;
+    case TWILL_COMPARE_ALLGATHER:
+        args->coll_type = UCC_COLL_TYPE_ALLGATHER;
+        args->dst.info.count = all;
+        break;
+    case TWILL_COMPARE_REDUCE_SCATTER:
+        args->coll_type = UCC_COLL_TYPE_REDUCE_SCATTER;
+        args->src.info.count = all;
+        break;
+    case TWILL_COMPARE_BARRIER:
+        args->coll_type = UCC_COLL_TYPE_BARRIER;
+        break;
+    default:
+        args->coll_type = UCC_COLL_TYPE_ALLREDUCE;
+        if (call->src == call->dst) {
+            args->mask |= UCC_COLL_ARGS_FIELD_FLAGS;
+            args->flags |= UCC_COLL_ARGS_FLAG_IN_PLACE;
+        }
+    }
+}
+
+static int run(struct peer *peer, const struct peer_call *call)
+{
+    ucc_coll_args_t args;
+    ucc_coll_req_h request;
+    arguments(peer, call, &args);
+    ucc_status_t status = ucc_collective_init(&args, &request, of(peer)->team);
+    if (status != UCC_OK)
+        return verdict(peer, status);
+    status = ucc_collective_post(request);
+    while (status >= 0 && (status = ucc_collective_test(request)) > 0)
+        ucc_context_progress(of(peer)->context);
+    ucc_collective_finalize(request);
+    return verdict(peer, status);
+}
+
+static int barrier(struct peer *peer)
+{
+    struct peer_call call;
+    memset(&call, 0, sizeof(call));
+    call.collective = TWILL_COMPARE_BARRIER;
+    return run(peer, &call);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {begin, end,  run,  barrier, NULL,
+                                                NULL,  NULL, NULL, NULL};
+    return peer_main(argc, argv, &program);
+}

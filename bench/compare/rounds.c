@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The turns: for each collective and size, in each round, every contender once. Within a second or
+ * two all have been measured on the same machine, however it changes from minute to minute. */
+#include "bench/compare/compare.h"
+#include "bench/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that a contender's buffers need for a row. */
+static size_t needs(const struct twill_compare_run *run, const struct twill_compare_row *row)
+{
+    size_t ranks = (size_t)run->options.ranks;
+    size_t parts = row->collective == TWILL_COMPARE_ALLGATHER ||
+                           row->collective == TWILL_COMPARE_REDUCE_SCATTER
+                       ? ranks + 1
+                   : row->collective == TWILL_COMPARE_ALLREDUCE_OUT ? 2
+                                                                    : 1;
+    return row->bytes * parts * ranks;
+}
+
+static size_t available(void)
+{
+    char line[256];
+    size_t kib = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "MemAvailable: %zu kB", &kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kib << 10;
+}
+
+static bool take_samples(const struct twill_compare_board *board, struct twill_compare_cell *cell)
+{
+    size_t n = (size_t)board->batches;
+    if (n == 0)
+        return true; /* it has no such collective */
+    double *samples = realloc(cell->samples, (cell->n_samples + n) * sizeof(double));
+    if (samples == NULL)
+        return false;
+    cell->samples = samples;
+    samples += cell->n_samples;
+    for (size_t batch = 0; batch < n; batch++) {
+        samples[batch] = 0;
+        for (int rank = 0; rank < board->ranks; rank++)
+            if (board->seconds[rank][batch] > samples[batch])
+                samples[batch] = board->seconds[rank][batch];
+    }
+    cell->n_samples += n;
+    cell->calls += n * (size_t)board->calls;
+    cell->rounds[cell->n_rounds++] = twill_bench_statistics(samples, n).median;
+    return true;
+}
+
+static void look_at_values(struct twill_compare_run *run, const struct twill_compare_row *row,
+                           int index, struct twill_compare_cell *cell)
+{
+    const struct twill_compare_contender *contender = &run->contenders[index];
+    uint64_t wrong = 0;
+    for (int rank = 0; rank < contender->board->ranks; rank++)
+        wrong += contender->board->wrong[rank];
+    if (wrong == 0)
+        return;
+    cell->wrong = true;
+    run->failures += contender->kind != TWILL_COMPARE_PEER;
+    fprintf(stderr, "twill-compare: %s: %llu wrong values in %s of %zu bytes\n", contender->name,
+            (unsigned long long)wrong, twill_compare_name(row->collective), row->bytes);
+}
+
+/* A peer that takes long and is far behind others of its kind has two turns only. */
+static bool hopeless(const struct twill_compare_run *run, const struct twill_compare_row *row,
+                     int index)
+{
+    const struct twill_compare_contender *contender = &run->contenders[index];
+    double mine = row->cells[index].rounds[0], best = mine;
+    for (int i = 0; i < run->n_contenders; i++)
+        if (run->contenders[i].kind == TWILL_COMPARE_PEER &&
+            run->contenders[i].tuned == contender->tuned && row->cells[i].n_rounds > 0 &&
+            row->cells[i].rounds[0] < best)
+            best = row->cells[i].rounds[0];
+    return contender->kind == TWILL_COMPARE_PEER && mine > 2.5 * best &&
+           mine > run->options.turn_seconds / 4;
+}
+
+static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *row, int index,
+                      int round)
+{
+    const struct twill_compare_options *options = &run->options;
+    struct twill_compare_contender *contender = &run->contenders[index];
+    struct twill_compare_cell *cell = &row->cells[index];
+    struct twill_compare_order order = {
+        .collective = (uint32_t)row->collective,
+        .bytes = row->bytes,
+        .check = round == 0,
+        .keep = run->keep,
+        .least = 2,
+        .line = options->ranks <= run->cores && run->bind,
+        .batch_seconds = options->turn_seconds / 15,
+        .turn_seconds = options->turn_seconds,
+    };
+    if (contender->absent[0] != '\0' || (round > 1 && hopeless(run, row, index)))
+        return true;
+    if (!twill_compare_turn(run, contender, &order))
+        return true; /* it is out, the others go on */
+    look_at_values(run, row, index, cell);
+    if (contender->board->line_seconds > 0) /* of the last contender in the round */
+        row->lines[round] = contender->board->line_seconds;
+    row->n_lines = round + 1;
+    return take_samples(contender->board, cell);
+}
+
+static void conclude(const struct twill_compare_run *run, struct twill_compare_row *row)
+{
+    double lines[TWILL_COMPARE_ROUNDS];
+    for (int i = 0; i < run->n_contenders; i++) {
+        struct twill_compare_cell *cell = &row->cells[i];
+        if (cell->n_samples == 0)
+            continue;
+        struct twill_bench_statistics all = twill_bench_statistics(cell->samples, cell->n_samples);
+        cell->median = all.median;
+        cell->min = all.min;
+        cell->p99 = all.p99;
+    }
+    memcpy(lines, row->lines, sizeof(lines));
+    if (row->n_lines > 0)
+        row->line = twill_bench_statistics(lines, (size_t)row->n_lines).median;
+}
+
+static bool measure_row(struct twill_compare_run *run, struct twill_compare_row *row)
+{
+    size_t room = available(), need = needs(run, row);
+    double from = twill_compare_now();
+    bool good = true;
+    int there = 0;
+    for (int i = 0; i < run->n_contenders; i++)
+        there += run->contenders[i].absent[0] == '\0';
+    /* buffers stay if those of all fit; peers' scratch memory is twice as much and may stay too */
+    run->keep = need * (size_t)there < room / 2;
+    if (need * 3 > room) {
+        fprintf(stderr, "twill-compare: %s of %zu bytes is left out: %zu MiB of memory are free\n",
+                twill_compare_name(row->collective), row->bytes, room >> 20);
+        return true;
+    }
+    if (isatty(2))
+        fprintf(stderr, "\r\033[K%s %zu ", twill_compare_name(row->collective), row->bytes);
+    for (int round = 0; round < run->options.rounds; round++)
+        for (int i = 0; i < run->n_contenders && good; i++) {
+            /* another one begins each round */
+            int index = (i + round) % run->n_contenders;
+            good = !twill_compare_interrupted(run) && take_turn(run, row, index, round);
+        }
+    conclude(run, row);
+    row->seconds = twill_compare_now() - from;
+    return good;
+}
+
+bool twill_compare_measure(struct twill_compare_run *run)
+{
+    const struct twill_compare_options *options = &run->options;
+    size_t most = TWILL_COMPARE_COLLECTIVES * (size_t)options->n_sizes;
+    bool good = true;
+    run->rows = calloc(most, sizeof(*run->rows));
+    if (run->rows == NULL)
+        return false;
+    for (int collective = 0; collective < TWILL_COMPARE_COLLECTIVES; collective++)
+        for (int size = 0; options->wanted[collective] && size < options->n_sizes && good; size++) {
+            struct twill_compare_row *row = &run->rows[run->n_rows];
+            row->collective = (enum twill_compare_collective)collective;
+            row->bytes = collective == TWILL_COMPARE_BARRIER ? 0 : options->sizes[size];
+            if (collective == TWILL_COMPARE_BARRIER && size > 0)
+                break;
+            good = measure_row(run, row);
+            run->n_rows++;
+        }
+    if (isatty(2))
+        fprintf(stderr, "\r\033[K");
+    return good;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All results of a comparison as JSON. Times are microseconds. */
+#include "bench/compare/compare.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+static void put(struct json_object *object, const char *key, struct json_object *value)
+{
+    json_object_object_add(object, key, value);
+}
+
+static void put_text(struct json_object *object, const char *key, const char *text)
+{
+    put(object, key, json_object_new_string(text));
+}
+
+static void put_integer(struct json_object *object, const char *key, size_t value)
+{
+    put(object, key, json_object_new_uint64(value));
+}
+
+/* A number of so many digits; nothing is null. */
+static struct json_object *real(double value)
+{
+    char text[32];
+    if (!(value > 0))
+        return NULL;
+    twill_compare_write(text, sizeof(text), "%.6g", value);
+    return json_object_new_double_s(value, text);
+}
+
+/* What a file says after a key, to the end of that line: "model name : Intel ...". */
+static struct json_object *line_of(const char *path, const char *key)
+{
+    char line[512];
+    struct json_object *found = NULL;
+    FILE *file = fopen(path, "r");
+    while (file != NULL && found == NULL && fgets(line, sizeof(line), file) != NULL) {
+        line[strcspn(line, "\n")] = '\0';
+        if (strncmp(line, key, strlen(key)) == 0) {
+            const char *text = line + strlen(key);
+            found = json_object_new_string(text + strspn(text, " \t:"));
+        }
+    }
+    if (file != NULL)
+        fclose(file);
+    return found;
+}
+
+static struct json_object *machine(const struct twill_compare_run *run)
+{
+    static const char pages[] = "/sys/kernel/mm/transparent_hugepage/";
+    char path[128];
+    struct json_object *object = json_object_new_object();
+    struct utsname names;
+    if (uname(&names) == 0) {
+        put_text(object, "kernel", names.release);
+        put_text(object, "architecture", names.machine);
+    }
+    put(object, "processor", line_of("/proc/cpuinfo", "model name"));
+    put(object, "memory", line_of("/proc/meminfo", "MemTotal:"));
+    put(object, "cores", json_object_new_int(run->cores));
+    twill_compare_write(path, sizeof(path), "%senabled", pages);
+    put(object, "huge_pages", line_of(path, ""));
+    twill_compare_write(path, sizeof(path), "%sshmem_enabled", pages);
+    put(object, "shared_huge_pages", line_of(path, ""));
+    return object;
+}
+
+static struct json_object *strings(char *const *list)
+{
+    struct json_object *array = json_object_new_array();
+    for (; *list != NULL; list++)
+        json_object_array_add(array, json_object_new_string(*list));
+    return array;
+}
+
+static struct json_object *contender(const struct twill_compare_contender *one)
+{
+    static const char *const kinds[] = {"bound", "twill", "peer"};
+    struct json_object *object = json_object_new_object();
+    put_text(object, "name", one->name);
+    put_text(object, "kind", kinds[one->kind]);
+    put(object, "tuned", json_object_new_boolean(one->tuned));
+    put_text(object, "memory", one->memory);
+    put_text(object, "library", one->library);
+    put(object, "command", strings(one->command));
+    put(object, "settings", strings(one->settings));
+    put(object, "left_out", one->absent[0] != '\0' ? json_object_new_string(one->absent) : NULL);
+    return object;
+}
+
+static struct json_object *time_of(const struct twill_compare_run *run,
+                                   const struct twill_compare_row *row, int index)
+{
+    const struct twill_compare_cell *cell = &row->cells[index];
+    struct json_object *object = json_object_new_object();
+    struct json_object *rounds = json_object_new_array();
+    put_text(object, "name", run->contenders[index].name);
+    put(object, "median", real(cell->median * 1e6));
+    put(object, "min", real(cell->min * 1e6));
+    put(object, "p99", real(cell->p99 * 1e6));
+    put(object, "bus_bandwidth", real(twill_compare_bus_bandwidth(run, row, cell->median)));
+    put_integer(object, "batches", cell->n_samples);
+    put_integer(object, "calls", cell->calls);
+    for (int i = 0; i < cell->n_rounds; i++)
+        json_object_array_add(rounds, real(cell->rounds[i] * 1e6));
+    put(object, "rounds", rounds);
+    put(object, "values_right", json_object_new_boolean(!cell->wrong));
+    return object;
+}
+
+static struct json_object *name_of(const struct twill_compare_run *run, int index)
+{
+    return index < 0 ? NULL : json_object_new_string(run->contenders[index].name);
+}
+
+/* Of each contender of twill: how it compares. */
+static struct json_object *ratios(const struct twill_compare_run *run,
+                                  const struct twill_compare_row *row, int bound, int installed,
+                                  int tuned)
+{
+    struct json_object *object = json_object_new_object();
+    for (int i = 0; i < run->n_contenders; i++) {
+        double mine = row->cells[i].median;
+        if (run->contenders[i].kind != TWILL_COMPARE_TWILL || row->cells[i].n_samples == 0)
+            continue;
+        struct json_object *one = json_object_new_object();
+        const int others[] = {installed, tuned, bound};
+        static const char *const keys[] = {"times_installed", "times_tuned", "share_of_bound"};
+        for (int k = 0; k < 3; k++)
+            put(one, keys[k],
+                others[k] < 0 ? NULL
+                              : real(twill_compare_ratio(row->cells[others[k]].median, mine)));
+        put(object, run->contenders[i].name, one);
+    }
+    return object;
+}
+
+static struct json_object *result(const struct twill_compare_run *run,
+                                  const struct twill_compare_row *row)
+{
+    struct json_object *object = json_object_new_object(), *times = json_object_new_array();
+    struct json_object *lines = json_object_new_array();
+    int bound = twill_compare_best(run, row, TWILL_COMPARE_BOUND, 0);
+    int installed = twill_compare_best(run, row, TWILL_COMPARE_PEER, 0);
+    int tuned = twill_compare_best(run, row, TWILL_COMPARE_PEER, 1);
+    put_text(object, "collective", twill_compare_name(row->collective));
+    put_integer(object, "bytes", row->bytes);
+    put(object, "seconds", real(row->seconds));
+    put(object, "line_ns", real(row->line * 1e9));
+    for (int i = 0; i < row->n_lines; i++)
+        json_object_array_add(lines, real(row->lines[i] * 1e9));
+    put(object, "line_ns_rounds", lines);
+    put(object, "bound", name_of(run, bound));
+    put(object, "best_installed", name_of(run, installed));
+    put(object, "best_tuned", name_of(run, tuned));
+    put(object, "twill", ratios(run, row, bound, installed, tuned));
+    for (int i = 0; i < run->n_contenders; i++)
+        if (row->cells[i].n_samples > 0)
+            json_object_array_add(times, time_of(run, row, i));
+    put(object, "times", times);
+    return object;
+}
+
+static struct json_object *whole(const struct twill_compare_run *run)
+{
+    struct json_object *object = json_object_new_object();
+    struct json_object *contenders = json_object_new_array(), *results = json_object_new_array();
+    put(object, "version", json_object_new_int(1));
+    put_text(object, "date", run->date);
+    put(object, "machine", machine(run));
+    put(object, "ranks", json_object_new_int(run->options.ranks));
+    put(object, "bound_to_cores", json_object_new_boolean(run->bind));
+    put(object, "rounds", json_object_new_int(run->options.rounds));
+    put(object, "seconds", real(run->seconds));
+    for (int i = 0; i < run->n_contenders; i++)
+        json_object_array_add(contenders, contender(&run->contenders[i]));
+    for (int i = 0; i < run->n_rows; i++)
+        json_object_array_add(results, result(run, &run->rows[i]));
+    put(object, "contenders", contenders);
+    put(object, "results", results);
+    return object;
+}
+
+bool twill_compare_save(const struct twill_compare_run *run)
+{
+    struct json_object *object = whole(run);
+    FILE *file = fopen(run->options.json, "w");
+    bool good = file != NULL;
+    const char *text = json_object_to_json_string_ext(object, JSON_C_TO_STRING_PRETTY);
+    good = good && fputs(text, file) >= 0 && fputc('\n', file) != EOF;
+    if (file != NULL)
+        good = fclose(file) == 0 && good;
+    json_object_put(object);
+    if (!good)
+        fprintf(stderr, "twill-compare: --json: %s: %s\n", run->options.json, strerror(errno));
+    return good;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TWILL_HEAP=shared: ranks need libtwill-heap.so loaded before them, which lies beside twillrun
+ * where it was built or installed. */
+#include "fabric/launcher/launcher.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBRARY "libtwill-heap.so"
+
+/* Its path, from where this program is. false: not there, or not to be named in LD_PRELOAD. */
+static bool find(char path[PATH_MAX], const char *folder)
+{
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (length <= 0)
+        return false;
+    self[length] = '\0';
+    char *name = strrchr(self, '/');
+    if (name == NULL)
+        return false;
+    *name = '\0';
+    int n = snprintf(path, PATH_MAX, "%s/%s/" LIBRARY, self, folder);
+    return n > 0 && n < PATH_MAX && strpbrk(path, " :") == NULL && access(path, R_OK) == 0;
+}
+
+bool twill_preload_set(void)
+{
+    char path[PATH_MAX];
+    const char *wish = getenv("TWILL_HEAP"), *others = getenv("LD_PRELOAD");
+    if (wish == NULL || strncmp(wish, "shared", 6) != 0 ||
+        (others != NULL && strstr(others, LIBRARY) != NULL))
+        return true;
+    if (!find(path, TWILL_LIBRARY_FOLDER) && !find(path, "../lib"))
+        return true; /* the library says so */
+    if (others == NULL || *others == '\0')
+        return setenv("LD_PRELOAD", path, 1) == 0;
+    size_t room = strlen(path) + strlen(others) + 2;
+    char *both = malloc(room);
+    if (both == NULL)
+        return false;
+    snprintf(both, room, "%s:%s", path, others);
+    bool done = setenv("LD_PRELOAD", both, 1) == 0;
+    free(both);
+    return done;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TWILL_HEAP=shared: a context whose heap is the region that libtwill-heap.so serves malloc() from,
+ * so that peers reach malloc'd buffers as they reach those of twill_alloc(). */
+#ifndef TWILL_PRELOADED_H
+#define TWILL_PRELOADED_H
+
+#include "fabric/segment.h"
+#include "lib/config.h"
+#include "lib/preload/preload.h"
+
+/* What came of the wish. Travels between ranks. */
+enum twill_preloaded_outcome {
+    TWILL_PRELOADED_OFF, /* not wished for */
+    TWILL_PRELOADED_READY,
+    TWILL_PRELOADED_ABSENT,  /* the library is not loaded */
+    TWILL_PRELOADED_VERSION, /* it is of another twill */
+    TWILL_PRELOADED_CHILD,   /* forked from a process that has a region */
+    TWILL_PRELOADED_SMALL,   /* the region of an earlier context is smaller than TWILL_HEAP_LIMIT */
+    TWILL_PRELOADED_MEMORY,  /* no memory of that kind */
+    TWILL_PRELOADED_OUTCOMES
+};
+
+struct twill_preloaded {
+    const struct twill_preload *library; /* NULL unless READY */
+    enum twill_preloaded_outcome outcome;
+    size_t least;                     /* bytes of the smallest block that is served */
+    struct twill_segment_given given; /* the region */
+    void *token;                      /* block of it */
+    bool serving;
+};
+
+/* wish: TWILL_HEAP. Find the library and this process's region, or make one of so many bytes. Only
+ * a bad value of TWILL_HEAP is an error. */
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish, size_t bytes,
+                                  struct twill_error *error);
+/* The memory is shared, with this rank or others on the node: serve from it, or do not. */
+void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t bytes, uint32_t ranks);
+/* That `vain` ranks wished for it in vain, this one being the first of them (0: it is not); and
+ * that TWILL_MEMORY does not place what comes from the region. Ranks may differ in all this. */
+void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
+                          int vain, bool mcdram);
+void twill_preloaded_close(struct twill_preloaded *preloaded);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole nodes that we do not have, from recorded topologies: the levels that are found, how often
+ * small messages cross from one part to another in a row, and how often a ring does. What large
+ * messages cost is in test_algorithms_traffic.c. Not run on hardware. */
+#include "tests/support/nodes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* --- levels ----------------------------------------------------------------------------------- */
+
+static void check_levels(struct test_node *node, enum test_layout layout, void *user)
+{
+    (void)user;
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+        uint32_t units = test_units(node, level), wanted = node->machine->units[level];
+        bool all = layout != ONE_A_UNIT && layout != UNEVEN; /* cores have ranks */
+        if (all ? units != wanted : units > wanted)
+            fail_msg("%s: %u units of level %u, not %u", node->machine->text, units, level, wanted);
+    }
+    assert_int_equal(test_units(node, node->machine->slow),
+                     node->machine->units[node->machine->slow]);
+}
+
+static void test_levels(void **state)
+{
+    (void)state;
+    test_each_node(check_levels, NULL);
+}
+
+/* --- small messages --------------------------------------------------------------------------- */
+
+/* Where a rank raises the flag that it is awaited for. */
+static uint32_t raising(const struct twill_schedule *schedule, const struct twill_step *await)
+{
+    unsigned op = (await->flags & TWILL_STEP_IMM) != 0 ? TWILL_STEP_PUT_IMM : TWILL_STEP_SIGNAL;
+    unsigned left = op == TWILL_STEP_PUT_IMM ? 1 : await->ordinal;
+    for (uint32_t i = 0; i < schedule->count; i++)
+        if (schedule->steps[i].op == op && --left == 0)
+            return i;
+    fail_msg("awaits what nobody raises");
+    return 0;
+}
+
+/* The SEND that a RECV of rank r gets: the how manieth from there it is. */
+static uint32_t sending(const struct twill_schedule *schedules, uint32_t r, uint32_t recv)
+{
+    uint32_t peer = schedules[r].steps[recv].peer[0], before = 0;
+    for (uint32_t i = 0; i < recv; i++) {
+        const struct twill_step *step = &schedules[r].steps[i];
+        before += (step->op == TWILL_STEP_RECV || step->op == TWILL_STEP_RECV_REDUCE) &&
+                  step->peer[0] == peer;
+    }
+    for (uint32_t i = 0; i < schedules[peer].count; i++) {
+        const struct twill_step *step = &schedules[peer].steps[i];
+        if (step->op == TWILL_STEP_SEND && step->peer[0] == r && before-- == 0)
+            return i;
+    }
+    fail_msg("receives what nobody sends");
+    return 0;
+}
+
+struct turns {
+    const uint32_t *unit;
+    const struct twill_schedule *schedules;
+    uint32_t depth[TEST_MOST_CORES][1024]; /* after each step */
+};
+
+static uint32_t after(const struct turns *t, uint32_t r, uint32_t peer, uint32_t step)
+{
+    return t->depth[peer][step] + (t->unit[peer] != t->unit[r]);
+}
+
+/* Of a rank's step: how often in a row somebody waited for one of another unit until then. */
+static uint32_t depth_at(const struct turns *t, uint32_t r, uint32_t i)
+{
+    const struct twill_step *step = &t->schedules[r].steps[i];
+    uint32_t now = i > 0 ? t->depth[r][i - 1] : 0;
+    for (unsigned p = 0; p < step->nsrc && step->op == TWILL_STEP_AWAIT; p++) {
+        uint32_t raised = raising(&t->schedules[step->peer[p]], step);
+        now = (uint32_t)twill_max(now, after(t, r, step->peer[p], raised));
+    }
+    for (uint32_t j = i; step->op == TWILL_STEP_WAIT && j-- > 0;) {
+        const struct twill_step *posted = &t->schedules[r].steps[j];
+        if (posted->op == TWILL_STEP_WAIT)
+            break;
+        if (posted->op == TWILL_STEP_RECV || posted->op == TWILL_STEP_RECV_REDUCE)
+            now =
+                (uint32_t)twill_max(now, after(t, r, posted->peer[0], sending(t->schedules, r, j)));
+    }
+    return now;
+}
+
+/* The longest way to the end. */
+static uint32_t count_turns(const struct test_node *node, const struct twill_schedule *schedules)
+{
+    uint32_t most = 0;
+    struct turns *t = calloc(1, sizeof(*t));
+    assert_non_null(t);
+    t->unit = node->world->unit[node->machine->slow];
+    t->schedules = schedules;
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (uint32_t r = 0; r < node->world->size; r++) {
+            assert_true(schedules[r].lanes == 1 && schedules[r].count < 1024);
+            for (uint32_t i = 0; i < schedules[r].count; i++) {
+                uint32_t now = depth_at(t, r, i);
+                moved = moved || now != t->depth[r][i];
+                t->depth[r][i] = now;
+                most = (uint32_t)twill_max(most, now);
+            }
+        }
+    }
+    free(t);
+    return most;
+}
+
+/* 8 bytes cross once: everybody shows what it has and looks at all others'. Among more than 64
+ * ranks that is dearer than to fold within each unit first, and go there and back; and dearer than
+ * messages, of which three rounds may cross, for a barrier. Of a broadcast's root nobody may go
+ * before all have come: there and back. */
+static uint32_t most_turns(const struct test_node *node, enum twill_collective collective)
+{
+    bool many = node->world->size > 32;
+    if (collective == TWILL_BARRIER)
+        return many ? 3 : 1;
+    return collective == TWILL_BROADCAST || (collective == TWILL_ALLREDUCE && many) ? 2 : 1;
+}
+
+static void check_small(struct test_node *node, enum test_layout layout, void *user)
+{
+    (void)user;
+    (void)layout;
+    static const enum twill_collective small[] = {TWILL_ALLREDUCE, TWILL_ALLGATHER, TWILL_BARRIER,
+                                                  TWILL_REDUCE_SCATTER, TWILL_BROADCAST};
+    struct twill_chooser *chooser;
+    assert_int_equal(twill_chooser_create(&chooser, node->world, NULL, NULL, NULL), TWILL_OK);
+    for (size_t c = 0; c < TWILL_ARRAY_LENGTH(small); c++) {
+        struct test_case test = {.world = node->world, .shape.collective = small[c]};
+        test_choose(&test, small[c] == TWILL_BARRIER ? 0 : 8, chooser);
+        struct twill_schedule *schedules = test_emit(&test);
+        uint32_t turns = count_turns(node, schedules);
+        if (turns < 1 || turns > most_turns(node, small[c]))
+            fail_msg("%s: %s by %s@%s: %u synchronisations cross in a row", node->machine->text,
+                     twill_collective_name(small[c]), test.algorithm->name,
+                     twill_flavour_name(test.shape.flavour), turns);
+        test_schedules_destroy(schedules, node->world->size);
+    }
+    twill_chooser_destroy(chooser);
+}
+
+static void test_small(void **state)
+{
+    (void)state;
+    test_each_node(check_small, NULL);
+}
+
+/* --- rings ------------------------------------------------------------------------------------ */
+
+/* A ring leaves each unit of each level once, wherever ranks are; by rank, when they are shuffled,
+ * it does so far more often. */
+static void check_ring(struct test_node *node, enum test_layout layout, void *user)
+{
+    unsigned *better = user;
+    const struct twill_world *world = node->world;
+    struct test_case test = {.algorithm = twill_algorithm_find("ring"), .world = node->world};
+    size_t bytes = (size_t)256 * world->size;
+    if (!twill_algorithm_applies(test.algorithm, world, &test.shape))
+        return;
+    struct twill_schedule *schedules = test_emit(&test);
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+        uint32_t units = test_units(node, level);
+        if (units < 2)
+            continue;
+        assert_int_equal(twill_world_crossings(world->size, world->order, world->unit[level]),
+                         units);
+        assert_int_equal(test_cross(node, level, schedules, bytes).all,
+                         units * 2 * (bytes - bytes / world->size));
+        uint32_t plain = twill_world_crossings(world->size, world->member, world->unit[level]);
+        assert_true(plain >= units);
+        if (layout == SHUFFLED && world->size >= 8 * units) {
+            assert_true(plain >= 3 * units);
+            (*better)++;
+        }
+    }
+    test_schedules_destroy(schedules, world->size);
+}
+
+static void test_ring(void **state)
+{
+    (void)state;
+    unsigned better = 0;
+    test_each_node(check_ring, &better);
+    assert_true(better >= 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_small),
+        cmocka_unit_test(test_ring),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

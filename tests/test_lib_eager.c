@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that are ahead: who gives is far into later calls when others come to take; nothing that
+ * they have not taken may be written over, and who never comes is noticed. */
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define CALLS (TEST_SLOW ? 300u : 1500u)
+#define MOST  9000u /* elements: slices, with the segment below */
+#define RANKS 5u
+
+struct job {
+    twill_context *context;
+    twill_comm *comm;
+    int32_t *src, *dst;
+    uint32_t rank, size;
+};
+
+static uint64_t draw(uint64_t *state, uint64_t below)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (*state >> 33) % below;
+}
+
+static bool start(struct job *job, twill_bootstrap *boot, const char *nodes, const char *timeout)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "TWILL_TIMEOUT=%s", timeout);
+    const char *settings[] = {text, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", NULL};
+    bool connected = twill_test_connect(&job->context, &job->comm, boot, nodes, NULL, settings);
+    void *memory[2] = {NULL, NULL};
+    for (int i = 0; connected && i < 2; i++)
+        connected = twill_alloc(job->context, &memory[i], RANKS * MOST * sizeof(int32_t)) == 0;
+    job->src = memory[0];
+    job->dst = memory[1];
+    job->rank = connected ? (uint32_t)twill_comm_rank(job->comm) : 0;
+    job->size = connected ? (uint32_t)twill_comm_size(job->comm) : 0;
+    return twill_test_note(connected, __FILE__, __LINE__, "no communicator");
+}
+
+static void stop(struct job *job)
+{
+    if (job->context != NULL) {
+        (void)twill_free(job->context, job->src);
+        (void)twill_free(job->context, job->dst);
+    }
+    twill_comm_destroy(job->comm);
+    twill_context_destroy(job->context);
+}
+
+/* Element i that a rank gives to another in a call; to all: to rank 0. */
+static int32_t element(uint64_t call, uint32_t from, uint32_t to, size_t i)
+{
+    return (int32_t)((((call * 31 + from) * 131 + to) * 1009 + i) & 0xffffff);
+}
+
+static void fill(int32_t *to, uint64_t call, uint32_t from, uint32_t whose, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = element(call, from, whose, i);
+}
+
+static bool is_element(const int32_t *got, uint64_t call, uint32_t from, uint32_t to, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        TWILL_REQUIRE(got[i] == element(call, from, to, i));
+    return true;
+}
+
+static bool is_sum(const struct job *j, uint64_t call, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int32_t sum = 0;
+        for (uint32_t r = 0; r < j->size; r++)
+            sum += element(call, r, 0, i);
+        TWILL_REQUIRE(j->dst[i] == sum);
+    }
+    return true;
+}
+
+enum { BROADCAST, REDUCE, GATHER, SCATTER, ALLREDUCE, KINDS };
+
+/* One call; what it gives is written over right after it, as a caller may. */
+static bool run_call(const struct job *j, uint64_t call, unsigned kind, uint32_t root, size_t count)
+{
+    bool is_root = j->rank == root;
+    twill_status status = TWILL_OK;
+    for (uint32_t r = 0; r < j->size && kind == SCATTER && is_root; r++)
+        fill(j->src + r * count, call, root, r, count);
+    if (kind != SCATTER)
+        fill(j->src, call, j->rank, 0, count);
+    if (kind == BROADCAST)
+        status = twill_broadcast(j->comm, j->src, j->dst, count, TWILL_I32, (int)root);
+    else if (kind == REDUCE)
+        status = twill_reduce(j->comm, j->src, j->dst, count, TWILL_I32, TWILL_SUM, (int)root);
+    else if (kind == GATHER)
+        status = twill_gather(j->comm, j->src, j->dst, count, TWILL_I32, (int)root);
+    else if (kind == SCATTER)
+        status = twill_scatter(j->comm, j->src, j->dst, count, TWILL_I32, (int)root);
+    else
+        status = twill_allreduce(j->comm, j->src, j->dst, count, TWILL_I32, TWILL_SUM);
+    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "call %llu, kind %u: %s",
+                         (unsigned long long)call, kind, twill_comm_message(j->comm)))
+        return false;
+    if (kind == BROADCAST && !is_element(j->dst, call, root, 0, count))
+        return false;
+    if (kind == SCATTER && !is_element(j->dst, call, root, j->rank, count))
+        return false;
+    for (uint32_t r = 0; r < j->size && kind == GATHER && is_root; r++)
+        if (!is_element(j->dst + r * count, call, r, 0, count))
+            return false;
+    bool sums = kind == ALLREDUCE || (kind == REDUCE && is_root);
+    bool right = !sums || is_sum(j, call, count);
+    memset(j->src, 0xee, count * sizeof(*j->src));
+    return right;
+}
+
+/* Kinds and roots come in runs, so that ranks get far ahead; now and then one sleeps. */
+static void run_ahead(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    static const size_t counts[] = {1, 12, 13, 100, 1000, 1100, 3000, MOST};
+    struct job job = {.context = NULL};
+    uint64_t same = 1, own = (uint64_t)rank + 100; /* drawn alike on all ranks, and not */
+    unsigned kind = 0, left = 0;
+    uint32_t root = 0;
+    bool fine = start(&job, boot, user, "30");
+    for (unsigned call = 0; fine && call < CALLS && !twill_test_failed(); call++) {
+        if (left == 0) {
+            left = 1 + (unsigned)draw(&same, 80);
+            kind = (unsigned)draw(&same, KINDS);
+            root = (uint32_t)draw(&same, (uint64_t)size);
+        }
+        left--;
+        size_t count = counts[draw(&same, draw(&same, 3) == 0 ? TWILL_ARRAY_LENGTH(counts) : 4)];
+        if (draw(&own, 100) == 0)
+            usleep((useconds_t)draw(&own, 800));
+        fine = run_call(&job, call, kind, root, count);
+    }
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    stop(&job);
+}
+
+static void ahead_of_others(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, run_ahead, "");
+    twill_test_run_ranks(RANKS, run_ahead, "");
+    twill_test_run_ranks(4, run_ahead, "2x2");
+}
+
+/* The last rank never takes what it is given: who gives runs into its deadline, and names it. */
+static void give_in_vain(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = {.context = NULL};
+    if (start(&job, boot, "", "1") && rank == 0) {
+        size_t count = *(const size_t *)user;
+        twill_status status = TWILL_OK;
+        unsigned calls = 0;
+        while (status == TWILL_OK && calls++ < 1000)
+            status = twill_broadcast(job.comm, job.src, job.dst, count, TWILL_I32, 0);
+        char name[32];
+        snprintf(name, sizeof(name), "rank %d", size - 1);
+        (void)twill_test_note(status == TWILL_ERR_TIMEOUT && calls > 2 &&
+                                  strstr(twill_comm_message(job.comm), name) != NULL,
+                              __FILE__, __LINE__, "call %u: status %d: \"%s\"", calls, status,
+                              twill_comm_message(job.comm));
+    }
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    stop(&job);
+}
+
+static void nobody_takes(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, give_in_vain, &(size_t){1});
+    twill_test_run_ranks(2, give_in_vain, &(size_t){200});
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ahead_of_others),
+                                       cmocka_unit_test(nobody_takes)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Any call after any other: collectives, roots, sizes, forms and memory drawn at random, in runs of
+ * the same call, several under way, some in groups; ranks sleep now and then, and get ahead of each
+ * other. Every byte of every result is checked, and no two calls have the same values. */
+#include "tests/support/collectives.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define CALLS (TEST_SLOW ? 250u : 1500u)
+#define BYTES ((size_t)1 << 19) /* of a buffer */
+enum { SLOTS = 3 };
+
+struct slot {
+    unsigned char *memory[2], *plain[2], *want[2];
+    struct test_call call;
+    struct test_buffers buffers;
+    twill_request *request;
+    bool busy;
+};
+
+struct job {
+    twill_context *context;
+    twill_comm *comm;
+    int rank, size;
+    uint64_t same, own; /* drawn alike on all ranks, and not */
+    uint32_t turn;
+    struct slot slot[SLOTS];
+};
+
+static uint64_t draw(uint64_t *state, uint64_t below)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (*state >> 33) % below;
+}
+
+static bool get_memory(struct job *job)
+{
+    for (int i = 0; i < 2 * SLOTS; i++) {
+        struct slot *slot = &job->slot[i / 2];
+        void *memory = NULL;
+        TWILL_REQUIRE(twill_alloc(job->context, &memory, BYTES) == TWILL_OK);
+        slot->memory[i % 2] = memory;
+        slot->plain[i % 2] = malloc(BYTES);
+        slot->want[i % 2] = malloc(BYTES);
+        TWILL_REQUIRE(slot->plain[i % 2] != NULL && slot->want[i % 2] != NULL);
+    }
+    return true;
+}
+
+static void give_memory(struct job *job)
+{
+    for (int i = 0; i < 2 * SLOTS; i++) {
+        struct slot *slot = &job->slot[i / 2];
+        if (slot->memory[i % 2] != NULL)
+            (void)twill_free(job->context, slot->memory[i % 2]);
+        free(slot->plain[i % 2]);
+        free(slot->want[i % 2]);
+    }
+}
+
+static bool note(const struct job *job, const struct test_call *call, twill_status status)
+{
+    char name[160];
+    test_call_name(call, name, sizeof(name));
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: call %u: %s: %s",
+                           job->rank, call->turn, name, twill_comm_message(job->comm));
+}
+
+static bool compare(const struct job *job, const struct slot *slot)
+{
+    return test_call_compare(&slot->call, job->rank, job->size, &slot->buffers);
+}
+
+static bool finish(struct job *job, struct slot *slot)
+{
+    if (!slot->busy)
+        return true;
+    slot->busy = false;
+    return note(job, &slot->call, twill_wait(&slot->request)) && compare(job, slot);
+}
+
+static bool finish_all(struct job *job)
+{
+    uint64_t first = draw(&job->own, SLOTS);
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (!finish(job, &job->slot[(first + i) % SLOTS]))
+            return false;
+    return true;
+}
+
+/* In place or not, and where the buffers lie, is each rank's own business. */
+static void fill(struct job *job, struct slot *slot, const struct test_call *call)
+{
+    slot->call = *call;
+    slot->call.turn = ++job->turn * 101;
+    bool exchange = call->collective == TWILL_ALLTOALL && call->vector;
+    slot->call.in_place = !exchange && draw(&job->own, 3) == 0;
+    unsigned char **memory = draw(&job->own, 4) == 0 ? slot->plain : slot->memory;
+    slot->buffers =
+        (struct test_buffers){memory[0], memory[1], slot->want[0], slot->want[1], BYTES};
+    test_call_fill(&slot->call, job->rank, job->size, &slot->buffers);
+    if (draw(&job->own, 50) == 0)
+        usleep((useconds_t)draw(&job->own, 600));
+}
+
+static bool run_prepared(struct job *job, struct slot *slot, const struct test_call *call)
+{
+    uint64_t times = 1 + draw(&job->same, 6);
+    fill(job, slot, call);
+    if (!note(job, call, test_call_begin(&slot->call, job->comm, &slot->buffers, &slot->request)))
+        return false;
+    for (uint64_t i = 0; i < times; i++) {
+        slot->call.turn = ++job->turn * 101;
+        test_call_fill(&slot->call, job->rank, job->size, &slot->buffers);
+        if (!note(job, call, twill_request_start(slot->request)) ||
+            !note(job, call, twill_wait(&slot->request)) || !compare(job, slot))
+            return false;
+    }
+    return note(job, call, twill_request_free(&slot->request));
+}
+
+static bool run_group(struct job *job, const struct test_call *call)
+{
+    if (!finish_all(job))
+        return false;
+    for (unsigned i = 0; i < SLOTS; i++)
+        fill(job, &job->slot[i], call);
+    twill_status status = twill_group_start(job->comm);
+    for (unsigned i = 0; i < SLOTS && status == TWILL_OK; i++)
+        status = test_call_begin(&job->slot[i].call, job->comm, &job->slot[i].buffers,
+                                 &job->slot[i].request);
+    if (!note(job, call, status) || !note(job, call, twill_group_end(job->comm)))
+        return false;
+    for (unsigned i = 0; i < SLOTS; i++)
+        if (!compare(job, &job->slot[i]))
+            return false;
+    return true;
+}
+
+static bool run_call(struct job *job, const struct test_call *call)
+{
+    struct slot *slot = &job->slot[draw(&job->same, SLOTS)];
+    if (call->form == TEST_BLOCKING && draw(&job->same, 12) == 0)
+        return run_group(job, call);
+    if (!finish(job, slot))
+        return false;
+    if (call->form == TEST_PREPARED)
+        return run_prepared(job, slot, call);
+    fill(job, slot, call);
+    slot->busy = call->form == TEST_STARTED;
+    return note(job, call,
+                test_call_begin(&slot->call, job->comm, &slot->buffers, &slot->request)) &&
+           (slot->busy || compare(job, slot));
+}
+
+static struct test_call draw_call(struct job *job)
+{
+    static const twill_type types[] = {TWILL_I32, TWILL_U8, TWILL_BF16, TWILL_F64};
+    static const size_t sizes[] = {0,    8,    12,   48,   49,    368,  369,
+                                   1000, 4096, 4097, 9000, 30000, 65536};
+    uint64_t *same = &job->same;
+    struct test_call call;
+    do {
+        call = (struct test_call){
+            .collective = (enum twill_collective)draw(same, TWILL_COLLECTIVE_COUNT),
+            .vector = draw(same, 5) == 0,
+            .type = types[draw(same, TWILL_ARRAY_LENGTH(types))],
+            .op = TWILL_SUM,
+            .root = (int)draw(same, (uint64_t)job->size),
+            .form = draw(same, 2) ? TEST_BLOCKING : (enum test_form)draw(same, TEST_FORM_COUNT)};
+    } while (!test_call_exists(&call));
+    size_t size = sizes[draw(same, draw(same, 3) == 0 ? TWILL_ARRAY_LENGTH(sizes) : 9)];
+    call.count = size / twill_type_size(call.type);
+    if (!twill_collective_facts(call.collective)->rooted)
+        call.root = 0;
+    return call;
+}
+
+static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = {.rank = rank, .size = size, .same = (uint64_t)size, .own = (uint64_t)rank};
+    const char *settings[] = {"TWILL_TIMEOUT=60", "TWILL_SEGMENT=16K", NULL};
+    bool fine =
+        twill_test_connect(&job.context, &job.comm, boot, user, NULL, settings) && get_memory(&job);
+    uint64_t left = 0;
+    struct test_call call;
+    for (unsigned i = 0; fine && i < CALLS && !twill_test_failed(); i++) {
+        if (left-- == 0) {
+            left = draw(&job.same, draw(&job.same, 3) == 0 ? 60 : 4);
+            call = draw_call(&job);
+        }
+        fine = run_call(&job, &call);
+    }
+    if (fine)
+        (void)finish_all(&job);
+    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    give_memory(&job);
+    twill_comm_destroy(job.comm);
+    twill_context_destroy(job.context);
+}
+
+static void any_after_any(void **unused)
+{
+    (void)unused;
+    twill_test_run_processes(2, run_rank, "");
+    twill_test_run_ranks(2, run_rank, "");
+    twill_test_run_ranks(3, run_rank, "");
+    twill_test_run_ranks(5, run_rank, "");
+    twill_test_run_ranks(4, run_rank, "2x2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_after_any)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
