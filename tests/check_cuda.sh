@@ -25,7 +25,7 @@ must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$source" -B "$cuda" \
     -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \
     -DTWILL_WITH_MEMKIND="$(cached TWILL_WITH_MEMKIND)" \
     -DTWILL_BUILD_TESTS=OFF -DTWILL_BUILD_EXAMPLES=OFF -DTWILL_WITH_CUDA=ON || finish
-must_end 0 "build it" cmake --build "$cuda" -j 2 --target twill twill_static twill-info || finish
+must_end 0 "build it" cmake --build "$cuda" -j 2 --target twill twill_static twill_heap twill-info || finish
 
 # The rules hold in this build too.
 for rule in layering symbols; do
