@@ -52,12 +52,10 @@ struct twill_flag {
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 
-/* The call a rank is in: read by others only to explain a failure, and by votes. */
+/* The call a rank is in: read by others only to explain a failure. Which call that is stands with
+ * those before it, in struct twill_past. */
 struct twill_call_line {
-    _Atomic uint64_t sequence; /* number of the call, from 1; 0 while it is being written */
-    _Atomic uint64_t count;
-    _Atomic uint32_t what; /* collective | type << 8 | op << 16 */
-    _Atomic uint32_t root;
+    _Atomic uint64_t sequence;  /* number of the call, from 1; 0 while it is being written */
     _Atomic uint64_t entered;   /* twill_ticks() at entry */
     _Atomic uint64_t left;      /* sequence of the last call that ended here */
     _Atomic uint32_t waits_for; /* 1 + the rank it has been waiting for so long, or 0 */
@@ -69,11 +67,11 @@ struct twill_begun_line {
     _Atomic uint32_t signature[TWILL_LINES];
 } TWILL_ALIGNED(64);
 
-/* A call of before. */
+/* One of the last calls, the present one among them. */
 #define TWILL_PAST 32u
 struct twill_past {
     _Atomic uint64_t sequence, count; /* sequence: 0 while it is being written */
-    _Atomic uint32_t what, root;
+    _Atomic uint32_t what, root;      /* what: twill_call_what() */
 };
 
 /* Where the caller's buffers are: in the owner's heap segment, for zero-copy, and in its process,
@@ -103,7 +101,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC; together with the sizes the version of the layout */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000003)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000004)
 
 struct twill_node_area {
     struct twill_layout_line layout;

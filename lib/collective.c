@@ -73,9 +73,6 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
     atomic_store_explicit(&past->root, call->root, memory_order_release);
     atomic_store_explicit(&past->sequence, sequence, memory_order_release);
     atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
-    atomic_store_explicit(&line->count, call->count, memory_order_release);
-    atomic_store_explicit(&line->what, twill_call_what(call), memory_order_release);
-    atomic_store_explicit(&line->root, call->root, memory_order_release);
     atomic_store_explicit(&line->entered, ticks, memory_order_release);
     atomic_store_explicit(&line->waits_for, 0, memory_order_release);
     atomic_store_explicit(&line->sequence, comm->sequence, memory_order_release);

@@ -68,16 +68,26 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
                            twill_comm_rank_text(comm, comm->rank, rank), call, cause);
 }
 
+/* What a local rank called as number `sequence`; false: it has not, or that is too long ago. */
+static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
+                      struct twill_call *call)
+{
+    const struct twill_past *past = &comm->node->area[local]->past[sequence % TWILL_PAST];
+    uint64_t before = atomic_load_explicit(&past->sequence, memory_order_acquire);
+    uint32_t what = atomic_load_explicit(&past->what, memory_order_acquire);
+    size_t count = atomic_load_explicit(&past->count, memory_order_acquire);
+    *call = twill_call_of(what, count, atomic_load_explicit(&past->root, memory_order_acquire));
+    return before == sequence &&
+           atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
+}
+
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered)
 {
     const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
     *sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
-    uint32_t what = atomic_load_explicit(&line->what, memory_order_acquire);
-    size_t count = atomic_load_explicit(&line->count, memory_order_acquire);
-    *call = twill_call_of(what, count, atomic_load_explicit(&line->root, memory_order_acquire));
     *entered = atomic_load_explicit(&line->entered, memory_order_acquire);
-    return *sequence != 0 &&
+    return *sequence != 0 && read_past(comm, comm->world->local[peer], *sequence, call) &&
            atomic_load_explicit(&line->sequence, memory_order_relaxed) == *sequence;
 }
 
@@ -100,19 +110,6 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
         snprintf(text, bytes, "is in %s since %.1f s", name,
                  twill_comm_seconds(comm, twill_ticks() - entered));
     }
-}
-
-/* What a local rank called as number `sequence`; false: it has not, or that is too long ago. */
-static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
-                      struct twill_call *call)
-{
-    const struct twill_past *past = &comm->node->area[local]->past[sequence % TWILL_PAST];
-    uint64_t before = atomic_load_explicit(&past->sequence, memory_order_acquire);
-    uint32_t what = atomic_load_explicit(&past->what, memory_order_acquire);
-    size_t count = atomic_load_explicit(&past->count, memory_order_acquire);
-    *call = twill_call_of(what, count, atomic_load_explicit(&past->root, memory_order_acquire));
-    return before == sequence &&
-           atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
 }
 
 /* Was it the same call? Without ours, that is so. */
