@@ -114,7 +114,8 @@ static twill_status open_areas(struct twill_node *node, struct twill_boot *boot,
     node->area[node->me]->layout = *layout;
     TWILL_TRY(error, agree_on_layout(boot, label, layout, error));
     for (uint32_t l = 0; l < node->size; l++) {
-        populate(node, l, layout);
+        if (l != node->me)
+            populate(node, l, layout);
         if (!same_layout(&node->area[l]->layout, layout))
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                               "rank %d does not see what rank %u wrote to its shared memory",

@@ -37,6 +37,8 @@ twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, con
 
 void twill_run_let_go(struct twill_run *run)
 {
+    if (TWILL_LIKELY(!twill_reach_maps(run->comm->reach))) /* nothing was attached */
+        return;
     for (uint32_t i = 0; i < run->comm->local_size * TWILL_SIDES; i++) {
         twill_region_leave(run->region[i]);
         run->region[i] = NULL;

@@ -277,7 +277,7 @@ void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t
         }
         if (piece == first)
             continue;
-        uint64_t from = twill_max(offset, first * TWILL_HUGE_PAGE) & ~UINT64_C(4095);
+        uint64_t from = twill_max(offset, first * TWILL_HUGE_PAGE);
         uint64_t to = twill_min(end, piece * TWILL_HUGE_PAGE);
         twill_mapping_populate(view->base + from, to - from);
     }
