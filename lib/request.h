@@ -111,6 +111,8 @@ void twill_run_ask_again(struct twill_run *run);
 twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask);
 int twill_run_vote(struct twill_run *run);
 unsigned twill_run_votes_missing(const struct twill_run *run, uint32_t *ranks, unsigned most);
+/* Of a side that all ranks, or the root, have: of SRC or DST as it lies in memory. */
+size_t twill_run_side_bytes(const struct twill_run *run, unsigned side);
 struct twill_select_request twill_run_select_request(const struct twill_run *run);
 
 /* --- lib/point.c ----------------------------------------------------------------------------- */

@@ -240,8 +240,6 @@ void twill_run_fold(struct twill_transfer *request, size_t offset, const void *d
 /* Bytes of a strip, of each of the operands that are fetched to be folded. */
 #define TWILL_FETCH_STRIP ((size_t)128 << 10)
 
-/* Of a side that all ranks, or the root, have: of SRC or DST as it lies in memory. */
-size_t twill_run_side_bytes(const struct twill_run *run, unsigned side);
 /* The votes are in and the plan is made: have the peers' buffers ready for it. */
 twill_status twill_run_reach(struct twill_run *run);
 /* Attachments of the last time may be given up. */
