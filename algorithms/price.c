@@ -68,7 +68,13 @@ static uint64_t time_alone(const struct twill_pricing *p, const struct twill_pri
                  per_kib(p->model->interface, bytes) * p->world->node_size[node]);
 }
 
-/* On a node the core itself moves the bytes; between nodes the network does. */
+/* Does the core itself move the bytes? On a node it does; between nodes the network does, unless
+ * that is TCP. */
+static bool moves(const struct twill_pricing *p, uint32_t at)
+{
+    return p->link[at] < TWILL_LINK_NETWORK || p->model->moves != 0;
+}
+
 static void send(struct twill_pricing *p, struct twill_price_lane *lane,
                  const struct twill_step *step)
 {
@@ -76,12 +82,14 @@ static void send(struct twill_pricing *p, struct twill_price_lane *lane,
     const struct twill_link_cost *link = link_of(p, lane->at);
     uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes), there = 0;
     bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
-    work(p, lane, link->overhead + (remote ? 0 : time));
+    uint64_t moved = moves(p, lane->at) ? time : 0;
+    work(p, lane, link->overhead + moved);
+    lane->moved += moved;
     p->sent[lane->at] = lane->time;
     p->when[lane->at] = lane->time + link->latency;
     if (!remote)
         return;
-    uint64_t start = later(lane->time, p->out[from]);
+    uint64_t start = later(lane->time - moved, p->out[from]);
     if (p->whole)
         there = pass_interfaces(p, from, to, bytes, link->latency, &start);
     else
@@ -106,6 +114,7 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
         sent += link->overhead + (remote ? 0 : per_kib(link->gap, bytes));
     if (!remote)
         return sent + link->latency;
+    sent -= lane->moved; /* what is moved is under way meanwhile */
     uint64_t *in = &p->in[lane->rank];
     *in = later(*in, sent + link->latency) + time_alone(p, lane, bytes);
     return *in;
@@ -149,6 +158,7 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
             work(p, lane, link_of(p, i)->overhead + (folds ? fold(p, bytes_of(p, step)) : 0));
     }
     lane->posted = lane->at + 1;
+    lane->moved = 0;
     return TWILL_PRICE_NONE;
 }
 

@@ -15,6 +15,7 @@ struct twill_price_lane {
     uint32_t rank;
     uint32_t at, end; /* global step numbers */
     uint32_t posted;  /* first posted since the last WAIT */
+    uint64_t moved;   /* how long the core moved bytes since then */
     int32_t next;     /* of those that wait for the same step */
     bool awaited;     /* its AWAIT is over, and only to be seen */
 };

@@ -30,7 +30,7 @@ static bool send(struct twill_emitter *e, const struct twill_tree *t, enum twill
     const struct twill_group *g = t->group;
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
     for (uint32_t i = 0; i < children; i++) {
-        if (i > 0 && i % TWILL_TREE_WINDOW == 0)
+        if (i > 0 && i % twill_tree_window(t) == 0)
             twill_emit_wait(e);
         uint32_t child = twill_tree_child(t, me, children - 1 - i);
         twill_emit_send(e, twill_tree_rank(t, child), twill_operand_make(from, g->first), g->blocks,
@@ -63,7 +63,7 @@ static void broadcast(struct twill_emitter *e, const struct twill_tree *t)
 
 twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
                              uint32_t rank, const struct twill_shape *shape, uint32_t radix,
-                             struct twill_error *error)
+                             uint32_t credit, struct twill_error *error)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
     struct twill_emitter e;
@@ -74,8 +74,10 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
     struct twill_group g =
         by_rank ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
     uint32_t last = by_rank ? shape->root : world->position[shape->root];
-    struct twill_tree t = {
-        .group = &g, .root = facts->reduces && by_rank ? 0 : last, .radix = radix};
+    struct twill_tree t = {.group = &g,
+                           .root = facts->reduces && by_rank ? 0 : last,
+                           .radix = radix,
+                           .credit = credit};
     if (facts->reduces ? world->size > 1 : facts->parts && radix < world->size)
         e.tmp_blocks = e.blocks;
     twill_emit_tree_enter(&e, &t, up, last);
@@ -108,7 +110,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
-    return twill_tree_emit(schedule, world, rank, shape, radix_of(shape), error);
+    return twill_tree_emit(schedule, world, rank, shape, radix_of(shape), 0, error);
 }
 
 const struct twill_algorithm twill_algorithm_tree = {

@@ -13,7 +13,18 @@ struct twill_tree {
     const struct twill_group *group; /* parts of its blocks go by position: no `part` */
     uint32_t root;                   /* position in the group */
     uint32_t radix;                  /* from 2; the group's size and more: all are the root's own */
+    uint32_t
+        credit; /* so many of a rank's children send at once, who else waits to be told; 0: all */
 };
+
+/* So many messages of children, or to them, are under way at a time. */
+uint32_t twill_tree_window(const struct twill_tree *t);
+/* On the way up: tell the children from the i-th on that they may send, up to a window's end; wait
+ * to be told oneself. A message without bytes, which a receiver that is short of room or whose link
+ * is short of queues (incast) saves more than it costs. */
+void twill_emit_tree_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
+                            uint32_t count);
+void twill_emit_tree_await_credit(struct twill_emitter *e, const struct twill_tree *t);
 
 /* Messages posted before a WAIT: enough to overlap, few enough not to flood anyone. */
 #define TWILL_TREE_WINDOW 16
@@ -52,6 +63,6 @@ bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t
 /* The four collectives, whole; for trees of any radix, also one that makes all the root's own. */
 twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
                              uint32_t rank, const struct twill_shape *shape, uint32_t radix,
-                             struct twill_error *error);
+                             uint32_t credit, struct twill_error *error);
 
 #endif

@@ -35,8 +35,10 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
     enum twill_space to = me == 0 ? TWILL_DST : children > 0 ? TWILL_TMP : own;
     for (uint32_t i = 0; i < children; i++) {
-        if (i > 0 && i % TWILL_TREE_WINDOW == 0)
+        if (i > 0 && i % twill_tree_window(t) == 0) {
             twill_emit_wait(e);
+            twill_emit_tree_credit(e, t, i, twill_tree_window(t));
+        }
         uint32_t child = twill_tree_child(t, me, i);
         exchange(e, t, child, child, false, to);
     }
@@ -45,6 +47,7 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
     if (children > 0)
         twill_emit_wait(e);
     if (me > 0) {
+        twill_emit_tree_await_credit(e, t);
         exchange(e, t, me, twill_tree_parent(t, me), true, to);
         twill_emit_wait(e);
     }
@@ -59,7 +62,7 @@ bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t
         twill_emit_wait(e);
     }
     for (uint32_t i = 0; i < children; i++) {
-        if (i > 0 && i % TWILL_TREE_WINDOW == 0)
+        if (i > 0 && i % twill_tree_window(t) == 0)
             twill_emit_wait(e);
         uint32_t child = twill_tree_child(t, me, children - 1 - i);
         exchange(e, t, child, child, true, from);

@@ -30,9 +30,11 @@ static void fold(struct twill_emitter *e, const struct twill_tree *t, enum twill
                                final ? twill_operand_make(to, g->first) : tmp, own, g->blocks,
                                flags);
         twill_emit_wait(e);
+        twill_emit_tree_credit(e, t, i + t->credit, 1);
         own = tmp;
     }
     if (me > 0) {
+        twill_emit_tree_await_credit(e, t);
         twill_emit_send(e, twill_tree_rank(t, twill_tree_parent(t, me)), own, g->blocks,
                         kind(t, from, me));
         twill_emit_wait(e);

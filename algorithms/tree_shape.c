@@ -90,3 +90,28 @@ void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, 
         }
     }
 }
+
+uint32_t twill_tree_window(const struct twill_tree *t)
+{
+    return t->credit > 0 ? t->credit : TWILL_TREE_WINDOW;
+}
+
+void twill_emit_tree_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
+                            uint32_t count)
+{
+    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
+    for (; t->credit > 0 && count > 0 && i < children; i++, count--)
+        if (i >= t->credit)
+            twill_emit_send(e, twill_tree_rank(t, twill_tree_child(t, me, i)), 0, 0, 0);
+}
+
+void twill_emit_tree_await_credit(struct twill_emitter *e, const struct twill_tree *t)
+{
+    uint32_t me = twill_tree_me(t), parent = twill_tree_parent(t, me), i = 0;
+    while (twill_tree_child(t, parent, i) != me)
+        i++;
+    if (t->credit == 0 || i < t->credit)
+        return;
+    twill_emit_recv(e, twill_tree_rank(t, parent), 0, 0, 0);
+    twill_emit_wait(e);
+}

@@ -224,6 +224,9 @@ static int run_cycles(struct twill_bench_run *run)
     clear_progress(run);
     if (run->world_rank == 0) {
         char program[64];
+        const char *rail;
+        for (size_t i = 0; (rail = twill_comm_rail(run->comm, i)) != NULL; i++)
+            printf("# %s\n", rail);
         snprintf(program, sizeof(program), "twill-bench %s",
                  twill_bench_facts(run->options.collective)->name);
         twill_bench_print_footer(stdout, run->failures, run->bandwidth / (double)run->measured,

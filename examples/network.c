@@ -8,12 +8,17 @@
 #include <math.h>
 #include <stdlib.h>
 
-int example_network_create(struct example_network *network, size_t features, size_t hidden)
+size_t example_network_parameters(size_t features, size_t hidden)
 {
-    size_t parameters = features * hidden + 2 * hidden + 1;
-    *network = (struct example_network){features, hidden, parameters, NULL, NULL, NULL};
+    return features * hidden + 2 * hidden + 1;
+}
+
+int example_network_create(struct example_network *network, size_t features, size_t hidden,
+                           double *gradient)
+{
+    size_t parameters = example_network_parameters(features, hidden);
+    *network = (struct example_network){features, hidden, parameters, NULL, gradient, NULL};
     network->weights = calloc(parameters, sizeof(double));
-    network->gradient = calloc(parameters + 1, sizeof(double));
     network->scratch = calloc(2 * hidden, sizeof(double));
     return network->weights && network->gradient && network->scratch ? 0 : -1;
 }
@@ -21,7 +26,6 @@ int example_network_create(struct example_network *network, size_t features, siz
 void example_network_free(struct example_network *network)
 {
     free(network->weights);
-    free(network->gradient);
     free(network->scratch);
     *network = (struct example_network){0};
 }

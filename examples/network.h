@@ -13,8 +13,11 @@ struct example_network {
     double *scratch;  /* 2 * hidden */
 };
 
-/* 0, or -1: no memory. Weights are zero. */
-int example_network_create(struct example_network *network, size_t features, size_t hidden);
+/* 0, or -1: no memory. Weights are zero. The gradient's memory is the caller's affair: room for
+ * example_network_parameters() + 1 numbers, for as long as the network is used. */
+size_t example_network_parameters(size_t features, size_t hidden);
+int example_network_create(struct example_network *network, size_t features, size_t hidden,
+                           double *gradient);
 void example_network_free(struct example_network *network);
 void example_network_randomise(struct example_network *network, uint64_t seed);
 

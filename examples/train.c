@@ -2,9 +2,10 @@
 /* Train a tumour-or-normal classifier on all ranks: twillrun -n 4 train --data wdbc.csv
  *
  * What a training loop needs of twill is six calls: init, rank, size, broadcast of the parameters
- * from rank 0, an allreduce of the gradients, finalize. Every mini-batch is divided among the
- * ranks, so that any number of ranks walks the same path; a rank reads the numbers of its own
- * samples only. */
+ * from rank 0, an allreduce of the gradients, finalize; a seventh, alloc, gives memory for the
+ * gradients that is known to the other ranks of the node and to the network, once for all. Every
+ * mini-batch is divided among the ranks, so that any number of ranks walks the same path; a rank
+ * reads the numbers of its own samples only. */
 #include "dataset.h"
 #include "network.h"
 
@@ -37,6 +38,8 @@ struct training {
     double seconds[PHASES];
     double talking; /* seconds in collectives */
     size_t calls, bytes;
+    double *gradient;            /* from twill_alloc() */
+    twill_counters begun, ended; /* after the first mini-batch, and after the last */
     char message[512];
 };
 
@@ -186,8 +189,13 @@ static int train(struct training *t)
     size_t *order = malloc(t->batches * sizeof(*order));
     uint64_t random = options->seed + 1;
     size_t shown = (options->epochs + 9) / 10;
+    size_t room = example_network_parameters(t->file.features, options->hidden) + 1;
+    void *memory = NULL;
+    (void)twill_alloc(twill_comm_context(t->comm), &memory, room * sizeof(double));
+    t->gradient = memory;
     int failed =
-        order == NULL || example_network_create(&t->network, t->file.features, options->hidden);
+        order == NULL || memory == NULL ||
+        example_network_create(&t->network, t->file.features, options->hidden, t->gradient);
     if (failed)
         snprintf(t->message, sizeof(t->message), "no memory");
     failed = agree(t, failed);
@@ -205,13 +213,31 @@ static int train(struct training *t)
                 order[i] = order[j];
             order[j] = i;
         }
-        for (size_t i = 0; !failed && i < t->batches; i++)
+        for (size_t i = 0; !failed && i < t->batches; i++) {
             failed = train_batch(t, order[i], &loss);
+            twill_comm_counters(t->comm, epoch == 1 && i == 0 ? &t->begun : &t->ended);
+        }
         if (t->rank == 0 && !failed && (epoch == 1 || epoch % shown == 0))
             printf("  epoch %4zu  loss %.6f\n", epoch, loss / (double)t->samples);
     }
     free(order);
     return failed;
+}
+
+/* What the library counted on rank 0 from the second mini-batch on. */
+static void print_counters(const struct training *t)
+{
+    const twill_counters *from = &t->begun, *to = &t->ended;
+    uint64_t calls = to->calls - from->calls, copied = to->bytes_copied - from->bytes_copied;
+    uint64_t sent = to->bytes_sent - from->bytes_sent, wire = to->bytes_wire - from->bytes_wire;
+    if (calls == 0)
+        return;
+    printf("counters   after the first mini-batch, each: %.1f bytes sent, %.1f copied",
+           (double)sent / (double)calls, (double)copied / (double)calls);
+    if (wire > 0)
+        printf(", %.1f between nodes", (double)wire / (double)calls);
+    printf("; %llu registrations before, %llu after it\n", (unsigned long long)from->registrations,
+           (unsigned long long)(to->registrations - from->registrations));
 }
 
 /* Loss and right answers over the samples of all ranks. */
@@ -267,6 +293,7 @@ static int print_phases(struct training *t, const double *seconds, double talkin
     printf(
         "communication %6.1f%%  %8.1f%%  %8.1f%%   of training: %zu allreduces, %.3f MB a rank\n",
         least[PHASES], mean[PHASES], most[PHASES], calls, (double)bytes / 1e6);
+    print_counters(t);
     return 0;
 }
 
@@ -323,6 +350,7 @@ static int run(struct training *t)
 static void release(struct training *t)
 {
     example_network_free(&t->network);
+    twill_free(twill_comm_context(t->comm), t->gradient);
     example_set_free(&t->train);
     example_set_free(&t->held_out);
     example_file_close(&t->file);

@@ -3,7 +3,7 @@
 #ifndef TWILL_BOOT_H
 #define TWILL_BOOT_H
 
-#include "lib/base.h"
+#include "fabric/secret.h"
 
 #define TWILL_ADDRESS_TEXT 64 /* numeric IPv4 or IPv6 address as text */
 #define TWILL_NONCE_BYTES  16
@@ -11,10 +11,32 @@
 struct twill_boot;
 struct twill_boot_params;
 
+/* Why a connection or a frame was dropped. */
+enum twill_fault {
+    TWILL_FAULT_NONE,
+    TWILL_FAULT_MALFORMED, /* nothing of ours */
+    TWILL_FAULT_VERSION,   /* another version of twill */
+    TWILL_FAULT_KEY,       /* does not know the key */
+    TWILL_FAULT_REPLAYED,  /* was right once: a recorded greeting or frame, or one out of order */
+    TWILL_FAULT_OVERSIZED, /* longer than what may come */
+    TWILL_FAULT_SLOW,      /* did not say who it is in time */
+    TWILL_FAULT_CLOSED,    /* ended before it said who it is */
+    TWILL_FAULT_REFUSED,   /* knows the key, but is not one of these ranks, or is taken */
+    TWILL_FAULTS
+};
+
+/* Connections that were dropped, by reason. */
+struct twill_strays {
+    unsigned count[TWILL_FAULTS];
+};
+unsigned twill_strays_total(const struct twill_strays *strays);
+/* "3 stray connections turned away (1 malformed, 2 without the key)". */
+void twill_strays_text(const struct twill_strays *strays, char *text, size_t bytes);
+
 /* One way to find the other ranks. A new one is its file and a line in the registry of boot.c. */
 struct twill_boot_ops {
     size_t size_of;
-    const char *name; /* "single", "caller", "tcp" */
+    const char *name; /* as TWILL_LAUNCHER says it */
     /* Gather `bytes` of every rank, in rank order, into all. Ends by the deadline. */
     twill_status (*allgather)(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
                               struct twill_error *error);
@@ -30,31 +52,41 @@ struct twill_boot {
     int rank;
     int size;
     uint64_t timeout_ns;
-    uint8_t nonce[TWILL_NONCE_BYTES]; /* of the job, the same on all ranks */
+    struct twill_secret secret;       /* of this run of the job, the same on all ranks */
+    uint8_t nonce[TWILL_NONCE_BYTES]; /* its public name, the same on all ranks */
     char address[TWILL_ADDRESS_TEXT]; /* where other ranks reach this host; loopback when the job is
                                          on one host */
     char interface[32];               /* that address is of, and why it is that one, for people */
     char address_why[128];
-    char how[160];   /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
-    unsigned strays; /* rank 0: connections that were not of this job and were turned away */
+    char how[320];              /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
+    struct twill_strays strays; /* rank 0: connections that were not of this job */
 };
 
 /* What bootstraps are made from. Strings may be NULL or empty: not given. */
 struct twill_boot_params {
     const twill_bootstrap *caller;                             /* wins over everything */
     const char *rank, *world_size, *master_addr, *master_port; /* RANK, ... as text */
-    const char *job;       /* TWILL_JOB: nonce of the job in hex, given by twillrun */
+    const char *job;                /* TWILL_JOB: key of the job in hex, given by twillrun */
+    const char *key_file;           /* TWILL_KEY_FILE */
+    const struct twill_secret *key; /* of the job, by the launcher's own means; or NULL */
     const char *listen_fd; /* TWILL_LISTEN_FD, internal: twillrun hands rank 0 the listening socket
                               of MASTER_PORT, so that nobody can take the port in between */
     const char *interface; /* TWILL_INTERFACE: name or address, or NULL */
+    const char *launcher;  /* TWILL_LAUNCHER: the only one to look for, or auto, or NULL */
+    const char *const *environment; /* NAME=VALUE, NULL at the end: what launchers leave there */
     uint64_t timeout_ns;
 };
 
-/* Detection: the caller's callback; else RANK and its friends (a subset of them is an error that
- * names what is missing; garbage likewise); else one rank. */
+/* Detection, in the order of the table in boot.c: the first that applies is opened, and if that
+ * fails, no other is tried. A launcher that says that there are several ranks, but that nothing
+ * here understands, is an error: never silently one rank. */
+const struct twill_boot_ops *twill_boot_detect(const struct twill_boot_params *params);
 twill_status twill_boot_open(struct twill_boot **boot, const struct twill_boot_params *params,
                              struct twill_error *error);
 void twill_boot_close(struct twill_boot *boot); /* NULL is allowed */
+/* Does what launchers have set make this the first rank, as far as that can be told before opening?
+ */
+bool twill_boot_is_first(const struct twill_boot_params *params);
 
 static inline twill_status twill_boot_allgather(struct twill_boot *boot, const void *mine,
                                                 void *all, size_t bytes, struct twill_error *error)
@@ -62,20 +94,30 @@ static inline twill_status twill_boot_allgather(struct twill_boot *boot, const v
     return boot->ops->allgather(boot, mine, all, bytes, error);
 }
 
-/* The TCP rendezvous is served by rank 0. twillrun picks a free port and sets RANK WORLD_SIZE
- * LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD;
- * the same works under other launchers that set the first ones, where there is no TWILL_JOB. Rank 0
- * decides about failures and tells the others, who therefore wait a little longer than it does
- * (TWILL_BOOT_SLACK_NS) to hear who is missing. */
+/* The TCP rendezvous is served by rank 0, whatever the launcher: it only tells where (launch.h).
+ * twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR
+ * MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD. Rank 0 decides about failures and tells
+ * the others, who therefore wait a little longer than it does (TWILL_BOOT_SLACK_NS) to hear who is
+ * missing. */
 #define TWILL_BOOT_SLACK_NS UINT64_C(2000000000)
 
+/* The public name of a run whose secret is known. */
+void twill_boot_name_run(struct twill_boot *boot);
 /* Random bytes for a job's nonce. */
 twill_status twill_boot_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error);
 /* Take memory for a bootstrap, with ops and timeout filled in. */
 twill_status twill_boot_new(struct twill_boot **boot, const struct twill_boot_ops *ops,
                             const struct twill_boot_params *params, struct twill_error *error);
 
-extern const struct twill_boot_ops twill_boot_caller, twill_boot_tcp, twill_boot_single;
+/* A bootstrap by the all-gather that a caller lends, of ranks who are among those of `like`: all
+ * but rank, size and all-gather is taken from there. Sealed, it is not called any more. */
+twill_status twill_boot_lend(struct twill_boot **boot, const struct twill_boot *like,
+                             const twill_bootstrap *lent, struct twill_error *error);
+void twill_boot_lend_seal(struct twill_boot *boot);
+
+extern const struct twill_boot_ops twill_boot_caller, twill_boot_twillrun, twill_boot_torchrun,
+    twill_boot_pmi, twill_boot_pmix, twill_boot_pals, twill_boot_alps, twill_boot_slurm,
+    twill_boot_single;
 
 /* --- hosts --------------------------------------------------------------------------------- */
 
@@ -96,13 +138,20 @@ bool twill_host_same_process(const struct twill_host *a, const struct twill_host
 
 /* --- interfaces ---------------------------------------------------------------------------- */
 
-/* Choose the local address for talking to `peer` (numeric text, or NULL: nobody in particular).
- * wanted: an interface name or address, or NULL. Never docker*, veth*, virbr*, br-*, nor loopback
- * unless peer is loopback or nothing else is up. why: half a sentence for people. */
+/* Choose the local address for talking to `peer` (numeric text, or NULL: nobody in particular), by
+ * the route. wanted: an interface's name or address, or a list of them of which the first counts,
+ * or NULL. To nobody in particular never what is for containers or virtual machines, tunnels, nor
+ * loopback or a bridge unless nothing else is up. why: half a sentence for people. */
 twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
                                     const char *wanted, const char *peer, char *why,
                                     size_t why_bytes, struct twill_error *error);
 /* The interface that has this address; empty if none has. */
 void twill_interface_of(char interface[32], const char *address);
+/* Another host's link-local address ("fe80::1%eth1") names its own interface: put ours there, as in
+ * `own`. Others stay as they are. */
+void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own);
+/* The addresses that other hosts may reach this one by, the likeliest first, separated by blanks:
+ * none of loopback, link-local or virtual interfaces. As many as there is room for; may be none. */
+void twill_interface_addresses(char *text, size_t bytes);
 
 #endif

@@ -31,20 +31,21 @@ twill_status twill_tcp_fail(struct twill_boot_tcp *tcp, struct twill_error *erro
                             twill_status status, const char *format, ...)
 {
     char text[TWILL_WIRE_TEXT];
-    struct twill_wire_header header;
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    twill_wire_fill(&header, TWILL_WIRE_FAIL, &tcp->boot, status, strlen(text));
     for (int r = 1; r < tcp->boot.size; r++) {
         struct twill_tcp_peer *peer = &tcp->peer[r];
         size_t done = 0;
         /* Half a result would turn the sentence into data: who got that sees the end only. */
-        bool halfway =
-            peer->header.kind == TWILL_WIRE_RESULT && peer->done > 0 && peer->done != SIZE_MAX;
-        if (peer->fd >= 0 && !halfway)
-            (void)twill_wire_write(peer->fd, &header, text, strlen(text), &done);
+        bool result = peer->header.kind == TWILL_WIRE_RESULT;
+        if (peer->fd < 0 || (result && peer->done > 0 && peer->done != SIZE_MAX))
+            continue;
+        peer->session.sent -= result && peer->done == 0; /* this frame takes its place */
+        twill_wire_seal(&peer->session, &peer->header, TWILL_WIRE_FAIL, status, text, strlen(text),
+                        NULL);
+        (void)twill_wire_write(peer->fd, &peer->header, text, strlen(text), &done);
     }
     tcp->broken = true;
     return TWILL_FAIL(error, status, "rank 0: %s", text);
@@ -58,7 +59,6 @@ struct gather {
     char *all;
     size_t bytes;
     uint64_t deadline;
-    struct twill_wire_header result;
     int waiting;
 };
 
@@ -88,31 +88,52 @@ static twill_status account(struct gather *g, int r, enum twill_wire_moved outco
     return TWILL_OK;
 }
 
+/* The header of rank r's part: may what follows be taken? */
+static twill_status judge(struct gather *g, int r)
+{
+    struct twill_tcp_peer *peer = &g->tcp->peer[r];
+    const struct twill_wire_header *header = &peer->header;
+    enum twill_fault fault = twill_wire_check(&peer->session, header);
+    if (fault == TWILL_FAULT_NONE && header->kind != TWILL_WIRE_GATHER)
+        fault = TWILL_FAULT_MALFORMED;
+    if (fault != TWILL_FAULT_NONE) {
+        g->tcp->boot.strays.count[fault]++;
+        return twill_tcp_fail(g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
+                              "rank %d sent something that is not its part of all-gather %lld", r,
+                              (long long)g->tcp->sequence);
+    }
+    if (header->argument != g->tcp->sequence || header->length != g->bytes)
+        return twill_tcp_fail(
+            g->tcp, g->error, TWILL_ERR_MISMATCH,
+            "rank %d is in all-gather %lld of %llu bytes, rank 0 in %lld of %zu: do all ranks "
+            "run the same program?",
+            r, (long long)header->argument, (unsigned long long)header->length,
+            (long long)g->tcp->sequence, g->bytes);
+    return TWILL_OK;
+}
+
 /* Take what has come from rank r. */
 static twill_status take(struct gather *g, int r)
 {
     struct twill_tcp_peer *peer = &g->tcp->peer[r];
-    const struct twill_wire_header *header = &peer->header;
     enum twill_wire_moved outcome = TWILL_WIRE_DONE;
-    size_t head = sizeof(*header);
-    if (peer->done < head)
+    size_t head = sizeof(peer->header);
+    if (peer->done < head) {
         outcome = twill_wire_read(peer->fd, &peer->header, head, &peer->done);
-    if (outcome == TWILL_WIRE_DONE && peer->done >= head) {
-        if (!twill_wire_of_job(header, &g->tcp->boot) || header->rank != (uint32_t)r ||
-            header->kind != TWILL_WIRE_GATHER)
-            return twill_tcp_fail(g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
-                                  "rank %d sent something that is not its part of all-gather %lld",
-                                  r, (long long)g->tcp->sequence);
-        if (header->argument != g->tcp->sequence || header->length != g->bytes)
-            return twill_tcp_fail(
-                g->tcp, g->error, TWILL_ERR_MISMATCH,
-                "rank %d is in all-gather %lld of %llu bytes, rank 0 in %lld of %zu: do all ranks "
-                "run the same program?",
-                r, (long long)header->argument, (unsigned long long)header->length,
-                (long long)g->tcp->sequence, g->bytes);
+        if (outcome == TWILL_WIRE_DONE)
+            TWILL_TRY(g->error, judge(g, r));
+    }
+    if (outcome == TWILL_WIRE_DONE) {
+        char *part = g->all + (size_t)r * g->bytes;
         size_t body = peer->done - head;
-        outcome = twill_wire_read(peer->fd, g->all + (size_t)r * g->bytes, g->bytes, &body);
+        outcome = twill_wire_read(peer->fd, part, g->bytes, &body);
         peer->done = head + body;
+        if (outcome == TWILL_WIRE_DONE && !twill_wire_is_body(&peer->header, part)) {
+            g->tcp->boot.strays.count[TWILL_FAULT_KEY]++;
+            return twill_tcp_fail(g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
+                                  "rank %d's part of all-gather %lld was changed on its way", r,
+                                  (long long)g->tcp->sequence);
+        }
     }
     return account(g, r, outcome);
 }
@@ -122,7 +143,7 @@ static twill_status give(struct gather *g, int r)
 {
     struct twill_tcp_peer *peer = &g->tcp->peer[r];
     enum twill_wire_moved outcome = twill_wire_write(
-        peer->fd, &g->result, g->all, (size_t)g->tcp->boot.size * g->bytes, &peer->done);
+        peer->fd, &peer->header, g->all, (size_t)g->tcp->boot.size * g->bytes, &peer->done);
     return account(g, r, outcome);
 }
 
@@ -166,16 +187,18 @@ static twill_status serve(struct twill_boot_tcp *tcp, const void *mine, void *al
                           struct twill_error *error)
 {
     struct gather g = {.tcp = tcp, .error = error, .all = all, .bytes = bytes};
+    uint8_t digest[TWILL_DIGEST_BYTES];
+    size_t whole = bytes * (size_t)tcp->boot.size;
     g.deadline = twill_wire_deadline(tcp->boot.timeout_ns);
-    twill_wire_fill(&g.result, TWILL_WIRE_RESULT, &tcp->boot, tcp->sequence,
-                    (uint64_t)bytes * (uint64_t)tcp->boot.size);
     if (bytes > 0)
         memmove(all, mine, bytes);
     for (int r = 1; r < tcp->boot.size; r++)
         tcp->peer[r].header.kind = TWILL_WIRE_GATHER;
     TWILL_TRY(error, move_all(&g, take, POLLIN, "reach"));
+    twill_secret_digest(all, whole, digest); /* once: it is much, and the same for all */
     for (int r = 1; r < tcp->boot.size; r++)
-        tcp->peer[r].header.kind = TWILL_WIRE_RESULT;
+        twill_wire_seal(&tcp->peer[r].session, &tcp->peer[r].header, TWILL_WIRE_RESULT,
+                        tcp->sequence, all, whole, digest);
     return move_all(&g, give, POLLOUT, "take the result of");
 }
 
@@ -188,7 +211,8 @@ static twill_status cut_off(struct twill_boot_tcp *tcp, enum twill_wire_moved ou
     struct twill_wire_header header;
     /* It may have said why before it closed. */
     if (twill_wire_read_by(tcp->root, &header, sizeof(header), 0) == TWILL_WIRE_DONE &&
-        twill_wire_of_job(&header, &tcp->boot) && header.kind == TWILL_WIRE_FAIL)
+        twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE &&
+        header.kind == TWILL_WIRE_FAIL)
         return twill_tcp_told(tcp, &header, error);
     if (outcome == TWILL_WIRE_LATER)
         return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
@@ -206,22 +230,26 @@ static twill_status take_part(struct twill_boot_tcp *tcp, const void *mine, void
     uint64_t until =
         twill_wire_later(twill_wire_deadline(tcp->boot.timeout_ns), TWILL_BOOT_SLACK_NS);
     size_t whole = bytes * (size_t)tcp->boot.size;
-    twill_wire_fill(&header, TWILL_WIRE_GATHER, &tcp->boot, tcp->sequence, bytes);
+    twill_wire_seal(&tcp->session, &header, TWILL_WIRE_GATHER, tcp->sequence, mine, bytes, NULL);
     enum twill_wire_moved outcome = twill_wire_write_by(tcp->root, &header, mine, bytes, until);
     if (outcome == TWILL_WIRE_DONE)
         outcome = twill_wire_read_by(tcp->root, &header, sizeof(header), until);
     if (outcome != TWILL_WIRE_DONE)
         return cut_off(tcp, outcome, error);
-    if (twill_wire_of_job(&header, &tcp->boot) && header.kind == TWILL_WIRE_FAIL)
+    bool good = twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE;
+    if (good && header.kind == TWILL_WIRE_FAIL)
         return twill_tcp_told(tcp, &header, error);
-    if (!twill_wire_of_job(&header, &tcp->boot) || header.kind != TWILL_WIRE_RESULT ||
-        header.argument != tcp->sequence || header.length != whole)
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "rank %d: rank 0 sent something that is not the result of all-gather "
-                          "%lld",
-                          tcp->boot.rank, (long long)tcp->sequence);
-    outcome = twill_wire_read_by(tcp->root, all, whole, until);
-    return outcome == TWILL_WIRE_DONE ? TWILL_OK : cut_off(tcp, outcome, error);
+    if (good && header.kind == TWILL_WIRE_RESULT && header.argument == tcp->sequence &&
+        header.length == whole) {
+        outcome = twill_wire_read_by(tcp->root, all, whole, until);
+        if (outcome != TWILL_WIRE_DONE)
+            return cut_off(tcp, outcome, error);
+        if (twill_wire_is_body(&header, all))
+            return TWILL_OK;
+    }
+    return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                      "rank %d: rank 0 sent something that is not the result of all-gather %lld",
+                      tcp->boot.rank, (long long)tcp->sequence);
 }
 
 twill_status twill_tcp_allgather(struct twill_boot *boot, const void *mine, void *all, size_t bytes,

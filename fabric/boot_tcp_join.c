@@ -5,30 +5,35 @@
 #include "fabric/boot_tcp.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define ATTEMPT_NS UINT64_C(3000000000) /* for one address to answer */
+#define ANSWER_NS  UINT64_C(5000000000) /* the same, to be rank 0, where there are several */
 #define PAUSE_MS   50                   /* between attempts */
+#define DOUBT_NS   UINT64_C(5000000000) /* an earlier job may be at the port for as long */
 
 struct search {
     struct twill_boot_tcp *tcp;
     uint64_t deadline;
-    char last[96]; /* what stopped the last attempt */
+    bool several;           /* addresses: none may keep us from the others by its silence */
+    char last[96];          /* what stopped the last attempt */
+    enum twill_fault fault; /* KEY, VERSION: what the last one who answered says, or we of it */
+    uint64_t until;         /* when that is believed; UINT64_MAX: nothing to believe */
 };
 
 /* One address: a connected socket, or -1 and s->last. */
-static int try_address(struct search *s, const struct addrinfo *a)
+static int try_address(struct search *s, const struct twill_tcp_address *at)
 {
-    struct pollfd one = {.fd = twill_socket_new(a->ai_family), .events = POLLOUT};
+    const struct sockaddr *address = (const struct sockaddr *)&at->address;
+    struct pollfd one = {.fd = twill_socket_new(address->sa_family), .events = POLLOUT};
     int why = 0;
     if (one.fd < 0) {
         snprintf(s->last, sizeof(s->last), "socket: %s", strerror(errno));
         return -1;
     }
-    int outcome = twill_socket_connect(one.fd, a->ai_addr, a->ai_addrlen);
+    int outcome = twill_socket_connect(one.fd, address, at->length);
     if (outcome < 0) {
         why = errno;
     } else if (outcome > 0) {
@@ -38,6 +43,7 @@ static int try_address(struct search *s, const struct addrinfo *a)
     if (why == 0)
         return one.fd;
     snprintf(s->last, sizeof(s->last), "connect: %s", strerror(why));
+    s->until = UINT64_MAX; /* whoever was there has gone */
     close(one.fd);
     return -1;
 }
@@ -46,9 +52,11 @@ twill_status twill_tcp_told(struct twill_boot_tcp *tcp, const struct twill_wire_
                             struct twill_error *error)
 {
     char text[TWILL_WIRE_TEXT + 1] = "";
-    size_t bytes = twill_min(header->length, TWILL_WIRE_TEXT);
-    /* Less than all of it is as well. */
-    (void)twill_wire_read_by(tcp->root, text, bytes, twill_wire_deadline(TWILL_BOOT_SLACK_NS));
+    if (header->length > TWILL_WIRE_TEXT ||
+        twill_wire_read_by(tcp->root, text, header->length,
+                           twill_wire_deadline(TWILL_BOOT_SLACK_NS)) != TWILL_WIRE_DONE ||
+        !twill_wire_is_body(header, text))
+        text[0] = '\0';
     for (char *c = text; *c; c++) /* it came over a network: nothing but plain text */
         if ((unsigned char)*c < ' ' || *c == 127)
             *c = '?';
@@ -60,36 +68,58 @@ twill_status twill_tcp_told(struct twill_boot_tcp *tcp, const struct twill_wire_
                       *text ? text : "(no reason)");
 }
 
-/* Is that what rank 0 would say here? A refusal carries no nonce. */
-static bool plausible(const struct twill_boot_tcp *tcp, const struct twill_wire_header *header)
+/* Show that we know the key, and see that the other end does. */
+static enum twill_wire_moved say_hello(struct search *s)
 {
-    if (!twill_wire_known(header) || header->rank != 0)
-        return false;
-    if (header->kind == TWILL_WIRE_REFUSE)
-        return true;
-    if (header->size != (uint32_t)tcp->boot.size ||
-        (tcp->named && memcmp(header->nonce, tcp->boot.nonce, TWILL_NONCE_BYTES) != 0))
-        return false;
-    return header->kind == TWILL_WIRE_FAIL ||
-           (header->kind == TWILL_WIRE_WELCOME && header->length == TWILL_ADDRESS_TEXT);
+    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_hello hello;
+    uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
+    uint64_t until =
+        s->several ? twill_min(s->deadline, twill_wire_deadline(ANSWER_NS)) : s->deadline;
+    const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
+                                          .rank = (uint32_t)tcp->boot.rank,
+                                          .size = (uint32_t)tcp->boot.size,
+                                          .argument = left / 1000000};
+    enum twill_wire_moved outcome = TWILL_WIRE_GONE;
+    if (twill_hello_call(&hello, &tcp->key, &card))
+        do
+            outcome = twill_hello_move(&hello, tcp->root, &tcp->session);
+        while (outcome == TWILL_WIRE_LATER &&
+               twill_wire_wait(tcp->root, hello.events, until) == TWILL_WIRE_DONE);
+    if (outcome == TWILL_WIRE_LATER)
+        snprintf(s->last, sizeof(s->last), "connected, but nobody has answered");
+    if (outcome == TWILL_WIRE_GONE)
+        snprintf(s->last, sizeof(s->last), "%s",
+                 hello.fault == TWILL_FAULT_MALFORMED ? "what answers there is not rank 0"
+                 : hello.fault == TWILL_FAULT_VERSION ? "what answers there is another version"
+                 : hello.fault == TWILL_FAULT_KEY     ? "what answers there has another key"
+                                                      : "the connection was closed");
+    bool other = hello.fault == TWILL_FAULT_VERSION || hello.fault == TWILL_FAULT_KEY;
+    if (other && s->until == UINT64_MAX)
+        s->until = twill_wire_deadline(DOUBT_NS);
+    if (other || outcome == TWILL_WIRE_DONE)
+        s->fault = hello.fault;
+    twill_secret_wipe(&hello, sizeof(hello));
+    return outcome;
 }
 
-/* After a welcome: the nonce, and the address of this host. A rank that reached rank 0 by loopback
- * is on its host. */
+/* After a welcome: the name of the run, and the address of this host. A rank that reached rank 0 by
+ * loopback is on its host. */
 static enum twill_wire_moved settle(struct search *s, const struct twill_wire_header *header)
 {
-    struct twill_boot *boot = &s->tcp->boot;
+    struct twill_boot_tcp *tcp = s->tcp;
     struct twill_endpoint here;
-    char root[TWILL_ADDRESS_TEXT];
+    struct twill_tcp_welcome body;
     enum twill_wire_moved outcome = twill_wire_read_by(
-        s->tcp->root, root, sizeof(root), twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS));
+        tcp->root, &body, sizeof(body), twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS));
     if (outcome != TWILL_WIRE_DONE)
         return outcome;
-    root[sizeof(root) - 1] = '\0';
-    if (!twill_socket_name(s->tcp->root, false, &here))
+    if (!twill_wire_is_body(header, &body) || !twill_socket_name(tcp->root, false, &here))
         return TWILL_WIRE_GONE;
-    memcpy(boot->nonce, header->nonce, sizeof(boot->nonce));
-    memcpy(boot->address, here.loopback ? root : here.address, sizeof(boot->address));
+    body.address[sizeof(body.address) - 1] = '\0';
+    twill_tcp_name_run(tcp, body.nonce);
+    memcpy(tcp->boot.address, here.loopback ? body.address : here.address,
+           sizeof(tcp->boot.address));
     return TWILL_WIRE_DONE;
 }
 
@@ -98,22 +128,21 @@ static twill_status greet(struct search *s, bool *final, struct twill_error *err
 {
     struct twill_boot_tcp *tcp = s->tcp;
     struct twill_wire_header header;
-    uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
     *final = false;
-    twill_wire_fill(&header, TWILL_WIRE_HELLO, &tcp->boot, (int64_t)(left / 1000000), 0);
-    enum twill_wire_moved outcome = twill_wire_write_by(tcp->root, &header, NULL, 0, s->deadline);
-    if (outcome == TWILL_WIRE_DONE)
-        outcome = twill_wire_read_by(tcp->root, &header, sizeof(header),
-                                     twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS));
-    if (outcome == TWILL_WIRE_DONE && plausible(tcp, &header)) {
-        *final = true;
-        if (header.kind != TWILL_WIRE_WELCOME)
-            return twill_tcp_told(tcp, &header, error);
-        outcome = settle(s, &header);
-        *final = outcome == TWILL_WIRE_DONE;
-    } else if (outcome == TWILL_WIRE_DONE) {
-        snprintf(s->last, sizeof(s->last), "what answers there is not rank 0 of this job");
+    if (say_hello(s) != TWILL_WIRE_DONE)
         return TWILL_OK;
+    enum twill_wire_moved outcome = twill_wire_read_by(
+        tcp->root, &header, sizeof(header), twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS));
+    if (outcome == TWILL_WIRE_DONE && twill_wire_check(&tcp->session, &header) != TWILL_FAULT_NONE)
+        outcome = TWILL_WIRE_GONE;
+    *final = outcome == TWILL_WIRE_DONE;
+    if (*final && (header.kind == TWILL_WIRE_REFUSE || header.kind == TWILL_WIRE_FAIL))
+        return twill_tcp_told(tcp, &header, error);
+    if (*final) {
+        bool welcome =
+            header.kind == TWILL_WIRE_WELCOME && header.length == sizeof(struct twill_tcp_welcome);
+        outcome = welcome ? settle(s, &header) : TWILL_WIRE_GONE;
+        *final = outcome == TWILL_WIRE_DONE;
     }
     if (outcome == TWILL_WIRE_LATER)
         snprintf(s->last, sizeof(s->last), "connected, but rank 0 has not said that all are there");
@@ -122,14 +151,14 @@ static twill_status greet(struct search *s, bool *final, struct twill_error *err
     return TWILL_OK;
 }
 
-/* One round over the addresses of MASTER_ADDR. */
-static twill_status attempt(struct search *s, const struct addrinfo *found, bool *final,
+/* One round over the addresses of rank 0. */
+static twill_status attempt(struct search *s, const struct twill_tcp_addresses *found, bool *final,
                             struct twill_error *error)
 {
     struct twill_boot_tcp *tcp = s->tcp;
     *final = false;
-    for (const struct addrinfo *a = found; a && !*final; a = a->ai_next) {
-        tcp->root = try_address(s, a);
+    for (size_t i = 0; i < found->count; i++) {
+        tcp->root = try_address(s, &found->at[i]);
         if (tcp->root < 0)
             continue;
         twill_status status = greet(s, final, error);
@@ -143,20 +172,27 @@ static twill_status attempt(struct search *s, const struct addrinfo *found, bool
 
 twill_status twill_tcp_join(struct twill_boot_tcp *tcp, struct twill_error *error)
 {
-    struct search s = {.tcp = tcp, .deadline = twill_wire_deadline(tcp->boot.timeout_ns)};
-    struct addrinfo *found;
+    struct search s = {
+        .tcp = tcp, .deadline = twill_wire_deadline(tcp->boot.timeout_ns), .until = UINT64_MAX};
+    struct twill_tcp_addresses found;
     bool final = false;
     TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
-    twill_status status = attempt(&s, found, &final, error);
-    while (!final && twill_now() < s.deadline) {
+    s.several = found.count > 1;
+    twill_status status = attempt(&s, &found, &final, error);
+    while (!final && twill_now() < s.deadline && twill_now() < s.until) {
         poll(NULL, 0, PAUSE_MS);
-        status = attempt(&s, found, &final, error);
+        status = attempt(&s, &found, &final, error);
     }
-    freeaddrinfo(found);
+    if (!final && s.fault != TWILL_FAULT_NONE)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank %d: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "
+                          "the key file differs (this is of %s), or it is another job",
+                          tcp->boot.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
+                          s.fault == TWILL_FAULT_KEY ? "key" : "version", tcp->key_how);
     if (!final)
         return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
-                          "rank %d: rank 0 was not found at MASTER_ADDR=%.100s MASTER_PORT=%u in "
-                          "time: %s",
-                          tcp->boot.rank, tcp->host, tcp->port, s.last);
+                          "rank %d: rank 0 was not found at %s=%.100s port %u in time: %s",
+                          tcp->boot.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
+                          s.last);
     return status;
 }

@@ -1,29 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0's side of the rendezvous: one poll loop over the listener, connections that have not said
- * who they are, and ranks that wait. Strangers (silence, garbage, wrong job) are turned away, each
- * within its own small deadline, and cost nobody else anything. */
+/* Rank 0's side of the rendezvous: one poll loop over the listener, connections that have not
+ * proven who they are, and ranks that wait. Strangers (silence, garbage, wrong job) are turned
+ * away, each within its own small deadline, and cost nobody else anything. Opening the port is the
+ * business of boot_tcp_port.c. */
 #include "fabric/boot_tcp.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PENDING        64                   /* connections that have not said who they are */
-#define HELLO_NS       UINT64_C(2000000000) /* time they have for it */
-#define COMEBACK_NS    UINT64_C(5000000000) /* time a rank that came and went has */
-#define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to try for a port that is taken */
+#define HELLO_NS    UINT64_C(5000000000) /* time that connections have to say who they are */
+#define SILENCE_NS  UINT64_C(200000000)  /* the same, when others want their places */
+#define COMEBACK_NS UINT64_C(5000000000) /* time a rank that came and went has */
+#define PAUSE_NS    UINT64_C(50000000)   /* until connections that could not be had are tried for */
 
 struct pending {
     int fd;
-    size_t done;
-    uint64_t deadline;
-    struct twill_wire_header hello;
+    uint64_t since;
+    struct twill_hello hello;
 };
 
 struct meeting {
@@ -31,85 +27,24 @@ struct meeting {
     uint64_t deadline;
     int absent; /* ranks still to come */
     size_t count;
-    struct pending pending[PENDING];
+    size_t places;           /* how many may be pending at a time */
+    uint64_t pause;          /* nobody is let in before */
+    int trouble;             /* why that was so, or 0 */
+    struct pending *pending; /* [TWILL_TCP_PENDING], the oldest first */
 };
 
-/* twillrun's socket: believed only if it is listening on our port. A duplicate, as the original
- * stays open for a later context of this process. */
-static int adopt(const char *text, uint16_t port)
+/* The others keep their order, which is their age. */
+static void forget(struct meeting *m, size_t i)
 {
-    struct twill_endpoint endpoint;
-    char *end;
-    int on = 0;
-    socklen_t length = sizeof(on);
-    long fd = strtol(text, &end, 10);
-    if (*end != '\0' || fd < 0 || fd > 1 << 20 ||
-        getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) != 0 || !on ||
-        !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port)
-        return -1;
-    return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
+    m->count--;
+    memmove(&m->pending[i], &m->pending[i + 1], (m->count - i) * sizeof(*m->pending));
 }
 
-/* On loopback if that is what MASTER_ADDR says; else everywhere, as a host's own name often
- * resolves to 127.0.1.1, while others know its real address. */
-static int bind_port(const struct twill_boot_tcp *tcp, const struct addrinfo *found)
+static void turn_away(struct meeting *m, size_t i, enum twill_fault fault)
 {
-    struct twill_endpoint endpoint;
-    struct in6_addr six;
-    struct in_addr four;
-    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(tcp->port)};
-    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(tcp->port)};
-    int backlog = tcp->boot.size + PENDING;
-    bool local = strcmp(tcp->host, "localhost") == 0 || inet_pton(AF_INET, tcp->host, &four) == 1 ||
-                 inet_pton(AF_INET6, tcp->host, &six) == 1;
-    for (const struct addrinfo *a = found; local && a; a = a->ai_next) {
-        if (!twill_endpoint_of(a->ai_addr, a->ai_addrlen, &endpoint) || !endpoint.loopback)
-            continue;
-        int fd = twill_socket_listen(a->ai_addr, a->ai_addrlen, backlog);
-        if (fd >= 0 || !a->ai_next)
-            return fd;
-    }
-    int fd = twill_socket_listen((struct sockaddr *)&any6, sizeof(any6), backlog);
-    if (fd < 0 && errno == EAFNOSUPPORT)
-        fd = twill_socket_listen((struct sockaddr *)&any4, sizeof(any4), backlog);
-    return fd;
-}
-
-static twill_status open_port(struct twill_boot_tcp *tcp, const char *listen_fd, uint64_t deadline,
-                              struct twill_error *error)
-{
-    struct addrinfo *found;
-    TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
-    if (listen_fd && *listen_fd)
-        tcp->listener = adopt(listen_fd, tcp->port);
-    uint64_t give_up = twill_min(deadline, twill_wire_deadline(PORT_IN_USE_NS));
-    while (tcp->listener < 0) {
-        tcp->listener = bind_port(tcp, found);
-        if (tcp->listener >= 0 || errno != EADDRINUSE || twill_now() >= give_up)
-            break;
-        poll(NULL, 0, 50);
-    }
-    int why = errno;
-    freeaddrinfo(found);
-    if (tcp->listener < 0)
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "rank 0 cannot listen on MASTER_ADDR=%.100s MASTER_PORT=%u: %s%s",
-                          tcp->host, tcp->port, strerror(why),
-                          why == EADDRINUSE ? " (by another job, or by the launcher itself)" : "");
-    (void)fcntl(tcp->listener, F_SETFL, fcntl(tcp->listener, F_GETFL) | O_NONBLOCK);
-    return TWILL_OK;
-}
-
-static void drop(struct meeting *m, struct pending *p)
-{
-    close(p->fd);
-    *p = m->pending[--m->count];
-}
-
-static void turn_away(struct meeting *m, struct pending *p)
-{
-    m->tcp->boot.strays++;
-    drop(m, p);
+    m->tcp->boot.strays.count[fault]++;
+    close(m->pending[i].fd);
+    forget(m, i);
 }
 
 /* Has the other end of a rank's connection gone? */
@@ -129,77 +64,103 @@ static void leave(struct meeting *m, struct twill_tcp_peer *peer)
     m->absent++;
 }
 
-/* Why a program of ours cannot be let in; NULL: it can. */
-static const char *objection(struct meeting *m, const struct twill_wire_header *hello)
+/* Why a process that knows the key cannot be let in; NULL: it can. */
+static const char *objection(struct meeting *m, const struct twill_hello_call *call)
 {
-    static const uint8_t none[TWILL_NONCE_BYTES];
-    const struct twill_boot *boot = &m->tcp->boot;
-    if (hello->version != TWILL_WIRE_VERSION)
-        return "another version of twill";
-    if (hello->kind != TWILL_WIRE_HELLO || hello->length != 0)
-        return "not a greeting";
-    if (memcmp(hello->nonce, m->tcp->named ? boot->nonce : none, sizeof(none)) != 0)
-        return "another job (TWILL_JOB differs)";
-    if (hello->size != (uint32_t)boot->size)
+    if (call->size != (uint32_t)m->tcp->boot.size)
         return "WORLD_SIZE differs";
-    if (hello->rank == 0 || hello->rank >= hello->size)
+    if (call->rank == 0 || call->rank >= call->size || call->to != 0)
         return "RANK is out of range or taken by rank 0";
-    if (m->tcp->peer[hello->rank].fd < 0)
+    if (m->tcp->peer[call->rank].fd < 0)
         return NULL;
-    if (!is_gone(m->tcp->peer[hello->rank].fd))
+    if (!is_gone(m->tcp->peer[call->rank].fd))
         return "RANK is taken by another process";
-    leave(m, &m->tcp->peer[hello->rank]);
+    leave(m, &m->tcp->peer[call->rank]);
     return NULL;
 }
 
-/* A whole header has come: let the rank in, or tell it why not. */
-static void judge(struct meeting *m, struct pending *p)
+/* Somebody of this job: let the rank in, or tell it why not. */
+static void judge(struct meeting *m, size_t i, struct twill_session *session)
 {
+    const struct twill_hello_call *call = &m->pending[i].hello.said.call;
     struct twill_wire_header answer;
     char text[TWILL_WIRE_TEXT];
     size_t done = 0;
-    const char *reason = objection(m, &p->hello);
+    const char *reason = objection(m, call);
     if (!reason) {
-        uint64_t patience = p->hello.argument < 0 ? 0 : (uint64_t)p->hello.argument;
-        struct twill_tcp_peer *peer = &m->tcp->peer[p->hello.rank];
-        *peer = (struct twill_tcp_peer){.fd = p->fd};
+        uint64_t patience = twill_min(call->argument, UINT32_MAX) * 1000000;
+        m->tcp->peer[call->rank] =
+            (struct twill_tcp_peer){.fd = m->pending[i].fd, .session = *session};
         m->absent--;
         /* Give up before the most impatient does, so that it hears who was missing. */
-        patience = twill_min(patience, UINT32_MAX) * 1000000;
         m->deadline = twill_min(m->deadline, twill_wire_deadline(patience));
-        *p = m->pending[--m->count];
+        forget(m, i);
         return;
     }
     snprintf(text, sizeof(text), "%s (rank 0 expects %d ranks)", reason, m->tcp->boot.size);
-    twill_wire_fill(&answer, TWILL_WIRE_REFUSE, &m->tcp->boot, TWILL_ERR_BOOTSTRAP, strlen(text));
-    memset(answer.nonce, 0, sizeof(answer.nonce)); /* not for strangers */
-    (void)twill_wire_write(p->fd, &answer, text, strlen(text), &done);
-    turn_away(m, p);
+    twill_wire_seal(session, &answer, TWILL_WIRE_REFUSE, TWILL_ERR_BOOTSTRAP, text, strlen(text),
+                    NULL);
+    (void)twill_wire_write(m->pending[i].fd, &answer, text, strlen(text), &done);
+    turn_away(m, i, TWILL_FAULT_REFUSED);
 }
 
-static void hear(struct meeting *m, struct pending *p)
+static void hear(struct meeting *m, size_t i)
 {
-    enum twill_wire_moved outcome = twill_wire_read(p->fd, &p->hello, sizeof(p->hello), &p->done);
-    bool ours = p->done < sizeof(p->hello.magic) || p->hello.magic == TWILL_WIRE_MAGIC;
-    if (outcome == TWILL_WIRE_GONE || !ours)
-        turn_away(m, p);
+    struct pending *p = &m->pending[i];
+    struct twill_session session;
+    enum twill_wire_moved outcome = twill_hello_move(&p->hello, p->fd, &session);
+    if (outcome == TWILL_WIRE_GONE)
+        turn_away(m, i, p->hello.fault);
     else if (outcome == TWILL_WIRE_DONE)
-        judge(m, p);
+        judge(m, i, &session);
+}
+
+/* When all places are taken, whoever has not even begun to prove anything makes room. */
+static void make_room(struct meeting *m)
+{
+    uint64_t now = twill_now();
+    if (m->count < m->places)
+        return;
+    for (size_t i = m->count; i-- > 0;)
+        if (m->pending[i].hello.step == 0 && now - m->pending[i].since >= SILENCE_NS)
+            turn_away(m, i, TWILL_FAULT_SLOW);
+}
+
+/* Nobody was let in: for want of descriptors? Then as many as are pending now is what can be, and
+ * they are ranks, or make room for ranks. What the host lacks it may have again soon. */
+static twill_status check_accept(struct meeting *m, struct twill_error *error)
+{
+    if (errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        m->trouble = errno;
+        m->pause = twill_wire_deadline(PAUSE_NS);
+    }
+    if (errno != EMFILE)
+        return TWILL_OK;
+    m->places = m->count;
+    if (m->count > 0)
+        return TWILL_OK;
+    return twill_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM,
+                          "accept with %d of %d ranks connected: %s (rank 0 needs a descriptor "
+                          "for each, and some more: see ulimit -Hn)",
+                          m->tcp->boot.size - m->absent, m->tcp->boot.size, strerror(errno));
 }
 
 static twill_status admit(struct meeting *m, struct twill_error *error)
 {
-    while (m->count < PENDING) {
+    while (m->count < m->places && twill_now() >= m->pause) {
+        struct pending *p = &m->pending[m->count];
         int fd = twill_socket_accept(m->tcp->listener);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS))
-            return twill_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM,
-                                  "accept with %d of %d ranks connected: %s (see ulimit -n)",
-                                  m->tcp->boot.size - m->absent, m->tcp->boot.size,
-                                  strerror(errno));
         if (fd < 0)
-            return TWILL_OK;
-        m->pending[m->count++] =
-            (struct pending){.fd = fd, .deadline = twill_wire_deadline(HELLO_NS)};
+            return check_accept(m, error);
+        p->fd = fd;
+        p->since = twill_now();
+        if (!twill_hello_expect(&p->hello, &m->tcp->key, TWILL_HELLO_JOIN, 0,
+                                (uint32_t)m->tcp->boot.size)) {
+            close(fd);
+            return twill_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM, "getrandom: %s",
+                                  strerror(errno));
+        }
+        m->count++;
     }
     return TWILL_OK;
 }
@@ -231,11 +192,14 @@ static twill_status wait_any(struct meeting *m, uint64_t wake, struct twill_erro
     tcp->polls[used++] = (struct pollfd){.fd = -1};
     for (; used < ranks; used++)
         tcp->polls[used] = (struct pollfd){.fd = tcp->peer[used].fd, .events = POLLIN | POLLRDHUP};
+    bool full = m->count >= m->places, pauses = twill_now() < m->pause;
     tcp->polls[used++] =
-        (struct pollfd){.fd = m->count < PENDING ? tcp->listener : -1, .events = POLLIN};
+        (struct pollfd){.fd = full || pauses ? -1 : tcp->listener, .events = POLLIN};
+    wake = pauses ? twill_min(wake, m->pause) : wake;
     for (size_t i = 0; i < m->count; i++) {
-        tcp->polls[used++] = (struct pollfd){.fd = m->pending[i].fd, .events = POLLIN};
-        wake = twill_min(wake, m->pending[i].deadline);
+        const struct pending *p = &m->pending[i];
+        tcp->polls[used++] = (struct pollfd){.fd = p->fd, .events = p->hello.events};
+        wake = twill_min(wake, p->since + (full ? SILENCE_NS : HELLO_NS));
     }
     if (twill_wire_poll(tcp->polls, used, wake) < 0)
         return twill_tcp_fail(tcp, error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
@@ -251,15 +215,19 @@ static void find_address(struct twill_boot_tcp *tcp)
             memcpy(tcp->boot.address, endpoint.address, sizeof(tcp->boot.address));
 }
 
-/* All are there. A rank that dies right now is noticed by the first all-gather. */
+/* All are there. A rank that dies right now is noticed by the first all-gather. A fresh socket
+ * takes this at once, but where the kernel is short of memory. */
 static void welcome(struct twill_boot_tcp *tcp)
 {
     struct twill_wire_header header;
-    twill_wire_fill(&header, TWILL_WIRE_WELCOME, &tcp->boot, 0, sizeof(tcp->boot.address));
+    struct twill_tcp_welcome body;
+    uint64_t deadline = twill_wire_deadline(tcp->boot.timeout_ns);
+    memcpy(body.address, tcp->boot.address, sizeof(body.address));
+    memcpy(body.nonce, tcp->boot.nonce, sizeof(body.nonce));
     for (int r = 1; r < tcp->boot.size; r++) {
-        size_t done = 0;
-        (void)twill_wire_write(tcp->peer[r].fd, &header, tcp->boot.address,
-                               sizeof(tcp->boot.address), &done);
+        twill_wire_seal(&tcp->peer[r].session, &header, TWILL_WIRE_WELCOME, 0, &body, sizeof(body),
+                        NULL);
+        (void)twill_wire_write_by(tcp->peer[r].fd, &header, &body, sizeof(body), deadline);
     }
 }
 
@@ -273,40 +241,50 @@ static twill_status turn(struct meeting *m, struct twill_error *error)
 {
     struct twill_boot_tcp *tcp = m->tcp;
     uint64_t wake = m->deadline;
-    char who[128];
+    char who[128], strays[200];
     TWILL_TRY(error, check_waiting(m, &wake, error));
     if (twill_now() >= m->deadline) {
         twill_tcp_list(tcp, is_absent, who, sizeof(who));
-        return twill_tcp_fail(tcp, error, TWILL_ERR_TIMEOUT,
-                              "%d of %d ranks did not join at %.100s:%u in time: rank %s "
-                              "(%u stray connections turned away)",
-                              m->absent, tcp->boot.size, tcp->host, tcp->port, who,
-                              tcp->boot.strays);
+        twill_strays_text(&tcp->boot.strays, strays, sizeof(strays));
+        return twill_tcp_fail(
+            tcp, error, TWILL_ERR_TIMEOUT,
+            "%d of %d ranks did not join at %.100s:%u in time: rank %s "
+            "(%s%s%s%s%s)",
+            m->absent, tcp->boot.size, tcp->job->hosts, tcp->job->port, who, strays,
+            m->trouble ? "; accept: " : "", m->trouble ? strerror(m->trouble) : "",
+            tcp->wide ? "; rank 0 listens on all addresses: " : "", tcp->wide ? tcp->wide : "");
     }
     TWILL_TRY(error, wait_any(m, wake, error));
     const struct pollfd *polls = &tcp->polls[tcp->boot.size + 1];
     for (size_t i = m->count; i-- > 0;) {
         if (polls[i].revents != 0)
-            hear(m, &m->pending[i]);
-        else if (twill_now() >= m->pending[i].deadline)
-            turn_away(m, &m->pending[i]);
+            hear(m, i);
+        else if (twill_now() >= m->pending[i].since + HELLO_NS)
+            turn_away(m, i, TWILL_FAULT_SLOW);
     }
-    return admit(m, error);
+    make_room(m);
+    return m->absent > 0 ? admit(m, error) : TWILL_OK;
 }
 
 twill_status twill_tcp_meet(struct twill_boot_tcp *tcp, const char *listen_fd,
                             struct twill_error *error)
 {
-    struct meeting m = {.tcp = tcp, .absent = tcp->boot.size - 1};
+    struct meeting m = {.tcp = tcp, .absent = tcp->boot.size - 1, .places = tcp->places};
     twill_status status = TWILL_OK;
     m.deadline = twill_wire_deadline(tcp->boot.timeout_ns);
     memset(tcp->polls, 0, (size_t)tcp->boot.size * sizeof(*tcp->polls));
-    TWILL_TRY(error, open_port(tcp, listen_fd, m.deadline, error));
+    TWILL_TRY(error, twill_tcp_open_port(tcp, listen_fd, m.deadline, error));
+    m.pending = calloc(TWILL_TCP_PENDING, sizeof(*m.pending));
+    if (!m.pending)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %d connections",
+                          TWILL_TCP_PENDING);
     while (m.absent > 0 && status == TWILL_OK)
         status = turn(&m, error);
     /* Whoever has not said who it is by now is not of this job: all its ranks are here. */
     while (m.count > 0)
-        turn_away(&m, &m.pending[0]);
+        turn_away(&m, m.count - 1, TWILL_FAULT_SLOW);
+    twill_secret_wipe(m.pending, TWILL_TCP_PENDING * sizeof(*m.pending));
+    free(m.pending);
     TWILL_TRY(error, status);
     close(tcp->listener);
     tcp->listener = -1;

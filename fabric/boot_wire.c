@@ -2,40 +2,64 @@
 /* Frames and sockets of set-up. */
 #include "fabric/boot_wire.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-void twill_wire_fill(struct twill_wire_header *header, enum twill_wire_kind kind,
-                     const struct twill_boot *boot, int64_t argument, uint64_t length)
+static const char *direction(bool from_caller)
+{
+    return from_caller ? "frame of the caller" : "frame of the called";
+}
+
+void twill_wire_seal(struct twill_session *session, struct twill_wire_header *header,
+                     enum twill_wire_kind kind, int64_t argument, const void *body, size_t bytes,
+                     const uint8_t *digest)
 {
     memset(header, 0, sizeof(*header));
     header->magic = TWILL_WIRE_MAGIC;
     header->version = TWILL_WIRE_VERSION;
     header->kind = (uint16_t)kind;
-    header->rank = (uint32_t)boot->rank;
-    header->size = (uint32_t)boot->size;
+    header->sequence = session->sent++;
     header->argument = argument;
-    header->length = length;
-    memcpy(header->nonce, boot->nonce, sizeof(header->nonce));
+    header->length = bytes;
+    if (digest)
+        memcpy(header->digest, digest, sizeof(header->digest));
+    else
+        twill_secret_digest(body, bytes, header->digest);
+    twill_secret_prove(&session->key, direction(session->caller), header,
+                       offsetof(struct twill_wire_header, proof), header->proof);
 }
 
-bool twill_wire_known(const struct twill_wire_header *header)
+enum twill_fault twill_wire_check(struct twill_session *session,
+                                  const struct twill_wire_header *header)
 {
-    return header->magic == TWILL_WIRE_MAGIC && header->version == TWILL_WIRE_VERSION;
+    if (header->magic != TWILL_WIRE_MAGIC)
+        return TWILL_FAULT_MALFORMED;
+    if (header->version != TWILL_WIRE_VERSION)
+        return TWILL_FAULT_VERSION;
+    if (!twill_secret_check(&session->key, direction(!session->caller), header,
+                            offsetof(struct twill_wire_header, proof), header->proof))
+        return TWILL_FAULT_KEY;
+    if (header->sequence != session->received)
+        return TWILL_FAULT_REPLAYED;
+    session->received++;
+    return TWILL_FAULT_NONE;
 }
 
-bool twill_wire_of_job(const struct twill_wire_header *header, const struct twill_boot *boot)
+bool twill_wire_is_body(const struct twill_wire_header *header, const void *body)
 {
-    return twill_wire_known(header) && header->size == (uint32_t)boot->size &&
-           header->rank < header->size &&
-           memcmp(header->nonce, boot->nonce, sizeof(header->nonce)) == 0;
+    uint8_t digest[TWILL_DIGEST_BYTES];
+    twill_secret_digest(body, header->length, digest);
+    return memcmp(digest, header->digest, sizeof(digest)) == 0;
 }
 
 static enum twill_wire_moved moved(ssize_t n)
@@ -92,7 +116,7 @@ int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline)
     }
 }
 
-static enum twill_wire_moved wait_for(int fd, short events, uint64_t deadline)
+enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline)
 {
     struct pollfd one = {.fd = fd, .events = events};
     int n = twill_wire_poll(&one, 1, deadline);
@@ -108,7 +132,7 @@ enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uin
         enum twill_wire_moved outcome = twill_wire_read(fd, buffer, bytes, &done);
         if (outcome != TWILL_WIRE_LATER)
             return outcome;
-        outcome = wait_for(fd, POLLIN, deadline);
+        outcome = twill_wire_wait(fd, POLLIN, deadline);
         if (outcome != TWILL_WIRE_DONE)
             return outcome;
     }
@@ -122,7 +146,7 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
         enum twill_wire_moved outcome = twill_wire_write(fd, header, body, bytes, &done);
         if (outcome != TWILL_WIRE_LATER)
             return outcome;
-        outcome = wait_for(fd, POLLOUT, deadline);
+        outcome = twill_wire_wait(fd, POLLOUT, deadline);
         if (outcome != TWILL_WIRE_DONE)
             return outcome;
     }
@@ -247,19 +271,41 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint)
     return failed == 0 && twill_endpoint_of((struct sockaddr *)&address, length, endpoint);
 }
 
+/* What follows the % of "fe80::1%eth0": an interface by name or number. */
+static bool read_scope(const char *text, uint32_t *scope)
+{
+    char *end;
+    *scope = if_nametoindex(text);
+    if (*scope == 0 && *text >= '0' && *text <= '9') {
+        unsigned long number = strtoul(text, &end, 10);
+        *scope = *end == '\0' && number <= UINT32_MAX ? (uint32_t)number : 0;
+    }
+    return *scope > 0;
+}
+
+/* getaddrinfo() would allocate, and peers may be connected to in any call. */
 bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
                             socklen_t *length)
 {
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
-                             .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found;
-    char service[16];
-    snprintf(service, sizeof(service), "%u", port);
+    struct sockaddr_in *four = (struct sockaddr_in *)(void *)address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)(void *)address;
+    char plain[INET6_ADDRSTRLEN];
+    size_t scope = strcspn(text, "%");
     memset(address, 0, sizeof(*address));
-    if (getaddrinfo(text, service, &hints, &found) != 0)
+    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons(port);
+        *length = sizeof(*four);
+        return true;
+    }
+    if (scope >= sizeof(plain))
         return false;
-    memcpy(address, found->ai_addr, found->ai_addrlen);
-    *length = found->ai_addrlen;
-    freeaddrinfo(found);
+    snprintf(plain, sizeof(plain), "%.*s", (int)scope, text);
+    if (inet_pton(AF_INET6, plain, &six->sin6_addr) != 1 ||
+        (text[scope] == '%' && !read_scope(text + scope + 1, &six->sin6_scope_id)))
+        return false;
+    six->sin6_family = AF_INET6;
+    six->sin6_port = htons(port);
+    *length = sizeof(*six);
     return true;
 }

@@ -10,18 +10,24 @@
 #include <sys/socket.h>
 
 #define TWILL_WIRE_MAGIC   UINT32_C(0x4c575457) /* "WTWL"; a job of mixed byte order is refused */
-#define TWILL_WIRE_VERSION 1
+#define TWILL_WIRE_VERSION 2
 #define TWILL_WIRE_TEXT    448 /* bytes of the sentence in a REFUSE or FAIL frame */
 
 enum twill_wire_kind {
-    TWILL_WIRE_HELLO = 1, /* to rank 0: argument = milliseconds the sender will wait */
-    TWILL_WIRE_WELCOME,   /* from rank 0: all are here; the address of rank 0's host */
-    TWILL_WIRE_REFUSE,    /* from rank 0: a sentence */
-    TWILL_WIRE_FAIL,      /* from rank 0: set-up failed; argument = status, a sentence */
-    TWILL_WIRE_GATHER,    /* a rank's part; argument = sequence number */
-    TWILL_WIRE_RESULT,    /* all parts; argument = sequence number */
-    TWILL_WIRE_WATCH,     /* first frame of a connection to a watch */
-    TWILL_WIRE_NEWS,      /* bad news */
+    TWILL_WIRE_WELCOME = 1, /* from rank 0: all are here; struct twill_tcp_welcome */
+    TWILL_WIRE_REFUSE,      /* from rank 0: a sentence */
+    TWILL_WIRE_FAIL,        /* from rank 0: set-up failed; argument = status, a sentence */
+    TWILL_WIRE_GATHER,      /* a rank's part; argument = sequence number */
+    TWILL_WIRE_RESULT,      /* all parts; argument = sequence number */
+    TWILL_WIRE_NEWS,        /* bad news */
+};
+
+/* What two ends of a connection share after a hello (fabric/hello.h): the key of its frames, and
+ * how many have gone each way. */
+struct twill_session {
+    struct twill_secret key;
+    uint64_t sent, received;
+    bool caller; /* this end has called: what comes back to it is no frame of its own */
 };
 
 /* Before every frame. Host byte order. */
@@ -29,13 +35,14 @@ struct twill_wire_header {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;
-    uint32_t rank; /* of the sender */
-    uint32_t size; /* of the job */
+    uint64_t sequence; /* of the frames of this connection, in this direction */
     int64_t argument;
-    uint64_t length; /* of what follows */
-    uint8_t nonce[TWILL_NONCE_BYTES];
+    uint64_t length;                    /* of what follows */
+    uint8_t digest[TWILL_DIGEST_BYTES]; /* of what follows */
+    uint8_t proof[TWILL_PROOF_BYTES];   /* of all the above, so that a length is believed or not
+                                           before memory is taken for it */
 };
-_Static_assert(sizeof(struct twill_wire_header) == 48, "the same layout everywhere");
+_Static_assert(sizeof(struct twill_wire_header) == 96, "the same layout everywhere");
 
 /* A numeric socket address, as text. */
 struct twill_endpoint {
@@ -47,19 +54,25 @@ struct twill_endpoint {
 /* Outcome of moving bytes. */
 enum twill_wire_moved { TWILL_WIRE_DONE, TWILL_WIRE_LATER, TWILL_WIRE_GONE };
 
-void twill_wire_fill(struct twill_wire_header *header, enum twill_wire_kind kind,
-                     const struct twill_boot *boot, int64_t argument, uint64_t length);
-/* Is this a frame of ours at all? */
-bool twill_wire_known(const struct twill_wire_header *header);
-/* Is it one of this job: known, and with its nonce, size and a rank in range? */
-bool twill_wire_of_job(const struct twill_wire_header *header, const struct twill_boot *boot);
+/* The header of the session's next frame. digest: of the body, for who sends the same one to many;
+ * NULL: to be found. */
+void twill_wire_seal(struct twill_session *session, struct twill_wire_header *header,
+                     enum twill_wire_kind kind, int64_t argument, const void *body, size_t bytes,
+                     const uint8_t *digest);
+/* Is this the session's next frame? NONE: its length and digest are the other end's. */
+enum twill_fault twill_wire_check(struct twill_session *session,
+                                  const struct twill_wire_header *header);
+/* Is this what the header says? */
+bool twill_wire_is_body(const struct twill_wire_header *header, const void *body);
 
 /* Read up to bytes; *done says how many are there. GONE: closed or failed (errno 0: closed). */
 enum twill_wire_moved twill_wire_read(int fd, void *buffer, size_t bytes, size_t *done);
 /* Write header and body; *done counts both. */
 enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *header,
                                        const void *body, size_t bytes, size_t *done);
-/* The same, waiting until the deadline. LATER: it passed. */
+/* Wait for POLLIN or POLLOUT. LATER: the deadline passed. */
+enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline);
+/* Read and write, waiting until the deadline. LATER: it passed. */
 enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uint64_t deadline);
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);

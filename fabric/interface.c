@@ -1,174 +1,135 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which local address to talk from: the one the kernel would route by, unless it belongs to a
- * bridge of containers or virtual machines, where other hosts do not answer. */
+/* Which local address to talk from: the one the kernel would route by, unless it belongs to
+ * something inside this host, where other hosts do not answer. */
 #include "fabric/boot_wire.h"
+#include "fabric/links.h"
 
-#include <errno.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* One address of an interface that is up. */
-struct candidate {
-    const char *name;
-    struct twill_endpoint at;
-    bool six, link_local;
-};
-
 struct choice {
-    struct ifaddrs *list;
+    struct twill_link *links;
+    size_t count;
     char *address, *interface, *why;
     size_t why_bytes;
 };
 
-static bool is_virtual(const char *name)
+static void take(struct choice *choice, const struct twill_link *link)
 {
-    static const char *const prefixes[] = {"docker", "veth", "virbr", "br-", "lxcbr", "cni"};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(prefixes); i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
-}
-
-static bool read_candidate(const struct ifaddrs *entry, struct candidate *c)
-{
-    if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP))
-        return false;
-    c->six = entry->ifa_addr->sa_family == AF_INET6;
-    if (!c->six && entry->ifa_addr->sa_family != AF_INET)
-        return false;
-    c->name = entry->ifa_name;
-    if (!twill_endpoint_of(entry->ifa_addr,
-                           c->six ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in),
-                           &c->at))
-        return false;
-    c->link_local = c->six && strncmp(c->at.address, "fe80:", 5) == 0;
-    return true;
-}
-
-/* How much we would like to use it when nobody said more. */
-static int worth(const struct candidate *c)
-{
-    if (is_virtual(c->name))
-        return 1;
-    if (c->at.loopback)
-        return 2;
-    if (c->link_local)
-        return 3;
-    return c->six ? 4 : 5;
-}
-
-static void take(struct choice *choice, const struct candidate *c)
-{
-    snprintf(choice->address, TWILL_ADDRESS_TEXT, "%s", c->at.address);
-    snprintf(choice->interface, 32, "%s", c->name);
+    memcpy(choice->address, link->address, TWILL_ADDRESS_TEXT);
+    memcpy(choice->interface, link->name, sizeof(link->name));
 }
 
 /* The best address by worth; of one interface if a name is given. family: AF_UNSPEC for any. */
 static bool take_best(struct choice *choice, const char *name, int family)
 {
-    struct candidate c, best = {0};
-    int best_worth = 0;
-    for (const struct ifaddrs *entry = choice->list; entry; entry = entry->ifa_next) {
-        if (!read_candidate(entry, &c) || (name && strcmp(name, c.name) != 0) ||
-            (family != AF_UNSPEC && c.six != (family == AF_INET6)))
+    const struct twill_link *best = NULL;
+    for (size_t i = 0; i < choice->count; i++) {
+        const struct twill_link *link = &choice->links[i];
+        if ((name && strcmp(name, link->name) != 0) ||
+            (family != AF_UNSPEC && link->six != (family == AF_INET6)))
             continue;
-        if (worth(&c) > best_worth) {
-            best = c;
-            best_worth = worth(&c);
-        }
+        if (best == NULL || twill_link_worth(link) > twill_link_worth(best))
+            best = link;
     }
-    if (best_worth > 0)
-        take(choice, &best);
-    return best_worth > 0;
+    if (best != NULL)
+        take(choice, best);
+    return best != NULL;
 }
 
-/* The candidate with this address. */
-static bool find_address(const struct choice *choice, const char *address, struct candidate *c)
+static const struct twill_link *find_address(const struct choice *choice, const char *address)
 {
-    for (const struct ifaddrs *entry = choice->list; entry; entry = entry->ifa_next)
-        if (read_candidate(entry, c) && strcmp(c->at.address, address) == 0)
-            return true;
-    return false;
+    size_t plain = strcspn(address, "%");
+    for (size_t i = 0; i < choice->count; i++) {
+        const char *own = choice->links[i].address;
+        bool scoped = address[plain] != '\0';
+        if (scoped ? strcmp(own, address) == 0
+                   : strncmp(own, address, plain) == 0 && strcspn(own, "%") == plain)
+            return &choice->links[i];
+    }
+    return NULL;
 }
 
 /* The address the kernel would send from. Connecting a UDP socket sends nothing. */
-static bool find_route(const struct choice *choice, const char *peer, struct candidate *c)
+static const struct twill_link *find_route(const struct choice *choice, const char *peer)
 {
     struct sockaddr_storage address;
     struct twill_endpoint source;
     socklen_t length;
     if (!twill_endpoint_address(peer, 9, &address, &length))
-        return false;
+        return NULL;
     int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return false;
+        return NULL;
     bool found = connect(fd, (struct sockaddr *)&address, length) == 0 &&
                  twill_socket_name(fd, false, &source);
     close(fd);
-    return found && find_address(choice, source.address, c);
+    return found ? find_address(choice, source.address) : NULL;
 }
 
-/* "lo 127.0.0.1, eth0 10.0.0.2" */
-static void list_all(const struct choice *choice, char *text, size_t bytes)
+/* One name or address of TWILL_INTERFACE. */
+static bool take_wanted(struct choice *choice, const char *wanted, int family)
 {
-    struct candidate c;
-    size_t used = 0;
-    text[0] = '\0';
-    for (const struct ifaddrs *entry = choice->list; entry && used + 1 < bytes;
-         entry = entry->ifa_next)
-        if (read_candidate(entry, &c))
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s %s", used ? ", " : "", c.name,
-                                     c.at.address);
+    const struct twill_link *link = find_address(choice, wanted);
+    if (link != NULL)
+        take(choice, link);
+    return link != NULL || take_best(choice, wanted, family) ||
+           take_best(choice, wanted, AF_UNSPEC);
 }
 
+/* All of the list must be there; the first one is it. */
 static twill_status choose_wanted(struct choice *choice, const char *wanted, const char *peer,
                                   struct twill_error *error)
 {
-    char all[320];
-    struct candidate c;
+    char all[320], address[TWILL_ADDRESS_TEXT], interface[32];
     int family = !peer || !*peer ? AF_UNSPEC : strchr(peer, ':') ? AF_INET6 : AF_INET;
-    bool found = find_address(choice, wanted, &c);
-    if (found)
-        take(choice, &c);
-    else /* of the peer's family if the interface has one */
-        found = take_best(choice, wanted, family) || take_best(choice, wanted, AF_UNSPEC);
-    if (found) {
-        snprintf(choice->why, choice->why_bytes, "as TWILL_INTERFACE=%s asks for", wanted);
-        return TWILL_OK;
+    struct choice other = *choice;
+    other.address = address;
+    other.interface = interface;
+    for (const char *at = wanted; at != NULL;) {
+        char name[TWILL_ADDRESS_TEXT] = "";
+        size_t length = strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)twill_min(length, sizeof(name) - 1), at);
+        if (!take_wanted(at == wanted ? choice : &other, name, family)) {
+            twill_links_list(choice->links, choice->count, all, sizeof(all));
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "TWILL_INTERFACE=%.64s: %.64s is no interface or address that is up "
+                              "here; there are: %s",
+                              wanted, name, all);
+        }
+        at = at[length] == ',' ? at + length + 1 : NULL;
     }
-    list_all(choice, all, sizeof(all));
-    return TWILL_FAIL(
-        error, TWILL_ERR_CONFIG,
-        "TWILL_INTERFACE=%.64s is no interface or address that is up here; there are: "
-        "%s",
-        wanted, all);
+    snprintf(choice->why, choice->why_bytes, "as TWILL_INTERFACE=%s asks for", wanted);
+    return TWILL_OK;
 }
 
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
-    struct candidate c;
     bool named = peer && *peer;
     /* Nobody in particular: whoever a default route leads to (TEST-NET-1 and documentation). */
-    bool routed =
-        named ? find_route(choice, peer, &c)
-              : find_route(choice, "192.0.2.1", &c) || find_route(choice, "2001:db8::1", &c);
-    bool bad = routed && (is_virtual(c.name) || (c.at.loopback && !named));
-    if (routed && (named || !bad)) {
-        /* To a peer the route counts, also over a bridge: it is reachable there, not elsewhere. */
-        take(choice, &c);
-        snprintf(choice->why, choice->why_bytes, "%s%s%s",
+    const struct twill_link *link = find_route(choice, named ? peer : "192.0.2.1");
+    if (link == NULL && !named)
+        link = find_route(choice, "2001:db8::1");
+    /* To a peer the route counts, whatever it leads over: there it is reachable, not elsewhere. A
+     * default route may lead over a bridge, as where virtual machines share the host's wire. */
+    bool inside = link != NULL && link->kind >= TWILL_LINK_TUNNEL;
+    if (link != NULL && (named || (!inside && link->kind != TWILL_LINK_LOOPBACK))) {
+        take(choice, link);
+        snprintf(choice->why, choice->why_bytes, "%s%s%s%s",
                  named ? "the route to " : "the default route", named ? peer : "",
-                 bad ? ", although it is a virtual bridge" : "");
+                 inside ? ", although it is " : "", inside ? twill_link_kind_name(link->kind) : "");
         return TWILL_OK;
     }
     if (!take_best(choice, NULL, AF_UNSPEC))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "no network interface is up, not even loopback");
     snprintf(choice->why, choice->why_bytes, "the best of the interfaces that are up%s",
-             named ? " (there is no route to the peer)" : ", as there is no default route");
+             named    ? " (there is no route to the peer)"
+             : inside ? ", as the default route leads over a tunnel"
+                      : ", as there is no default route");
     return TWILL_OK;
 }
 
@@ -178,23 +139,67 @@ twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char inter
 {
     struct choice choice = {
         .address = address, .interface = interface, .why = why, .why_bytes = why_bytes};
-    if (getifaddrs(&choice.list) != 0)
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
+    TWILL_TRY(error, twill_links_read(&choice.links, &choice.count, error));
     twill_status status = wanted && *wanted ? choose_wanted(&choice, wanted, peer, error)
                                             : choose_route(&choice, peer, error);
-    freeifaddrs(choice.list);
+    free(choice.links);
     TWILL_TRY(error, status);
     return TWILL_OK;
 }
 
 void twill_interface_of(char interface[32], const char *address)
 {
-    struct candidate c;
     struct choice choice = {0};
+    struct twill_error ignored = {0};
     interface[0] = '\0';
-    if (getifaddrs(&choice.list) != 0)
+    if (twill_links_read(&choice.links, &choice.count, &ignored) != TWILL_OK)
         return;
-    if (find_address(&choice, address, &c))
-        snprintf(interface, 32, "%s", c.name);
-    freeifaddrs(choice.list);
+    const struct twill_link *link = find_address(&choice, address);
+    if (link != NULL)
+        memcpy(interface, link->name, sizeof(link->name));
+    free(choice.links);
+}
+
+void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own)
+{
+    const char *scope = strchr(own, '%');
+    char *theirs = strchr(address, '%');
+    if (theirs == NULL || scope == NULL)
+        return;
+    snprintf(theirs, TWILL_ADDRESS_TEXT - (size_t)(theirs - address), "%s", scope);
+}
+
+/* Could other hosts reach it there? */
+static bool is_outward(const struct twill_link *link)
+{
+    return link->kind <= TWILL_LINK_PAIR && !link->link_local;
+}
+
+void twill_interface_addresses(char *text, size_t bytes)
+{
+    char first[TWILL_ADDRESS_TEXT] = "", interface[32], why[128];
+    struct twill_error ignored = {0};
+    struct choice choice = {0};
+    size_t used = 0;
+    text[0] = '\0';
+    if (twill_interface_choose(first, interface, NULL, NULL, why, sizeof(why), &ignored) !=
+            TWILL_OK ||
+        twill_links_read(&choice.links, &choice.count, &ignored) != TWILL_OK)
+        return;
+    /* The chosen one, which may be a bridge that the default route leads over, then IPv4, then
+     * IPv6. */
+    for (int turn = 0; turn < 3; turn++)
+        for (size_t i = 0; i < choice.count; i++) {
+            const struct twill_link *link = &choice.links[i];
+            bool is_chosen = strcmp(link->address, first) == 0 &&
+                             link->kind != TWILL_LINK_LOOPBACK && !link->link_local;
+            if (turn != (is_chosen   ? 0
+                         : link->six ? 2
+                                     : 1) ||
+                !(is_chosen || is_outward(link)) || used + strlen(link->address) + 2 > bytes)
+                continue;
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " " : "", link->address);
+        }
+    free(choice.links);
 }

@@ -36,6 +36,7 @@ void *twill_mapping_map(int fd, size_t bytes)
     if (at > range)
         munmap(range, (size_t)(at - range));
     munmap(at + bytes, (size_t)(range + reserved - (at + bytes)));
+    (void)madvise(at, bytes, MADV_DONTDUMP);
     return at;
 }
 

@@ -17,8 +17,9 @@ struct twill_mapping {
 #define TWILL_MAPPING_USERS_UNKNOWN                                                                \
     ((int64_t)1 << 40) /* until the owner knows how many it shares a process with */
 
-/* Map fd (-1: anonymous memory), on a huge page boundary where a huge page could fit. MAP_FAILED
- * and errno on failure. */
+/* Map fd (-1: anonymous memory), on a huge page boundary where a huge page could fit; what is so
+ * large is not in core dumps, for which the kernel would make every page of what is reserved and
+ * not used yet: all the memory of a machine. MAP_FAILED and errno on failure. */
 void *twill_mapping_map(int fd, size_t bytes);
 /* A new memfd with the lock that tells others that this process lives; *fd is -1 on failure. */
 enum twill_share_cause twill_mapping_file(int *fd, size_t bytes);

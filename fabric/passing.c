@@ -141,6 +141,19 @@ static bool same_user(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
+/* 0: the other end has closed, and all it sent was taken. Linux says so too early if the last
+ * message and the end come while it looks: it finds no message, and then the end. The second look
+ * is after the end, behind which nothing comes. */
+static ssize_t receive_message(int from, struct msghdr *message)
+{
+    struct msghdr again = *message;
+    ssize_t got = recvmsg(from, message, MSG_CMSG_CLOEXEC);
+    if (got != 0)
+        return got;
+    *message = again;
+    return recvmsg(from, message, MSG_CMSG_CLOEXEC);
+}
+
 /* What a message brought: its descriptor in *fd, and whether it was whole. */
 static ssize_t receive_hello(int from, struct hello *hello, int *fd)
 {
@@ -154,7 +167,7 @@ static ssize_t receive_hello(int from, struct hello *hello, int *fd)
                              .msg_control = control.space,
                              .msg_controllen = sizeof(control.space)};
     *fd = -1;
-    ssize_t got = recvmsg(from, &message, MSG_CMSG_CLOEXEC);
+    ssize_t got = receive_message(from, &message);
     if (got < 0)
         return got;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c)) {

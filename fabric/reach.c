@@ -8,6 +8,7 @@
 #include <string.h>
 
 static const struct twill_reach_way *const ways[] = {&twill_reach_cma, &twill_reach_xpmem};
+_Static_assert(TWILL_ARRAY_LENGTH(ways) == 2, "cma is the first: twill_reach_hand_on()");
 enum { WAYS = TWILL_ARRAY_LENGTH(ways) };
 
 struct twill_reach {
@@ -16,6 +17,7 @@ struct twill_reach {
     const struct twill_reach_way *fetches, *maps; /* or NULL */
     void *fetcher, *mapper;                       /* their state */
     unsigned char token[TWILL_NONCE_BYTES];       /* that others read here */
+    uint64_t *pid;                                /* [peers] */
 };
 
 /* What a rank found out of each way. */
@@ -160,10 +162,26 @@ static twill_status negotiate(struct twill_reach *reach, struct twill_boot *boot
         status = twill_boot_allgather(boot, &finding, found, sizeof(finding), error);
     if (status == TWILL_OK)
         agree(reach, found, size, how, how_bytes);
+    for (uint32_t r = 0; r < size; r++)
+        if (world->node[r] == world->node[boot->rank])
+            reach->pid[world->local[r]] = cards[r].pid;
 done:
     free(cards);
     free(found);
     return status;
+}
+
+static struct twill_reach *reach_new(uint32_t peers)
+{
+    struct twill_reach *reach = calloc(1, sizeof(*reach));
+    if (reach == NULL)
+        return NULL;
+    reach->peers = peers;
+    reach->pid = calloc(peers, sizeof(*reach->pid));
+    if (reach->pid != NULL)
+        return reach;
+    free(reach);
+    return NULL;
 }
 
 twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boot,
@@ -175,10 +193,9 @@ twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boo
     snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_REACH)");
     if (alone || wish == TWILL_REACH_NONE)
         return TWILL_OK;
-    struct twill_reach *made = calloc(1, sizeof(*made));
+    struct twill_reach *made = reach_new(world->node_size[world->node[boot->rank]]);
     if (made == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    made->peers = world->node_size[world->node[boot->rank]];
     twill_status status = twill_boot_random(made->token, error);
     if (status == TWILL_OK)
         status = negotiate(made, boot, world, wish, how, how_bytes, error);
@@ -190,10 +207,47 @@ twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boo
     return TWILL_OK;
 }
 
+/* A process is read by its number, whoever asks: what was found holds for any of those ranks. */
+bool twill_reach_is_known(const struct twill_reach *of)
+{
+    return of != NULL && of->fetches == &twill_reach_cma && of->maps == NULL;
+}
+
+twill_status twill_reach_hand_on(struct twill_reach **reach, const struct twill_reach *of,
+                                 const struct twill_world *of_world, const uint32_t *ranks,
+                                 const struct twill_world *world, uint32_t me,
+                                 struct twill_error *error)
+{
+    struct twill_reach_card own;
+    *reach = NULL;
+    if (twill_world_widest(world) < 2)
+        return TWILL_OK;
+    struct twill_reach *made = reach_new(world->node_size[world->node[me]]);
+    bool fine = made != NULL && twill_reach_cma.open(&made->state[0], made->peers, &own) == 0;
+    for (uint32_t r = 0; fine && r < world->size; r++) {
+        if (world->node[r] != world->node[me])
+            continue;
+        struct twill_reach_card theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
+        made->pid[world->local[r]] = theirs.pid;
+        fine = twill_reach_cma.meet(made->state[0], world->local[r], &theirs) == 0;
+    }
+    if (!fine) {
+        twill_reach_close(made);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    }
+    made->fetches = &twill_reach_cma;
+    made->fetcher = made->state[0];
+    *reach = made;
+    return TWILL_OK;
+}
+
 void twill_reach_close(struct twill_reach *reach)
 {
-    for (unsigned w = 0; reach != NULL && w < WAYS; w++)
+    if (reach == NULL)
+        return;
+    for (unsigned w = 0; w < WAYS; w++)
         shut(reach, w);
+    free(reach->pid);
     free(reach);
 }
 

@@ -25,6 +25,13 @@ struct twill_region;
 twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boot,
                               const struct twill_world *world, enum twill_reach_wish wish,
                               char *how, size_t how_bytes, struct twill_error *error);
+/* Is it known of these ranks without asking them? The same on all of them. Then it is had of `of`,
+ * for the ranks ranks[0 ..] of of_world that are `world`, of which this is number `me`: locally. */
+bool twill_reach_is_known(const struct twill_reach *of);
+twill_status twill_reach_hand_on(struct twill_reach **reach, const struct twill_reach *of,
+                                 const struct twill_world *of_world, const uint32_t *ranks,
+                                 const struct twill_world *world, uint32_t me,
+                                 struct twill_error *error);
 void twill_reach_close(struct twill_reach *reach);
 
 bool twill_reach_fetches(const struct twill_reach *reach); /* by cma; false for NULL */

@@ -5,13 +5,27 @@
 
 #include "fabric/transport.h"
 
+#define TWILL_TRANSPORTS_MOST 8
+
 extern const struct twill_transport_ops twill_self_transport; /* a rank to itself */
 extern const struct twill_transport_ops twill_mock_transport; /* only by TWILL_MOCK */
 extern const struct twill_transport_ops twill_shm_transport;  /* on a node */
+extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: our own */
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
 
 /* What twill_node_open() must set aside for the channels of shm among node_size ranks. */
 size_t twill_shm_channel_bytes(uint32_t node_size);
+
+/* --- between.c: tcp of our own, or libfabric ------------------------------------------------- */
+
+/* Which of them carries messages between nodes: params->own_tcp for all ranks, and why. Collective,
+ * unless TWILL_PROVIDER says it. */
+twill_status twill_between_agree(struct twill_transport_params *params, char *why, size_t why_bytes,
+                                 struct twill_error *error);
+/* The same as far as this rank can tell: for people who ask before a job. */
+void twill_between_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
+/* Has libfabric something that is better than TCP here? Then its name. fabric/ofi/choose.c */
+bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes);
 
 /* --- shared by transports: requests in the order they were posted ---------------------------- */
 

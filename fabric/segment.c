@@ -262,8 +262,10 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
                               "rank %u waited %llu s for the memory of rank %u (%s)", r,
                               (unsigned long long)(share->boot->timeout_ns / 1000000000u), v->lost,
                               stage_text(v->stage));
-        if (share->cause[share->first[r]] == TWILL_SHARE_FINE)
-            share->cause[share->first[r]] = v->cause;
+        int32_t *ours = &share->cause[share->first[r]];
+        /* Who gives up hangs up, and is lost to others: they know less. */
+        if (*ours == TWILL_SHARE_FINE || (*ours == TWILL_SHARE_LOST && v->cause > 0))
+            *ours = v->cause;
     }
     return TWILL_OK;
 }

@@ -42,17 +42,69 @@ struct twill_transfer {
 
 struct twill_transport;
 
+/* What all communicators of a process share of a transport (endpoint, listener, addresses): made by
+ * the first that is opened, which has all ranks of the job, and closed with the context. Threads
+ * may use several communicators at a time: it has a lock of its own. */
+struct twill_common {
+    void (*close)(struct twill_common *common);
+    /* Memory that lasted will go: nothing may be kept of it. May be NULL. */
+    void (*forget)(struct twill_common *common, const void *start, size_t bytes);
+};
+
+/* Another thread may give memory back while it is made. */
+static inline void twill_common_put(struct twill_common **place, struct twill_common *common)
+{
+    __atomic_store_n(place, common, __ATOMIC_RELEASE);
+}
+
+/* What is there by now keeps nothing of this memory. */
+static inline void twill_common_forget(struct twill_common *const *place, const void *start,
+                                       size_t bytes)
+{
+    struct twill_common *common = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+    if (common != NULL && common->forget != NULL)
+        common->forget(common, start, bytes);
+}
+
+/* Memory that stays until common->forget() says otherwise. */
+struct twill_lasting {
+    /* The whole piece of it that these bytes lie in; false: they lie in none. */
+    bool (*find)(void *user, const void *start, size_t bytes, void **piece, size_t *piece_bytes);
+    void *user;
+    /* Bytes that transports have locked (mlock) besides, all together: atomic. May be NULL. */
+    size_t *pinned;
+};
+
 /* What opening a transport may use. All pointers outlive the transport. */
 struct twill_transport_params {
     struct twill_boot *boot; /* collective at open only */
     const struct twill_world *world;
-    uint32_t comm;           /* number of the communicator, the same on its ranks */
-    struct twill_node *node; /* of the communicator; NULL if alone and without one */
-    const char *provider;    /* TWILL_PROVIDER, TWILL_INTERFACE, TWILL_DOMAIN, or NULL */
+    uint32_t comm;       /* number of the communicator, the same on its ranks */
+    const uint32_t *job; /* [size] rank of the job of each rank; NULL: they are the job's */
+    struct twill_common **common; /* this transport's place in the context; NULL: shares nothing */
+    struct twill_node *node;      /* of the communicator; NULL if alone and without one */
+    const char *provider;         /* TWILL_PROVIDER, TWILL_INTERFACE, TWILL_DOMAIN, or NULL */
     const char *interface;
     const char *domain;
-    const char *mock; /* TWILL_MOCK: the mock's script, or NULL */
+    const char *rails;                     /* TWILL_RAILS, or NULL */
+    const struct twill_topology *topology; /* or NULL: everything is equally near */
+    bool own_tcp;           /* between nodes: twill's tcp, not libfabric; see between.c */
+    const char *congestion; /* TWILL_CONGESTION, or NULL */
+    const char *mock;       /* TWILL_MOCK: the mock's script, or NULL */
+    const struct twill_lasting *lasting; /* or NULL */
+    bool caches;                         /* TWILL_REGISTRATION */
     struct twill_log *log;
+};
+
+/* One way out of this host for a transport: an interface, or a domain of the fabric. */
+struct twill_rail {
+    char name[TWILL_ADDRESS_TEXT]; /* what params->interface says to open it */
+    char label[96];                /* for people: "eth0 10.0.0.1, 25000 Mbit/s, NUMA node 0" */
+    uint64_t network;  /* the same on ranks that reach each other by it; 0: it reaches everybody */
+    uint32_t mbits;    /* 0: unknown */
+    uint32_t distance; /* from where this rank runs: 0 as near as can be */
+    bool usual;        /* what it uses when nothing is asked for */
+    bool modest;       /* only on demand: virtual, of unknown speed, or shares a way with another */
 };
 
 struct twill_transport_ops {
@@ -82,6 +134,13 @@ struct twill_transport_ops {
      * collective. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);
+    /* The ways out it could use, the one it uses alone first, up to `most`; with a name (interface,
+     * address or domain), that one. May be NULL: there is one only. Not collective. */
+    twill_status (*rails)(const struct twill_transport_params *params, const char *name,
+                          struct twill_rail *rails, size_t most, size_t *count,
+                          struct twill_error *error);
+    /* The transports it is made of, one a rail; NULL past the end. May be NULL: of none. */
+    struct twill_transport *(*rail)(const struct twill_transport *transport, size_t index);
 };
 
 struct twill_transport_counters {
@@ -89,11 +148,15 @@ struct twill_transport_counters {
     uint64_t header_bytes;    /* sent besides */
     uint64_t copied;          /* payload bytes that went through an intermediate buffer */
     uint64_t again;           /* times the network said "later" */
+    uint64_t registrations, deregistrations, registration_hits; /* of memory */
 };
 
 struct twill_transport {
     const struct twill_transport_ops *ops;
     struct twill_transport_counters counters;
+    const char *label;   /* of the rail it is on, set by who opened it; NULL: describe() must do */
+    size_t best_message; /* larger ones go better in parts of this size, where plans can cut; 0:
+                            they do not. The same on all ranks */
 };
 
 /* The registry, best first: for each pair of ranks the first that reaches is used. NULL past the

@@ -26,6 +26,20 @@ twill_status twill_error_set(struct twill_error *error, twill_status status, con
     return twill_error_pass(error, status, file, line);
 }
 
+void twill_error_prefix(struct twill_error *error, const char *format, ...)
+{
+    char before[128], after[sizeof(error->message)];
+    va_list arguments;
+    if (error == NULL || error->status == TWILL_OK)
+        return;
+    va_start(arguments, format);
+    vsnprintf(before, sizeof(before), format, arguments);
+    va_end(arguments);
+    memcpy(after, error->message, sizeof(after));
+    size_t used = (size_t)snprintf(error->message, sizeof(error->message), "%s", before);
+    snprintf(error->message + used, sizeof(error->message) - used, "%s", after);
+}
+
 twill_status twill_error_pass(struct twill_error *error, twill_status status, const char *file,
                               int line)
 {

@@ -55,6 +55,8 @@ void twill_error_clear(struct twill_error *error);
  * error may be NULL. Use the macro. */
 twill_status twill_error_set(struct twill_error *error, twill_status status, const char *file,
                              int line, const char *format, ...) TWILL_PRINTF(5, 6);
+/* Put something before the sentence: whose it is, or what it is about. error may be NULL. */
+void twill_error_prefix(struct twill_error *error, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Add a place and return the status. */
 twill_status twill_error_pass(struct twill_error *error, twill_status status, const char *file,
                               int line);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates communicators: shared lines and staging memory on the node, transports between ranks. */
 #include "lib/comm.h"
-#include "fabric/registry.h"
+#include "fabric/rails.h"
 #include "lib/group.h"
 #include "lib/progress.h"
 
@@ -17,11 +17,18 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .boot = comm->boot,
         .world = comm->world,
         .comm = comm->number,
+        .job = comm->job,
         .node = comm->node,
         .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
         .domain = twill_config_text(config, TWILL_VARIABLE_DOMAIN),
+        .rails = twill_config_text(config, TWILL_VARIABLE_RAILS),
+        .topology = context->topology,
+        .own_tcp = context->own_tcp,
+        .congestion = twill_config_text(config, TWILL_VARIABLE_CONGESTION),
         .mock = twill_config_text(config, TWILL_VARIABLE_MOCK),
+        .lasting = &context->lasting,
+        .caches = context->config.number[TWILL_VARIABLE_REGISTRATION] != 0,
         .log = &context->log,
     };
 }
@@ -51,18 +58,53 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
 
 void twill_context_preview(struct twill_context *context)
 {
-    struct twill_comm nowhere = {
-        .context = context, .world = &context->world, .boot = context->boot};
+    struct twill_boot boot = *context->boot;
+    struct twill_comm nowhere = {.context = context, .world = &context->world, .boot = &boot};
     struct twill_transport_params params = params_of(&nowhere);
+    struct twill_error unreached = {0};
+    if (twill_interface_choose(boot.address, boot.interface, params.interface, NULL,
+                               boot.address_why, sizeof(boot.address_why), &unreached) == TWILL_OK)
+        twill_context_note(context, "between hosts it would be: %s address %s: %s", boot.interface,
+                           boot.address, boot.address_why);
+    char why[160], text[320];
+    if (params.interface != NULL) /* may be a list, of which the first counts */
+        params.interface = boot.address;
+    twill_between_guess(&params, why, sizeof(why));
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         const struct twill_transport_ops *ops = twill_transport_at(t);
-        char text[200];
         struct twill_error error = {0};
-        if (ops->preview == NULL)
+        if (ops->preview == NULL || !ops->reaches(&params, 0, 1))
             continue;
         if (ops->preview(&params, text, sizeof(text), &error) != TWILL_OK)
             snprintf(text, sizeof(text), "none: %.150s", error.message);
         twill_context_note(context, "between nodes it would be: %s", text);
+        twill_context_note(context, "because %s", why);
+        return;
+    }
+}
+
+/* What is between nodes is agreed once, with the context's own communicator, which has all ranks.
+ */
+static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
+{
+    char why[160];
+    if (comm->boot != comm->context->boot || comm->world->nodes == 1)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, twill_between_agree(params, why, sizeof(why), &comm->error));
+    comm->context->own_tcp = params->own_tcp;
+    twill_context_note(comm->context, "between nodes: %s", why);
+    return TWILL_OK;
+}
+
+/* Segments such that the messages of a ring over the nodes have the size that goes best, unless
+ * TWILL_SEGMENT_NET says how large they are. */
+static void suit_segments(struct twill_comm *comm)
+{
+    const char *source = comm->context->config.source[TWILL_VARIABLE_SEGMENT_NET];
+    for (unsigned t = 0; t < comm->transports && strcmp(source, "default") == 0; t++) {
+        size_t best = comm->transport[t]->best_message;
+        if (best > 0)
+            comm->segment_net = twill_min(comm->segment_net, best * comm->world->nodes);
     }
 }
 
@@ -70,17 +112,16 @@ static twill_status open_transports(struct twill_comm *comm)
 {
     struct twill_error *error = &comm->error;
     struct twill_transport_params params = params_of(comm);
+    TWILL_TRY(error, agree_on_between(comm, &params));
     uint32_t needed = transports_needed(&params);
     uint8_t place[32] = {0}; /* of registry entry t in comm->transport */
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         if (!(needed >> t & 1))
             continue;
-        if (comm->transports == TWILL_COMM_TRANSPORTS)
-            return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "more transports than %d",
-                              TWILL_COMM_TRANSPORTS);
+        params.common = &comm->context->common[t];
         place[t] = (uint8_t)comm->transports;
-        TWILL_TRY(error,
-                  twill_transport_at(t)->open(&comm->transport[comm->transports], &params, error));
+        TWILL_TRY(error, twill_rails_open(&comm->transport[comm->transports], twill_transport_at(t),
+                                          &params, error));
         comm->transports++;
     }
     for (uint32_t r = 0; r < comm->world->size; r++) {
@@ -90,6 +131,7 @@ static twill_status open_transports(struct twill_comm *comm)
                               comm->rank, r);
         comm->route[r] = place[t];
     }
+    suit_segments(comm);
     if (comm->boot != comm->context->boot) /* there is nothing new to say */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
@@ -98,6 +140,7 @@ static twill_status open_transports(struct twill_comm *comm)
     for (unsigned t = 0; t < comm->transports; t++)
         twill_context_note(comm->context, "transport: %s",
                            comm->transport[t]->ops->describe(comm->transport[t]));
+    twill_comm_note_rails(comm);
     return TWILL_OK;
 }
 
@@ -110,9 +153,13 @@ static twill_status open_views(struct twill_comm *comm)
 }
 
 /* What is found is said of the context's own communicator only: others are of the same ranks. */
-static twill_status open_reach(struct twill_comm *comm)
+static twill_status open_reach(struct twill_comm *comm, const struct twill_comm *parent,
+                               const uint32_t *ranks)
 {
     char how[240];
+    if (parent != NULL && twill_reach_is_known(parent->reach))
+        return twill_reach_hand_on(&comm->reach, parent->reach, parent->world, ranks, comm->world,
+                                   comm->rank, &comm->error);
     enum twill_reach_wish wish =
         (enum twill_reach_wish)comm->context->config.number[TWILL_VARIABLE_REACH];
     TWILL_TRY(&comm->error, twill_reach_open(&comm->reach, comm->boot, comm->world, wish, how,
@@ -292,7 +339,8 @@ static void release(struct twill_comm *comm)
     free(comm);
 }
 
-/* The last exchange ends when all have come so far: then nobody calls the new one in vain. */
+/* The last exchange ends when all have come so far: then nobody calls the new one in vain, nor
+ * sends to it. Nothing can fail behind it: who has ended it knows that all have one. */
 static twill_status open_parts(struct twill_comm *comm, const struct twill_comm *parent,
                                const uint32_t *ranks, uint64_t what)
 {
@@ -302,18 +350,19 @@ static twill_status open_parts(struct twill_comm *comm, const struct twill_comm 
     configure(comm);
     TWILL_TRY(&comm->error, open_node(comm));
     TWILL_TRY(&comm->error, open_views(comm));
-    TWILL_TRY(&comm->error, open_reach(comm));
+    TWILL_TRY(&comm->error, open_reach(comm, parent, ranks));
     TWILL_TRY(&comm->error, open_transports(comm));
-    if (parent != NULL) {
-        uint8_t *all = malloc(comm->world->size);
-        if (all == NULL)
-            return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
-        twill_status status =
-            twill_boot_allgather(comm->boot, &fine, all, sizeof(fine), &comm->error);
-        free(all);
-        TWILL_TRY(&comm->error, status);
+    uint8_t *all = malloc(comm->world->size);
+    if (all == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status = twill_context_add(comm->context, comm, &comm->error);
+    if (status == TWILL_OK) {
+        status = twill_boot_allgather(comm->boot, &fine, all, sizeof(fine), &comm->error);
+        if (status != TWILL_OK)
+            twill_context_remove(comm->context, comm);
     }
-    return twill_context_add(comm->context, comm, &comm->error);
+    free(all);
+    return status;
 }
 
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
@@ -355,14 +404,20 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     return twill_context_outcome(context, status, &error);
 }
 
-void twill_comm_destroy(twill_comm *comm)
+void twill_comm_leave(twill_comm *comm)
 {
     if (comm == NULL || twill_context_is_forked(comm->context))
-        return;        /* a child must not close the parent's connections */
-    if (!comm->broken) /* nobody may still be reading what we unmap, or sending to us */
-        (void)twill_barrier(comm);
+        return; /* a child must not close the parent's connections */
     twill_context_remove(comm->context, comm);
     release(comm);
+}
+
+void twill_comm_destroy(twill_comm *comm)
+{
+    /* nobody may still be reading what we unmap, or sending to us */
+    if (comm != NULL && !comm->broken && !twill_context_is_forked(comm->context))
+        (void)twill_barrier(comm);
+    twill_comm_leave(comm);
 }
 
 twill_status twill_init(twill_comm **comm)
@@ -431,6 +486,9 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
     for (unsigned t = 0; t < comm->transports; t++) {
         const struct twill_transport *transport = comm->transport[t];
         counters->bytes_copied += transport->counters.copied;
+        counters->registrations += transport->counters.registrations;
+        counters->deregistrations += transport->counters.deregistrations;
+        counters->registration_hits += transport->counters.registration_hits;
         if (!transport->ops->sleeps_on_bell)
             counters->bytes_wire += transport->counters.bytes + transport->counters.header_bytes;
     }

@@ -8,8 +8,7 @@
 
 #include <stdatomic.h>
 
-#define TWILL_COMM_TRANSPORTS 8
-#define TWILL_BOX_REPORTS     4u
+#define TWILL_BOX_REPORTS 4u
 
 /* Polls before a wait gives its core away: where nobody wants it (some 20 us), and where ranks
  * share it. */
@@ -18,7 +17,7 @@
 
 /* How long something has been waited for: lib/wait.c. */
 struct twill_waiting {
-    uint64_t begun, next_look, next_liveness, next_report, sleep_ns;
+    uint64_t begun, looked, next_look, next_liveness, next_report, sleep_ns;
     uint32_t yields, polls;
     uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
 };
@@ -40,7 +39,7 @@ struct twill_comm {
     uint32_t number; /* the same on its ranks, and of no other communicator of any of them */
     uint32_t local, local_size;
     struct twill_node *node;
-    struct twill_transport *transport[TWILL_COMM_TRANSPORTS];
+    struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
     unsigned transports;
     uint8_t *route;                /* [size] index into transport, for each peer */
     uint8_t *connected;            /* [size] */
@@ -91,6 +90,7 @@ struct twill_comm {
     bool reproducible;
     twill_counters counters;
     uint64_t ticks, ticks_at_start, ns_at_start;
+    char rail_line[224]; /* of twill_comm_rail() */
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
@@ -118,6 +118,7 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
     return twill_comm_usable_again(comm);
 }
 
+void twill_comm_note_rails(struct twill_comm *comm);
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 /* Have at least so many bytes of the library's memory; what was in them is lost. */
@@ -141,7 +142,8 @@ static inline bool twill_comm_has_met(struct twill_comm *comm, uint64_t epoch)
 /* Instead of a collective, in what ranks say of their call: communicators are made of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
 
-/* lib/failure.c: break the communicator with comm->error's message, and tell everyone. */
+/* lib/failure.c: break the communicator with comm->error's message, or with another rank's where
+ * that is the cause, and tell everyone. Returns the status it has failed with. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
 /* TWILL_FAIL with "rank R: call #N (...): " in front. */
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,

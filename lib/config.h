@@ -36,8 +36,9 @@ enum twill_variable_kind {
     X(REPRODUCIBLE, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, 1,                        \
       "1: sums do not depend on algorithm, node layout or segment size")                           \
     X(PROGRESS, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, 0,                               \
-      "What is under way goes on inside calls only (none), or in a thread too (thread, "           \
-      "thread:CORE)")                                                                              \
+      "What is under way goes on inside calls only (none), in a thread too (thread, "              \
+      "thread:CORE), "                                                                             \
+      "or in one that looks after it every millisecond (late)")                                    \
     X(TOPOLOGY, "TWILL_TOPOLOGY", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
       "hwloc XML file or synthetic description that replaces the machine")                         \
     X(MEMORY, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                   \
@@ -65,15 +66,32 @@ enum twill_variable_kind {
     X(SPIN, "TWILL_SPIN", TWILL_NUMBER, "-1", -1, 1000000000, NULL, 0,                             \
       "Polls before a wait yields the core; -1: learnt from what yielding costs")                  \
     X(PROVIDER, "TWILL_PROVIDER", TWILL_TEXT, "", 0, 0, NULL, 1,                                   \
-      "libfabric provider between nodes, such as tcp; empty: the best there is")                   \
+      "Between nodes: tcp is twill's own, ofi:NAME or NAME libfabric's; empty: the best there is") \
     X(INTERFACE, "TWILL_INTERFACE", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
-      "Network interface or address; empty: by the route to rank 0")                               \
+      "Network interface or address, or a list for rails; empty: by the route to rank 0")          \
+    X(RAILS, "TWILL_RAILS", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                     \
+      "Interfaces used at a time: auto (all that are as good as the first), a number, or a list "  \
+      "of interfaces or domains, as many on all ranks")                                            \
+    X(CONGESTION, "TWILL_CONGESTION", TWILL_TEXT, "", 0, 0, NULL, 0,                               \
+      "Congestion control of twill's tcp, such as cubic; empty: the system's")                     \
     X(DOMAIN, "TWILL_DOMAIN", TWILL_TEXT, "", 0, 0, NULL, 0, "libfabric domain; empty: any")       \
+    X(REGISTRATION, "TWILL_REGISTRATION", TWILL_WORD, "auto", 0, 0, "off|auto", 0,                 \
+      "Memory that a network must know stays known between calls (auto) or is shown in each "      \
+      "(off)")                                                                                     \
     X(CUDA_LIBRARY, "TWILL_CUDA_LIBRARY", TWILL_TEXT, "", 0, 0, NULL, 0,                           \
       "CUDA driver library, in builds with TWILL_WITH_CUDA; empty: libcuda.so.1")                  \
     X(MOCK, "TWILL_MOCK", TWILL_TEXT, "", 0, 0, NULL, 1,                                           \
       "Testing: script of the mock transport between ranks of one process")                        \
-    X(JOB, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, 0, "Nonce of the job, set by twillrun")        \
+    X(MPI, "TWILL_MPI", TWILL_WORD, "1", 0, 0, "0|1|all", 0,                                       \
+      "In MPI programs under libtwill-mpi: 0 leaves all calls to the MPI; all: none by choice")    \
+    X(MPI_REPORT, "TWILL_MPI_REPORT", TWILL_TEXT, "0", 0, 0, NULL, 0,                              \
+      "There, at the end: 1 reports on standard error what was taken, a name in that file")        \
+    X(LAUNCHER, "TWILL_LAUNCHER", TWILL_WORD, "auto", 0, 0,                                        \
+      "auto|none|twillrun|torchrun|pmi|pmix|pals|alps|slurm", 0,                                   \
+      "Whose variables tell rank and size: auto (detected), none (one rank), or that one")         \
+    X(JOB, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, 0, "Key of the job in hex, set by twillrun")   \
+    X(KEY_FILE, "TWILL_KEY_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
+      "File (mode 600) with a key in hex for jobs without TWILL_JOB; empty: ~/.twill/key")         \
     X(LISTEN_FD, "TWILL_LISTEN_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "Rank 0's listening socket, set by twillrun")                                                \
     X(RANK, "RANK", TWILL_TEXT, "", 0, 0, NULL, 0, "This rank, set by the launcher")               \

@@ -18,6 +18,7 @@ struct peer_info {
     struct twill_host host;
     uint64_t cpuset_hash;
     uint32_t cpus;
+    struct twill_cpus where;             /* it may run */
     uint64_t memory_nodes;               /* it may bind to */
     uint64_t tuning;                     /* hash */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
@@ -50,22 +51,13 @@ twill_status twill_context_outcome(struct twill_context *context, twill_status s
     return status;
 }
 
-twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
-                                struct twill_error *error)
+twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user)
 {
-    twill_context_lock(context);
-    twill_status status = twill_memory_alloc(context->library_memory, memory, bytes, error);
-    twill_context_unlock(context);
-    return status;
-}
-
-void twill_context_give(struct twill_context *context, void *memory, size_t bytes)
-{
-    if (memory == NULL)
-        return;
-    twill_context_lock(context);
-    twill_memory_free(context->library_memory, memory, bytes);
-    twill_context_unlock(context);
+    if (context == NULL)
+        return TWILL_ERR_ARGUMENT;
+    context->idle = idle;
+    context->idle_user = user;
+    return TWILL_OK;
 }
 
 uint64_t twill_context_fallbacks(const struct twill_context *context)
@@ -90,20 +82,31 @@ static twill_status guard_against_fork(struct twill_context *context)
     return TWILL_OK;
 }
 
-static twill_status open_boot(struct twill_context *context, const twill_bootstrap *bootstrap)
+static struct twill_boot_params boot_params(const struct twill_context *context,
+                                            const twill_bootstrap *bootstrap)
 {
     const struct twill_config *config = &context->config;
-    struct twill_boot_params params = {
+    return (struct twill_boot_params){
         .caller = bootstrap,
         .rank = twill_config_text(config, TWILL_VARIABLE_RANK),
         .world_size = twill_config_text(config, TWILL_VARIABLE_WORLD_SIZE),
         .master_addr = twill_config_text(config, TWILL_VARIABLE_MASTER_ADDR),
         .master_port = twill_config_text(config, TWILL_VARIABLE_MASTER_PORT),
         .job = twill_config_text(config, TWILL_VARIABLE_JOB),
+        .key_file = twill_config_text(config, TWILL_VARIABLE_KEY_FILE),
         .listen_fd = twill_config_text(config, TWILL_VARIABLE_LISTEN_FD),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
+        .launcher = twill_config_text(config, TWILL_VARIABLE_LAUNCHER),
+        .environment = (const char *const *)environ,
         .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
     };
+}
+
+static twill_status open_boot(struct twill_context *context, const twill_bootstrap *bootstrap)
+{
+    struct twill_boot_params params = boot_params(context, bootstrap);
+    if (twill_boot_is_first(&params)) /* once a job, and before anything can go wrong */
+        twill_config_warn_unknown(&context->log);
     TWILL_TRY(&context->error, twill_boot_open(&context->boot, &params, &context->error));
     if (context->boot->size > TWILL_WORLD_MAX_RANKS)
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
@@ -134,26 +137,35 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                               "TWILL_TUNING must say the same on all ranks: rank %d has read other "
                               "figures than rank 0",
                               r);
-    unsigned sharing = 0; /* ranks of this host on the very same cores */
+    /* Ranks of this machine, in whatever namespaces, on the very same cores. */
+    unsigned sharing = 0;
     for (int r = 0; r < context->boot->size; r++)
-        sharing += twill_host_same_node(&all[r].host, &mine->host) &&
+        sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
                    all[r].cpuset_hash == mine->cpuset_hash;
     context->crowded = mine->cpus > 0 && sharing > mine->cpus;
     return TWILL_OK;
 }
 
-/* Ranks of this host that take MCDRAM from the same nodes, each without seeing what the others have
- * not touched yet: all have looked at what is free, none has allocated. TWILL_NODES is another
- * matter. */
-static void share_memory(struct twill_context *context, const struct peer_info *all)
+/* What ranks of this host share, whatever TWILL_NODES says. MCDRAM of the same nodes: all have
+ * looked at what is free, none has allocated, and no one sees what others have not touched yet.
+ * PUs: those where no rank may run are for threads of the library. */
+static void share_host(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->boot->rank];
-    unsigned ranks = 0;
-    for (int r = 0; r < context->boot->size; r++)
-        ranks += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
-                 (all[r].memory_nodes & mine->memory_nodes) != 0;
+    struct twill_cpus *where = calloc((size_t)context->boot->size, sizeof(*where));
+    unsigned ranks = 0, n = 0, me = 0;
+    for (int r = 0; r < context->boot->size; r++) {
+        if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
+            continue;
+        ranks += (all[r].memory_nodes & mine->memory_nodes) != 0;
+        me = r == context->boot->rank ? n : me;
+        if (where != NULL)
+            where[n++] = all[r].where;
+    }
     twill_memory_share(context->user_memory, ranks);
     twill_memory_share(context->library_memory, ranks);
+    twill_progress_place(context, where, n, me);
+    free(where);
 }
 
 static void warn_of_heap(const struct twill_context *context, const struct peer_info *all)
@@ -192,6 +204,7 @@ static twill_status meet(struct twill_context *context)
     twill_topology_place(context->topology, &place);
     twill_host_describe(&mine.host);
     mine.cpuset_hash = place.cpuset_hash;
+    twill_topology_cpus(context->topology, &mine.where);
     mine.cpus = place.cpus;
     mine.tuning = twill_tuning_hash(context->tuning);
     mine.preloaded = context->preloaded.outcome;
@@ -211,7 +224,7 @@ static twill_status meet(struct twill_context *context)
     if (status == TWILL_OK)
         status = check_agreement(context, all);
     if (status == TWILL_OK) {
-        share_memory(context, all);
+        share_host(context, all);
         warn_of_heap(context, all);
     }
     if (status == TWILL_OK)
@@ -309,9 +322,7 @@ static void note_machine(struct twill_context *context)
                            kinds[m->numa[i].kind], (unsigned long long)(m->numa[i].bytes >> 20),
                            m->numa[i].has_cpus ? "" : ", no cores",
                            m->numa[i].local ? ", local" : "");
-    struct twill_nic nic;
-    for (size_t i = 0; twill_topology_nic(context->topology, i, &nic); i++)
-        twill_context_note(context, "NIC: %s (%s)", nic.name, nic.kind);
+    twill_context_note_nics(context);
 }
 
 static void note_job(struct twill_context *context)
@@ -327,6 +338,7 @@ static void note_job(struct twill_context *context)
                        boot->address_why);
     twill_context_note(context, "kernels: %s, at most %lld threads", context->kernels->isa,
                        (long long)context->config.number[TWILL_VARIABLE_THREADS]);
+    twill_context_note(context, "progress: %s", context->progress.how);
     twill_context_note(context, "memory for twill_alloc: %s", context->user_policy.why);
     twill_context_note(context, "memory of the library: %s", context->library_policy.why);
     if (context->preloaded.serving)
@@ -339,30 +351,6 @@ static void note_job(struct twill_context *context)
         twill_context_note(context, "binding advice: rank %d on PUs %s", rank, advice);
 }
 
-static bool is_first(const struct twill_context *context, const twill_bootstrap *bootstrap)
-{
-    const char *rank = twill_config_text(&context->config, TWILL_VARIABLE_RANK);
-    return bootstrap != NULL ? bootstrap->rank == 0 : rank == NULL || strcmp(rank, "0") == 0;
-}
-
-/* One rank under a launcher that started several is hardly what was meant. */
-static void warn_if_alone(const struct twill_context *context)
-{
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS",
-                                        "MPI_LOCALNRANKS", "PALS_LOCAL_SIZE"};
-    if (context->boot->size > 1 || context->boot->ops != &twill_boot_single)
-        return;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
-        const char *text = getenv(sizes[i]);
-        if (text != NULL && atoi(text) > 1)
-            twill_say(
-                &context->log, TWILL_LOG_WARN,
-                "this is rank 0 of 1, but %s=%s: twill takes its ranks from RANK, WORLD_SIZE, "
-                "MASTER_ADDR and MASTER_PORT (see twill(7))",
-                sizes[i], text);
-    }
-}
-
 static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
                            const char *const *settings)
 {
@@ -372,6 +360,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
         pthread_mutex_init(&context->watch_lock, NULL) != 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
     context->lockable = true;
+    twill_lasting_init(context);
     TWILL_TRY(error, guard_against_fork(context));
     TWILL_TRY(error, twill_config_load(&context->config, settings, error));
     TWILL_TRY(error, twill_progress_configure(context));
@@ -384,13 +373,10 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
     TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, open_memory(context));
-    if (is_first(context, bootstrap)) /* once a job, and before anything can go wrong */
-        twill_config_warn_unknown(&context->log);
     TWILL_TRY(error,
               twill_preloaded_open(&context->preloaded, context->config.text[TWILL_VARIABLE_HEAP],
                                    heap_bytes(context), error));
     TWILL_TRY(error, open_boot(context, bootstrap));
-    warn_if_alone(context);
     TWILL_TRY(error, meet(context));
     TWILL_TRY(error, open_heap(context));
     TWILL_TRY(error, twill_levels_set(context, context->level));
@@ -426,6 +412,9 @@ void twill_context_destroy(twill_context *context)
         return;
     }
     twill_progress_stop(context);
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        if (context->common[t] != NULL)
+            context->common[t]->close(context->common[t]);
     struct twill_segment *segment = context->heap.segment;
     if (context->user_memory != NULL)
         twill_heap_destroy(&context->heap);
@@ -441,6 +430,7 @@ void twill_context_destroy(twill_context *context)
     free(context->level);
     twill_tuning_destroy(context->tuning);
     free(context->why);
+    twill_lasting_clear(context);
     twill_boot_close(context->boot);
     if (context->topology != NULL)
         twill_topology_close(context->topology);
@@ -454,44 +444,4 @@ void twill_context_destroy(twill_context *context)
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
     free(context);
-}
-
-/* Errors go to the context when they are complete: several threads may be in here. */
-static twill_status check_use(const struct twill_context *context, const char *call,
-                              struct twill_error *error)
-{
-    if (twill_context_is_forked(context)) /* the memory is shared with the parent, and its data */
-        return TWILL_FAIL(error, TWILL_ERR_FORKED,
-                          "%s: this process was forked after the context was created", call);
-    return TWILL_OK;
-}
-
-twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
-{
-    struct twill_error error = {0};
-    if (context == NULL || memory == NULL || !context->ready)
-        return TWILL_ERR_ARGUMENT;
-    twill_status status = check_use(context, "twill_alloc", &error);
-    if (status == TWILL_OK) {
-        twill_context_lock(context);
-        status = twill_heap_alloc(&context->heap, memory, bytes, &error);
-        twill_context_unlock(context);
-    }
-    return twill_context_outcome(context, status, &error);
-}
-
-twill_status twill_free(twill_context *context, void *memory)
-{
-    struct twill_error error = {0};
-    if (memory == NULL)
-        return TWILL_OK;
-    if (context == NULL || !context->ready)
-        return TWILL_ERR_ARGUMENT;
-    twill_status status = check_use(context, "twill_free", &error);
-    if (status == TWILL_OK) {
-        twill_context_lock(context);
-        status = twill_heap_free(&context->heap, memory, &error);
-        twill_context_unlock(context);
-    }
-    return twill_context_outcome(context, status, &error);
 }

@@ -7,6 +7,7 @@
 #include "algorithms/world.h"
 #include "fabric/boot.h"
 #include "fabric/reach.h"
+#include "fabric/registry.h"
 #include "fabric/segment.h"
 #include "fabric/watch.h"
 #include "kernels/kernels.h"
@@ -26,8 +27,9 @@ struct twill_level_card;
 
 /* The thread that makes progress, lib/progress_thread.c. */
 struct twill_progress {
-    bool wanted;
+    bool wanted, late;  /* late: it only looks after what nobody else moves along */
     int core;           /* to bind it to, or -1 */
+    char how[160];      /* for twill-info */
     _Atomic bool tried; /* to start it */
     bool running;
     pthread_t thread;
@@ -48,21 +50,28 @@ struct twill_context {
     uint32_t *label;                /* [size] node labels, as agreed */
     struct twill_level_card *level; /* [size] where each rank runs */
     bool crowded;                   /* ranks share cores: waits must yield early */
-    struct twill_watch *watch;      /* NULL on one node */
-    pthread_mutex_t watch_lock;     /* its user's; taken before `lock` */
-    struct twill_tuning *tuning;    /* what algorithms are chosen by */
-    char *why;                      /* the answer of twill_context_why() */
+    bool own_tcp;                   /* between nodes, not libfabric */
+    struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by place in the registry */
+    struct twill_watch *watch;                          /* NULL on one node */
+    pthread_mutex_t watch_lock;                         /* its user's; taken before `lock` */
+    struct twill_tuning *tuning;                        /* what algorithms are chosen by */
+    char *why;                                          /* the answer of twill_context_why() */
     struct twill_memory *user_memory, *library_memory;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_preloaded preloaded;
     struct twill_heap heap;
-    pthread_mutex_t lock;     /* of what follows, and of error and heap */
-    bool lockable;            /* lock is made */
+    pthread_mutex_t lock;               /* of what follows, and of error and heap */
+    bool lockable;                      /* lock is made */
+    struct twill_lasting_piece *pieces; /* memory that stays, see lib/memory.c */
+    struct twill_lasting lasting;
+    size_t pinned;            /* for it */
     uint32_t comms;           /* next number of a communicator; no lower one is in use here */
     struct twill_comm **open; /* [opened] communicators, in no order */
     size_t opened, open_room;
     struct twill_operations operations;
     struct twill_progress progress;
+    twill_idle_fn idle; /* the caller's, of threads that wait; or NULL */
+    void *idle_user;
     _Atomic unsigned pending;   /* sum over the open communicators' */
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     bool previewed;
@@ -85,12 +94,15 @@ static inline void twill_context_unlock(struct twill_context *context)
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
                                    const struct twill_error *error);
 
-/* Memory of the library's own, from TWILL_MEMORY's second half. */
+/* lib/memory.c. Memory of the library's own, from TWILL_MEMORY's second half. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error);
 void twill_context_give(struct twill_context *context, void *memory, size_t bytes); /* NULL: no */
+void twill_lasting_init(struct twill_context *context);
+void twill_lasting_clear(struct twill_context *context); /* forget all pieces */
 
 /* Add a line to what twill_context_describe() says. */
+void twill_context_note_nics(struct twill_context *context);
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Add what would carry messages between nodes, where there is one node. lib/comm.c */
 void twill_context_preview(struct twill_context *context);

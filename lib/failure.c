@@ -4,9 +4,11 @@
 #include "lib/comm.h"
 
 #include <stdio.h>
+#include <string.h>
 
-/* Telling everyone must not take longer than this. */
-#define TELL_NS UINT64_C(500000000)
+#define TELL_NS         UINT64_C(500000000) /* telling everyone must not take longer */
+#define EXPLAIN_NS      UINT64_C(500000000)
+#define EXPLAIN_TURN_NS UINT64_C(2000000)
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
@@ -169,12 +171,40 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
     return twill_comm_compare(comm, peer, &theirs, sequence);
 }
 
+/* A transport gave up. Perhaps that is only how another rank's failure looks from here: it closes
+ * its end. Then its own words explain more; they may take a moment. */
+static twill_status explain(struct twill_comm *comm, twill_status status)
+{
+    struct twill_error own = comm->error;
+    uint64_t deadline = twill_now() + EXPLAIN_NS;
+    bool differs = status == TWILL_ERR_MISMATCH && !comm->told;
+    bool waits = comm->context->watch != NULL &&
+                 (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
+    twill_error_clear(&comm->error);
+    if (waits && differs)
+        twill_comm_report(comm, &comm->differs, 1);
+    while (waits && twill_now() < deadline) { /* it may be known: of a call that is still to come */
+        twill_status heard = twill_comm_hear(comm, true);
+        if (heard != TWILL_OK)
+            return heard;
+        uint32_t word = twill_node_sleep_begin(comm->node);
+        twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
+        twill_node_sleep_end(comm->node);
+    }
+    comm->error = own;
+    if (strncmp(own.message, "rank ", 5) == 0)
+        return status;
+    twill_error_clear(&comm->error);
+    return TWILL_COMM_FAIL(comm, status, "%s",
+                           own.message[0] != '\0' ? own.message : twill_strerror(status));
+}
+
 /* News are told on as they were said, not wrapped once more; and only on the node: who failed first
  * tells the others itself. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
 {
-    if (comm->error.message[0] == '\0')
-        (void)TWILL_COMM_FAIL(comm, status, "%s", twill_strerror(status));
+    if (!comm->broken)
+        status = explain(comm, status);
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
         return status; /* nobody else is concerned */
     comm->broken = true;

@@ -56,7 +56,7 @@ static twill_status check(struct twill_comm *comm, const struct twill_point *p)
 static twill_status open_self(struct twill_comm *comm)
 {
     struct twill_transport_params params = {.boot = comm->boot};
-    if (comm->transports == TWILL_COMM_TRANSPORTS)
+    if (comm->transports == TWILL_TRANSPORTS_MOST)
         return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "no room for another transport");
     TWILL_TRY(&comm->error,
               twill_self_transport.open(&comm->transport[comm->transports], &params, &comm->error));

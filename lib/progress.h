@@ -62,9 +62,12 @@ static inline int twill_context_advance_others(struct twill_comm *self)
  * breaks the communicator unless that has been done. The communicator is held. */
 int twill_comm_advance(struct twill_comm *comm);
 
-/* lib/progress_thread.c. What TWILL_PROGRESS asks for; start the thread or wake it; stop and join
- * it if there is one. */
+/* lib/progress_thread.c. What TWILL_PROGRESS asks for; where the thread is to run beside n ranks of
+ * this host, of which this is `me`; start the thread or wake it; stop and join it if there is one.
+ */
 twill_status twill_progress_configure(struct twill_context *context);
+void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
+                          unsigned me);
 void twill_progress_wake(struct twill_context *context);
 void twill_progress_stop(struct twill_context *context);
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread of TWILL_PROGRESS=thread: one per context, started when something is under way for the
- * first time. It moves along what nobody else holds, and sleeps when nothing is under way. It calls
- * nothing of the caller's but operations that the caller made, and takes no signal. */
+ * first time. It moves along what nobody else holds, on all communicators of the context, and
+ * sleeps when nothing is under way. It runs on a PU that no rank of the host may run on if one is
+ * left, else wherever the caller may run. It calls nothing of the caller's but operations that the
+ * caller made, and takes no signal. */
 #include "lib/progress.h"
 
 #include <errno.h>
 #include <linux/futex.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -17,26 +20,57 @@
 #define YIELDS       64u             /* turns in which nothing moved, before it naps */
 #define NAP_LEAST_NS UINT64_C(20000) /* something is under way, but nothing moves */
 #define NAP_MOST_NS  UINT64_C(200000)
-#define SLEEP_NS     UINT64_C(100000000) /* nothing is under way: until it is woken */
+#define NAP_LATE_NS  UINT64_C(1000000) /* TWILL_PROGRESS=late */
 
 twill_status twill_progress_configure(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
     const char *text = context->config.text[TWILL_VARIABLE_PROGRESS];
     progress->core = -1;
-    progress->wanted = strncmp(text, "thread", 6) == 0;
-    if (strcmp(text, "none") == 0 || strcmp(text, "thread") == 0)
+    progress->late = strcmp(text, "late") == 0;
+    progress->wanted = strncmp(text, "thread", 6) == 0 || progress->late;
+    if (strcmp(text, "none") == 0 || strcmp(text, "thread") == 0 || progress->late)
         return TWILL_OK;
     const char *number = progress->wanted && text[6] == ':' ? text + 7 : "";
     char *end = NULL;
     long core = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : -1;
     if (core < 0 || core >= CPU_SETSIZE || *end != '\0')
-        return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
-                          "TWILL_PROGRESS=%s: must be none, thread, or thread:CORE with a CPU's "
-                          "number below %d",
-                          text, CPU_SETSIZE);
+        return TWILL_FAIL(
+            &context->error, TWILL_ERR_CONFIG,
+            "TWILL_PROGRESS=%s: must be none, late, thread, or thread:CORE with a CPU's "
+            "number below %d",
+            text, CPU_SETSIZE);
     progress->core = (int)core;
     return TWILL_OK;
+}
+
+void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
+                          unsigned me)
+{
+    struct twill_progress *progress = &context->progress;
+    const char *what = "no rank of this host may run there";
+    if (!progress->wanted) {
+        snprintf(progress->how, sizeof(progress->how),
+                 "inside calls, by the threads that make them");
+        return;
+    }
+    if (progress->late) {
+        snprintf(progress->how, sizeof(progress->how),
+                 "inside calls, and by a thread that looks after them every millisecond");
+        return;
+    }
+    if (progress->core >= 0)
+        what = "TWILL_PROGRESS says so";
+    else if (n > 0 && twill_topology_machine(context->topology)->is_this_machine)
+        progress->core = twill_topology_spare(context->topology, ranks, n, me);
+    if (progress->core >= 0)
+        snprintf(progress->how, sizeof(progress->how),
+                 "a thread on PU %d (%s), for all communicators and links of this process",
+                 progress->core, what);
+    else
+        snprintf(progress->how, sizeof(progress->how),
+                 "a thread where the caller runs (ranks may run on every PU: none is left for it), "
+                 "for all communicators and links of this process");
 }
 
 static void nap(uint64_t ns)
@@ -45,16 +79,25 @@ static void nap(uint64_t ns)
     (void)nanosleep(&time, NULL);
 }
 
-/* Until something is under way, or it is to stop. */
+/* Until something is under way, or it is to stop: without a limit, so that it costs nothing. Who
+ * has made something pending adds to kicks and then looks at asleep; this looks the other way
+ * round. */
 static void sleep_until_kicked(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
-    struct timespec limit = {.tv_nsec = (long)SLEEP_NS};
     uint32_t word = atomic_load(&progress->kicks);
     atomic_store(&progress->asleep, true);
     if (atomic_load(&context->pending) == 0 && !atomic_load(&progress->stop))
-        syscall(SYS_futex, &progress->kicks, FUTEX_WAIT_PRIVATE, word, &limit, NULL, 0);
+        syscall(SYS_futex, &progress->kicks, FUTEX_WAIT_PRIVATE, word, NULL, NULL, 0);
     atomic_store(&progress->asleep, false);
+}
+
+/* Who waits or tests makes progress himself; this is for who does neither. */
+static void look_late(struct twill_context *context)
+{
+    nap(NAP_LATE_NS);
+    while (twill_context_advance(context, NULL) > 0 && !atomic_load(&context->progress.stop))
+        continue;
 }
 
 static void *progress_main(void *argument)
@@ -67,6 +110,8 @@ static void *progress_main(void *argument)
         if (atomic_load(&context->pending) == 0) {
             sleep_until_kicked(context);
             idle = 0;
+        } else if (progress->late) {
+            look_late(context);
         } else if (twill_context_advance(context, NULL) > 0) {
             idle = 0;
             nap_ns = NAP_LEAST_NS;
@@ -104,6 +149,8 @@ static void start(struct twill_context *context)
         code = pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
     if (code == 0)
         code = start_thread(context, &attributes);
+    if (code == 0)
+        (void)pthread_setname_np(progress->thread, "twill-progress");
     pthread_attr_destroy(&attributes);
     progress->running = code == 0;
     if (code != 0)

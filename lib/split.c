@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators made of others: who is in which is agreed over the old one, then each group sets up
- * its own, apart from the rest. */
+ * its own, apart from the rest; or a group does all of it by means of the caller's. */
 #include "lib/boot_comm.h"
 #include "lib/progress.h"
 
@@ -63,22 +63,30 @@ static twill_status end(struct twill_comm *comm, twill_status status,
         twill_error_clear(&comm->error);
         (void)TWILL_COMM_FAIL(comm, status, "%s", error->message);
         if (status != TWILL_ERR_ARGUMENT)
-            (void)twill_comm_fail(comm, status);
+            status = twill_comm_fail(comm, status);
     }
     comm->making = NULL;
     return status;
 }
 
-/* Set up the communicator of ranks[0 .. size-1] of comm, of which this is number `mine`. */
+/* Set up the communicator of ranks[] of comm, who talk by boot. */
+static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
+                            struct twill_boot *boot, const uint32_t *ranks,
+                            struct twill_error *error)
+{
+    uint64_t what = (uint64_t)boot->size; /* FNV-1a */
+    for (int i = 0; i < boot->size; i++)
+        what = (what ^ ranks[i]) * UINT64_C(0x100000001b3);
+    return twill_comm_open(made, comm->context, comm, boot, ranks, what, error);
+}
+
+/* The same over comm itself, for ranks[0 .. size-1], of which this is number `mine`. */
 static twill_status make(struct twill_comm **made, struct twill_comm *comm, const uint32_t *ranks,
                          uint32_t size, uint32_t mine, struct twill_error *error)
 {
     struct twill_boot *boot = NULL;
-    uint64_t what = size; /* FNV-1a */
-    for (uint32_t i = 0; i < size; i++)
-        what = (what ^ ranks[i]) * UINT64_C(0x100000001b3);
     TWILL_TRY(error, twill_boot_comm_open(&boot, comm, ranks, size, mine, error));
-    TWILL_TRY(error, twill_comm_open(made, comm->context, comm, boot, ranks, what, error));
+    TWILL_TRY(error, make_by(made, comm, boot, ranks, error));
     twill_boot_comm_seal(boot);
     return TWILL_OK;
 }
@@ -204,50 +212,51 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
 
 /* --- by name --------------------------------------------------------------------------------- */
 
-/* Check the list and copy it; *self becomes the place of this rank in it. */
-static twill_status read_group(struct twill_comm *comm, int count, const int *ranks, uint32_t *rank,
-                               uint32_t *self)
+/* The list, checked, and the place of this rank in it. */
+struct named {
+    uint32_t size, self;
+    uint32_t *rank; /* [size] */
+};
+
+static twill_status check_named(const struct twill_comm *comm, struct named *named,
+                                const int *ranks, uint8_t *seen, struct twill_error *error)
 {
-    uint8_t *seen = calloc(comm->world->size, 1);
-    int i = 0;
-    *self = UINT32_MAX;
-    if (seen == NULL)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
-    for (; i < count; i++) {
-        if (ranks[i] < 0 || (uint32_t)ranks[i] >= comm->world->size || seen[ranks[i]]++ != 0)
+    uint32_t size = comm->world->size, i = 0;
+    named->self = UINT32_MAX;
+    for (; i < named->size; i++) {
+        if (ranks[i] < 0 || (uint32_t)ranks[i] >= size || seen[ranks[i]]++ != 0)
             break;
-        rank[i] = (uint32_t)ranks[i];
-        *self = rank[i] == comm->rank ? (uint32_t)i : *self;
+        named->rank[i] = (uint32_t)ranks[i];
+        named->self = named->rank[i] == comm->rank ? i : named->self;
     }
-    bool twice = i < count && ranks[i] >= 0 && (uint32_t)ranks[i] < comm->world->size;
-    free(seen);
-    if (i < count)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "ranks[%d] = %d %s 0 .. %u", i, ranks[i],
-                               twice ? "is there twice; all must differ, in" : "is outside",
-                               comm->world->size - 1);
-    if (*self == UINT32_MAX)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT,
-                               "ranks[0 .. %d] do not contain the calling rank %u", count - 1,
-                               comm->rank);
+    if (i < named->size) {
+        bool twice = ranks[i] >= 0 && (uint32_t)ranks[i] < size;
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "ranks[%u] = %d %s 0 .. %u", i, ranks[i],
+                          twice ? "is there twice; all must differ, in" : "is outside", size - 1);
+    }
+    if (named->self == UINT32_MAX)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "ranks[0 .. %u] do not contain the calling rank %u", named->size - 1,
+                          comm->rank);
     return TWILL_OK;
 }
 
-static twill_status create_group(struct twill_comm **made, struct twill_comm *comm, int count,
-                                 const int *ranks)
+/* named->rank is to be freed, also upon a failure. */
+static twill_status read_named(const struct twill_comm *comm, struct named *named, int count,
+                               const int *ranks, struct twill_error *error)
 {
     if (ranks == NULL)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "ranks is NULL");
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "ranks is NULL");
     if (count < 1 || (uint32_t)count > comm->world->size)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "count %d is outside 1 .. %u", count,
-                               comm->world->size);
-    uint32_t *rank = calloc((size_t)count, sizeof(*rank)), self;
-    if (rank == NULL)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
-    struct twill_error error = {0};
-    twill_status status = read_group(comm, count, ranks, rank, &self);
-    if (status == TWILL_OK)
-        status = end(comm, make(made, comm, rank, (uint32_t)count, self, &error), &error);
-    free(rank);
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "count %d is outside 1 .. %u", count,
+                          comm->world->size);
+    uint8_t *seen = calloc(comm->world->size, 1);
+    named->size = (uint32_t)count;
+    named->rank = calloc(named->size, sizeof(*named->rank));
+    twill_status status = seen == NULL || named->rank == NULL
+                              ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory")
+                              : check_named(comm, named, ranks, seen, error);
+    free(seen);
     return status;
 }
 
@@ -257,7 +266,49 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
     twill_status status = begin(made, comm, "twill_comm_create_group");
     if (status != TWILL_OK)
         return status;
-    status = create_group(made, comm, count, ranks);
-    comm->making = NULL;
-    return status;
+    struct twill_error error = {0};
+    struct named named = {.rank = NULL};
+    status = read_named(comm, &named, count, ranks, &error);
+    if (status == TWILL_OK)
+        status = make(made, comm, named.rank, named.size, named.self, &error);
+    free(named.rank);
+    return end(comm, status, &error);
+}
+
+/* --- by means of the caller's ---------------------------------------------------------------- */
+
+/* Reads of comm only what never changes: others may have it at the same time. */
+static twill_status create_over(struct twill_comm **made, const struct twill_comm *comm,
+                                const struct named *named, twill_exchange_fn exchange, void *user,
+                                struct twill_error *error)
+{
+    struct twill_boot *boot;
+    twill_bootstrap lent = {(int)named->self, (int)named->size, exchange, user};
+    TWILL_TRY(error, twill_boot_lend(&boot, comm->context->boot, &lent, error));
+    TWILL_TRY(error, make_by(made, comm, boot, named->rank, error));
+    twill_boot_lend_seal(boot);
+    return TWILL_OK;
+}
+
+twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int count,
+                                    const int *ranks, twill_exchange_fn exchange, void *user)
+{
+    if (made != NULL)
+        *made = NULL;
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+    struct twill_error error = {0}, whole = {0};
+    struct named named = {.rank = NULL};
+    twill_status status = twill_context_is_forked(comm->context)
+                              ? TWILL_FAIL(&error, TWILL_ERR_FORKED,
+                                           "this process was forked after the context was created")
+                          : made == NULL ? TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "made is NULL")
+                                         : read_named(comm, &named, count, ranks, &error);
+    if (status == TWILL_OK)
+        status = create_over(made, comm, &named, exchange, user, &error);
+    free(named.rank);
+    if (status != TWILL_OK)
+        (void)TWILL_FAIL(&whole, status, "rank %u: twill_comm_create_over: %s", comm->rank,
+                         error.message);
+    return twill_context_outcome(comm->context, status, &whole);
 }

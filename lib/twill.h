@@ -15,9 +15,9 @@
  *   threads at the same time; one communicator with its requests belongs to one thread at a time.
  *   Different contexts have nothing in common.
  * - twill starts no thread (but one that makes progress, if TWILL_PROGRESS=thread asks for it),
- *   installs no signal handler, never calls exit() or abort(), and
- *   prints nothing but warnings (TWILL_LOG=none silences those too). Debian's libfabric brings a
- *   library (PSM) that does install handlers when it is loaded: see CAVEATS in twill(7).
+ *   installs no signal handler, never calls exit() or abort(), and prints nothing but warnings
+ *   (TWILL_LOG=none silences those too). Debian's libfabric brings a library (PSM) that does
+ *   install handlers when it is loaded: see CAVEATS in twill(7).
  * - A collective must be called by every rank of the communicator, in the same order and with
  *   the same count, type, operation and root. A rank that differs is an error on all ranks, not
  *   a hang: see ::TWILL_ERR_MISMATCH. Who needs nothing of others in a call (a rank that only
@@ -120,12 +120,9 @@ typedef struct twill_comm twill_comm;
 /** \brief A call under way, or one that can be started again and again. */
 typedef struct twill_request twill_request;
 
-/** \brief All-gather that a caller lends to twill for set-up.
- *
- * Must gather \p bytes from every rank, in rank order, into \p all (size * bytes). Called by all
- * ranks in the same order, only inside context and communicator creation.
- * \return 0 for success; anything else fails the creation with ::TWILL_ERR_BOOTSTRAP.
- */
+/** \brief All-gather that a caller lends to twill for set-up: of \p bytes from every rank, in rank
+ * order, into \p all (size * bytes). Called by all ranks in the same order, only inside context and
+ * communicator creation. \return 0; anything else fails that with ::TWILL_ERR_BOOTSTRAP. */
 typedef int (*twill_exchange_fn)(void *user, const void *mine, void *all, size_t bytes);
 
 /** \brief How ranks find each other when it is not by the environment. */
@@ -138,8 +135,7 @@ typedef struct twill_bootstrap {
 
 /** \name Start and end
  * @{ */
-
-/** \brief Create a context.
+/** \brief Create a context; collective over all ranks of the job.
  *
  * \param[out] context  the new context
  * \param bootstrap     NULL: find the other ranks by the environment, see twill(7)
@@ -149,7 +145,6 @@ typedef struct twill_bootstrap {
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_CONFIG, ::TWILL_ERR_BOOTSTRAP,
  *         ::TWILL_ERR_MEMORY, ::TWILL_ERR_SYSTEM. On failure *context is still set (unless
  *         memory was out) so that twill_context_message() can say why; it can only be destroyed.
- * \note Collective over all ranks of the job.
  */
 TWILL_API twill_status twill_context_create(twill_context **context,
                                             const twill_bootstrap *bootstrap,
@@ -165,11 +160,12 @@ TWILL_API twill_status twill_comm_create(twill_comm **comm, twill_context *conte
 
 /** \brief Free a communicator; collective, except after a failure. NULL is allowed. */
 TWILL_API void twill_comm_destroy(twill_comm *comm);
-
-/** \brief Context and communicator of all ranks in one call, from the environment.
- *
- * On failure *comm is NULL and the reason is printed to standard error unless TWILL_LOG=none.
+/** \brief Likewise, but it waits for nobody: the last call on it was a barrier, which is complete.
  */
+TWILL_API void twill_comm_leave(twill_comm *comm);
+
+/** \brief Context and communicator of all ranks in one call, from the environment. On failure *comm
+ * is NULL and the reason is printed to standard error unless TWILL_LOG=none. */
 TWILL_API twill_status twill_init(twill_comm **comm);
 
 /** \brief Undo twill_init(): destroys the communicator and its context. NULL is allowed. */
@@ -191,11 +187,10 @@ TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
 
 /** \name More communicators
  *
- * Collective over the ranks of \p comm (twill_comm_create_group(): over the ranks of the group
- * only); they talk over \p comm, which must have nothing under way (else it fails). The new one is
- * independent: calls on the two may be in any order on different ranks, and \p comm may be
- * destroyed before it. On failure *made is NULL and twill_comm_message(comm) says why. Each is to
- * be destroyed.
+ * Collective over the ranks of \p comm (those made of ranks[]: over these ranks only); they talk
+ * over \p comm, which must have nothing under way (else it fails). The new one is independent:
+ * calls on the two may be in any order on different ranks, and \p comm may be destroyed before it.
+ * On failure *made is NULL and twill_comm_message(comm) says why. Each is to be destroyed.
  * @{ */
 /** \brief The colour of a rank that is to be in none of the new communicators: *made is NULL. */
 #define TWILL_COLOUR_NONE (-1)
@@ -223,11 +218,17 @@ TWILL_API twill_status twill_comm_split_level(twill_comm **made, twill_comm *com
  *  these ranks only, with the same list. */
 TWILL_API twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int count,
                                                const int *ranks);
+/** \brief Likewise, but these ranks talk by \p exchange (NULL will do for one rank), in the order
+ * of the list: \p comm may have requests under way, also inside other threads, or be broken; it
+ * stays as it is, and upon a failure twill_context_message() says why. A rank that fails calls
+ * exchange no more: it is the caller's business that the others' exchanges then end. */
+TWILL_API twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int count,
+                                              const int *ranks, twill_exchange_fn exchange,
+                                              void *user);
 /** @} */
 
 /** \name Operations of one's own
  * @{ */
-
 /** \brief result[i] = left[i] op right[i] for count elements; result may be left or right itself.
  * Must be associative and depend on nothing but its arguments. May be called from any thread that
  * waits on a communicator of the context. */
@@ -266,7 +267,6 @@ TWILL_API twill_status twill_op_destroy(twill_context *context, twill_op op);
  * ::TWILL_ERR_ARGUMENT, or any code of a failure. A bad argument fails the call on all ranks and
  * breaks the communicator, like every failure; only a communicator of one rank survives.
  * @{ */
-
 /** \brief dst = op over all ranks of src, on every rank. In place: src == dst. */
 TWILL_API twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,
                                        twill_type type, twill_op op);
@@ -278,8 +278,7 @@ TWILL_API twill_status twill_reduce(twill_comm *comm, const void *src, void *dst
  *  dst may be NULL or equal to src. */
 TWILL_API twill_status twill_broadcast(twill_comm *comm, const void *src, void *dst, size_t count,
                                        twill_type type, int root);
-/** \brief Returns when every rank has called it. */
-TWILL_API twill_status twill_barrier(twill_comm *comm);
+TWILL_API twill_status twill_barrier(twill_comm *comm); /**< \brief ends when all have called it */
 /** \brief Part r of dst (size * count elements) on every rank = src (count) of rank r. In place:
  * src is this rank's part of dst. */
 TWILL_API twill_status twill_allgather(twill_comm *comm, const void *src, void *dst, size_t count,
@@ -353,16 +352,22 @@ TWILL_API twill_status twill_group_end(twill_comm *comm);   /**< \brief do all o
 
 /** \name Calls under way
  *
- * Each call above has two more forms. twill_X_start() begins it and returns at once with a request;
- * twill_X_init() only prepares (collectives: on all ranks, in the same order as other calls): the
- * request can be started any number of times with twill_request_start(), on all ranks alike, and
- * nothing is allocated, looked up or registered then. Buffers belong to
- * twill from the start until the request is complete; arrays of counts and offsets may go as soon
- * as the call returns. Every rank starts collectives in the same order; they may be waited for in
+ * Each call above has two more forms. twill_X_start() begins it and returns at once with a
+ * request; twill_X_init() only prepares (collectives: on all ranks, in the same order as other
+ * calls): the request can be started any number of times with twill_request_start(), on all
+ * ranks alike, and nothing is allocated, looked up or registered then. Buffers belong to twill
+ * from the start until the request is complete; arrays of counts and offsets may go as soon as
+ * the call returns. Every rank starts collectives in the same order; they may be waited for in
  * any order, and any number may be under way. Starting a persistent collective counts as calling
- * it. Progress is made inside twill's calls on any communicator of the context by that thread, or
- * all the time with TWILL_PROGRESS=thread.
+ * it. Progress is made inside twill's calls on any communicator of the context by that thread,
+ * or all the time with TWILL_PROGRESS=thread.
  * @{ */
+typedef void (*twill_idle_fn)(void *user); /**< \brief see twill_context_idle() */
+/** \brief Have a function called while a call waits, by the thread that waits, when nothing has
+ * moved for some 20 us, and then at least every 100 us or so: for what else of the program must go
+ * on. It must not call twill, and returns soon. Set, or taken away (NULL), while no thread is in a
+ * call on the context. \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT. */
+TWILL_API twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user);
 
 /** \brief Start a persistent request that is not under way. */
 TWILL_API twill_status twill_request_start(twill_request *request);
@@ -380,8 +385,7 @@ TWILL_API twill_status twill_wait_all(size_t count, twill_request **requests);
 /** \brief Free a persistent request that is not under way; *request becomes NULL. */
 TWILL_API twill_status twill_request_free(twill_request **request);
 
-/** \brief The forms twill_X_start() and twill_X_init() of a call: its arguments, then the request.
- */
+/** \brief The forms twill_X_start() and twill_X_init(): arguments of the call, then the request. */
 #define TWILL_FORMS(name, ...)                                                                     \
     TWILL_API twill_status twill_##name##_start(__VA_ARGS__, twill_request **request);             \
     TWILL_API twill_status twill_##name##_init(__VA_ARGS__, twill_request **request)
@@ -420,56 +424,58 @@ TWILL_FORMS(sendrecv, twill_comm *comm, const void *src, size_t src_count, int t
 
 /** \name Memory
  * @{ */
-
 /** \brief Allocate placed memory (TWILL_MEMORY), shared with the ranks of the node.
  *
  * Large messages in such memory are not copied on a node. Aligned to 64 bytes, to 2 MiB from 2 MiB
  * up; contents undefined. Not collective. \p bytes may be 0 (a unique pointer).
- * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY.
- */
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY. */
 TWILL_API twill_status twill_alloc(twill_context *context, void **memory, size_t bytes);
 
 /** \brief Give back what twill_alloc() gave. NULL is allowed.
  * \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if it did not come from this context. */
 TWILL_API twill_status twill_free(twill_context *context, void *memory);
+
+/** \brief Say that \p bytes of memory stay where they are until twill_deregister(): a network that
+ * must know memory is shown them once, not in every call; what twill_alloc() gave is, anyway. */
+TWILL_API twill_status twill_register(twill_context *context, void *memory, size_t bytes);
+/** \brief Take that back, before the memory goes and with no call under way on it. */
+TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
 /** @} */
 
 /** \name Words and numbers
  * @{ */
-
-/** \brief Name of a status, never NULL: "success", "timed out", ... */
-TWILL_API const char *twill_strerror(twill_status status);
+TWILL_API const char *twill_strerror(twill_status status); /**< "timed out", ...; never NULL */
 /** \brief The last failure on this communicator in one sentence ("" if none): rank, call, cause. */
 TWILL_API const char *twill_comm_message(const twill_comm *comm);
 /** \brief The last failure of this context, likewise. */
 TWILL_API const char *twill_context_message(const twill_context *context);
-/** \brief "0.1.0" */
-TWILL_API const char *twill_version(void);
-/** \brief Bytes of one element, 0 for an unknown type. */
-TWILL_API size_t twill_type_size(twill_type type);
-/** \brief Name of a type ("f32", ...), NULL for an unknown one. */
-TWILL_API const char *twill_type_name(twill_type type);
-/** \brief Name of an operation ("sum", ...), NULL for an unknown one. */
-TWILL_API const char *twill_op_name(twill_op op);
+TWILL_API const char *twill_version(void);         /**< \brief "0.1.0" */
+TWILL_API size_t twill_type_size(twill_type type); /**< \brief of one element; 0: unknown type */
+TWILL_API const char *twill_type_name(twill_type type); /**< \brief "f32", ...; NULL: unknown */
+TWILL_API const char *twill_op_name(twill_op op);       /**< \brief "sum", ...; NULL: unknown */
 
 /** \brief What a context or communicator has done so far. Monotonic. */
 typedef struct twill_counters {
-    uint64_t calls;            /**< collectives completed */
-    uint64_t bytes_sent;       /**< payload handed to transports */
-    uint64_t bytes_wire;       /**< payload and headers that left the node */
-    uint64_t bytes_copied;     /**< payload staged through intermediate buffers, or fetched */
-    uint64_t memory_fallbacks; /**< allocations that did not get the memory asked for */
-    double seconds;            /**< spent inside collectives, waits included */
+    uint64_t calls;             /**< collectives completed */
+    uint64_t bytes_sent;        /**< payload handed to transports */
+    uint64_t bytes_wire;        /**< payload and headers that left the node */
+    uint64_t bytes_copied;      /**< payload staged through intermediate buffers, or fetched */
+    uint64_t memory_fallbacks;  /**< allocations that did not get the memory asked for */
+    double seconds;             /**< spent inside collectives, waits included */
+    uint64_t registrations;     /**< memory shown to the network, for providers that want it */
+    uint64_t deregistrations;   /**< and taken back */
+    uint64_t registration_hits; /**< times it knew the memory already */
 } twill_counters;
 
 /** \brief Read the counters. \return ::TWILL_OK or ::TWILL_ERR_ARGUMENT. */
 TWILL_API twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters);
-
 /** \brief One line of description: call with index 0, 1, ... until it returns NULL.
  *
  * What twill-info prints: machine, nodes, provider and interface with the reason they were chosen,
  * memory kinds, kernels, variables. Valid until the next call on this context. */
 TWILL_API const char *twill_context_describe(twill_context *context, size_t index);
+/** \brief Likewise for each NIC used between nodes (TWILL_RAILS): messages and bytes sent by it. */
+TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
 /** \brief Likewise for the table of environment variables: name, value, default, source, help,
  *  separated by tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
@@ -482,9 +488,7 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  * by tabs, times in picoseconds: call, collective, bytes, type, nodes x ranks of the fullest,
  * ranks, machine; candidate, name, price, cost, entries measured; small, name, sizes it takes;
  * other, name, why it is no candidate; chosen, name, price, by what; moves, class of link, bytes.
- * NULL at index 0: see
- * twill_context_message().
- */
+ * NULL at index 0: see twill_context_message(). */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 

@@ -15,7 +15,6 @@
 
 #define POLLS_PER_LOOK       4096u /* however long TWILL_SPIN lets it spin */
 #define POLLS_PER_POKE       64u
-#define EXPLAIN_NS           UINT64_C(500000000)
 #define YIELDS               200u             /* before sleeping */
 #define YIELD_ALONE_NS       UINT64_C(700)    /* a system call; somebody else: twice a switch */
 #define YIELD_LOST_NS        UINT64_C(200000) /* who had the core did not wait */
@@ -23,6 +22,7 @@
 #define SLEEP_LEAST_NS       UINT64_C(50000) /* a lost ring costs no more than a sleep */
 #define SLEEP_MOST_NS        UINT64_C(2000000)
 #define SLEEP_POLLED_NS      UINT64_C(100000)  /* when a network must be polled */
+#define IDLE_AFTER_NS        UINT64_C(20000)   /* before the caller's own function is called */
 #define LOOK_FIRST_NS        UINT64_C(2000000) /* for other ranks' failures and mismatches */
 #define LOOK_EVERY_NS        UINT64_C(20000000)
 #define LIVENESS_EVERY_NS    UINT64_C(200000000)  /* costs a system call a peer */
@@ -136,7 +136,8 @@ static int rest(struct twill_comm *comm, struct twill_waiting *state, bool (*don
     uint32_t word = twill_node_sleep_begin(comm->node);
     int moved = advance(comm);
     if (moved == 0 && !done(of)) {
-        bool polled = twill_comm_is_polled(comm) || others_pend(comm);
+        bool polled =
+            twill_comm_is_polled(comm) || others_pend(comm) || comm->context->idle != NULL;
         twill_node_sleep(comm->node, word, polled ? SLEEP_POLLED_NS : state->sleep_ns);
         if (state->sleep_ns < SLEEP_MOST_NS)
             state->sleep_ns *= 2;
@@ -156,6 +157,7 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
         state->next_liveness = now + LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
     }
+    state->looked = now;
     if (now >= state->next_look) {
         bool liveness = now >= state->next_liveness || state->suspect != UINT32_MAX;
         bool report = now >= state->next_report;
@@ -171,31 +173,12 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
     return TWILL_OK;
 }
 
-/* A transport gave up. Perhaps that is only how another rank's failure looks from here: it closes
- * its end. Then its own words explain more; they may take a moment. */
-static twill_status explain(struct twill_comm *comm, twill_status status)
+/* What else the caller wants to go on. Never in the middle of what moves. */
+static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
 {
-    struct twill_error own = comm->error;
-    uint64_t deadline = twill_now() + EXPLAIN_NS;
-    bool between_nodes =
-        comm->context->watch != NULL && !comm->told &&
-        (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || status == TWILL_ERR_MISMATCH);
-    twill_error_clear(&comm->error);
-    if (between_nodes && status == TWILL_ERR_MISMATCH)
-        twill_comm_report(comm, &comm->differs, 1);
-    while (between_nodes && twill_now() < deadline) {
-        twill_status heard = twill_comm_hear(comm, true);
-        if (heard != TWILL_OK)
-            return heard;
-        uint32_t word = twill_node_sleep_begin(comm->node);
-        twill_node_sleep(comm->node, word, SLEEP_MOST_NS);
-        twill_node_sleep_end(comm->node);
-    }
-    comm->error = own;
-    if (strncmp(own.message, "rank ", 5) == 0)
-        return status;
-    twill_error_clear(&comm->error);
-    return TWILL_COMM_FAIL(comm, status, "%s", own.message);
+    const struct twill_context *context = comm->context;
+    if (context->idle != NULL && state->looked - state->begun >= IDLE_AFTER_NS)
+        context->idle(context->idle_user);
 }
 
 static void moved_on(struct twill_waiting *state)
@@ -211,7 +194,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
     for (;;) {
         int moved = advance(comm);
         if (TWILL_UNLIKELY(moved < 0))
-            return explain(comm, (twill_status)moved);
+            return (twill_status)moved;
         if (done(of)) {
             /* Who never has to wait here must move the others along all the same. */
             if (moved > 0)
@@ -228,10 +211,14 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         if (!rests && ++idle % POLLS_PER_LOOK != 0)
             continue;
         moved = look_around(comm, &state);
+        call_idle(comm, &state);
         if (moved == TWILL_OK && rests)
             moved = rest(comm, &state, done, of);
         if (TWILL_UNLIKELY(moved < 0))
-            return explain(comm, (twill_status)moved);
+            return (twill_status)moved;
+        if (moved >
+            0) /* also where all is done between rests, the deadline is for standing still */
+            moved_on(&state);
     }
 }
 
@@ -246,5 +233,5 @@ twill_status twill_comm_poke(struct twill_comm *comm)
     if (TWILL_LIKELY(moved >= 0))
         return TWILL_OK;
     moved_on(state);
-    return twill_comm_fail(comm, explain(comm, (twill_status)moved));
+    return twill_comm_fail(comm, (twill_status)moved);
 }

@@ -131,6 +131,14 @@ static twill_status set_source(struct twill_topology *topology, const char *text
     return TWILL_OK;
 }
 
+/* The kernel reads configuration space for one process at a time, and slowly: with many ranks on a
+ * node that is most of set-up. NICs are found, and placed, without it. */
+static void leave_out_pci(hwloc_topology_t hwloc)
+{
+    hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_NONE);
+    hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_NONE);
+}
+
 static twill_status load(struct twill_topology *topology, const char *text,
                          struct twill_error *error)
 {
@@ -141,6 +149,8 @@ static twill_status load(struct twill_topology *topology, const char *text,
     }
     leave_out(topology->hwloc);
     hwloc_topology_set_io_types_filter(topology->hwloc, HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+    if (!replaced)
+        leave_out_pci(topology->hwloc);
 #if HWLOC_API_VERSION >= 0x00020100
     hwloc_topology_set_type_filter(topology->hwloc, HWLOC_OBJ_MEMCACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
 #endif

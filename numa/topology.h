@@ -77,12 +77,32 @@ void twill_topology_units(const struct twill_topology *topology, struct twill_un
 twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
                                    char *text, size_t bytes, struct twill_error *error);
 
+/* PUs, by the numbers that Linux gives them. */
+#define TWILL_CPUS_MOST 1024
+struct twill_cpus {
+    uint64_t word[TWILL_CPUS_MOST / 64];
+};
+/* Those that the caller's thread may run on. */
+void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpus *cpus);
+/* For a thread beside rank `me` of n on this machine, which may run on these: a PU that none of
+ * them may run on, in the NUMA node of `me` if there is one, of a core that has none of them if
+ * there is one. Ranks get different ones as long as there are enough. -1: none is left. */
+int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                         unsigned n, unsigned me);
+
 /* NICs: index 0, 1, ...; false past the end. */
 struct twill_nic {
-    char name[64]; /* "eth0", "mlx5_0" */
-    char kind[16]; /* "network", "openfabrics" */
-    int numa;      /* logical index of the nearest NUMA node, -1: unknown */
+    char name[64];     /* "eth0", "mlx5_0" */
+    char kind[16];     /* "network", "openfabrics" */
+    int numa, package; /* logical index of the nearest NUMA node and package, -1: unknown */
+    unsigned distance; /* from where the caller runs: 0 nothing is nearer (or all is equally near,
+                          or nothing is known), 1 in the same package, 2 beyond */
 };
 bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic);
+/* The one of this name; else the one at this PCI address. */
+bool twill_topology_nic_named(const struct twill_topology *topology, const char *name,
+                              struct twill_nic *nic);
+bool twill_topology_nic_at(const struct twill_topology *topology, unsigned domain, unsigned bus,
+                           unsigned device, unsigned function, struct twill_nic *nic);
 
 #endif

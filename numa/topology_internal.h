@@ -17,6 +17,10 @@ struct twill_topology {
  * caller frees it. */
 hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology);
 
+/* Logical index of the NUMA node that holds these CPUs, one with CPUs before the MCDRAM beside it;
+ * -1: none. */
+int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here);
+
 /* Fill topology->machine, all but `source` and `is_this_machine`, from the loaded topology. */
 void twill_machine_describe(struct twill_topology *topology);
 /* Fill what depends on where the process runs: allowed_pus and `local`. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the caller runs, where local ranks would best run, and the NICs. */
+/* Where the caller runs, and where local ranks would best run. */
 #include "numa/topology_internal.h"
 
 #include <stdio.h>
@@ -76,8 +76,7 @@ static int index_around(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwloc
     return -1;
 }
 
-/* A node with CPUs goes before the MCDRAM beside it. */
-static int numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here)
+int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here)
 {
     int found = -1;
     for (unsigned i = 0; i < topology->machine.numa_nodes; i++) {
@@ -110,7 +109,7 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
     if (here == NULL)
         return;
     place->package = index_around(hwloc, here, HWLOC_OBJ_PACKAGE);
-    place->numa = numa_around(topology, here);
+    place->numa = twill_numa_around(topology, here);
     place->l3 = index_around(hwloc, here, HWLOC_OBJ_L3CACHE);
     place->l2 = index_around(hwloc, here, HWLOC_OBJ_L2CACHE);
     place->core = index_around(hwloc, here, HWLOC_OBJ_CORE);
@@ -205,39 +204,4 @@ twill_status twill_topology_advise(const struct twill_topology *topology, unsign
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "the list of CPUs needs %d bytes, not %zu",
                           length + 1, bytes);
     return TWILL_OK;
-}
-
-/* hwloc 3 has a set of types where 2 has one. */
-static const char *nic_kind(hwloc_obj_t device)
-{
-#if HWLOC_API_VERSION >= 0x00030000
-    if (device->attr->osdev.types & HWLOC_OBJ_OSDEV_OPENFABRICS)
-        return "openfabrics";
-    if (device->attr->osdev.types & HWLOC_OBJ_OSDEV_NETWORK)
-        return "network";
-#else
-    if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS)
-        return "openfabrics";
-    if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK)
-        return "network";
-#endif
-    return NULL;
-}
-
-bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic)
-{
-    hwloc_obj_t device = NULL;
-    while ((device = hwloc_get_next_osdev(topology->hwloc, device)) != NULL) {
-        const char *kind = nic_kind(device);
-        if (kind == NULL || index-- > 0)
-            continue;
-        hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology->hwloc, device);
-        snprintf(nic->name, sizeof(nic->name), "%s", device->name != NULL ? device->name : "?");
-        snprintf(nic->kind, sizeof(nic->kind), "%s", kind);
-        nic->numa = near == NULL || hwloc_bitmap_iszero(near->cpuset)
-                        ? -1
-                        : numa_around(topology, near->cpuset);
-        return true;
-    }
-    return false;
 }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # After the first call of a shape nothing of ours allocates, gives back or maps memory, or opens a
-# file: watched by a malloc interposer, on one node and over libfabric, whose own are counted apart.
+# file: watched by a malloc interposer, on one node, over twill's tcp and over libfabric, whose own are
+# counted apart.
 # shellcheck source=support/rules.sh
 . "$(dirname "$0")/support/rules.sh"
 
@@ -24,7 +25,7 @@ cat >"$scratch/watched" <<PROGRAM
 LD_PRELOAD=$scratch/watch.so exec "$scratch/steady" "\$@"
 PROGRAM
 chmod +x "$scratch/watched"
-TWILL_TIMEOUT=30
+TWILL_TIMEOUT=300
 export TWILL_TIMEOUT
 run=$build/bin/twillrun
 
@@ -38,11 +39,18 @@ for ranks in 2 4; do
     must_end 0 "$ranks ranks on a node" "$run" -n "$ranks" "$scratch/watched" &&
         said_by "$ranks" 1
 done
-for nodes in 2x1 2x2; do
+for how in tcp:2x1 tcp:2x2 ofi:tcp:2x2; do
+    nodes=${how##*:} provider=${how%:*}
     ranks=$((2 * ${nodes#2x}))
-    must_end 0 "$ranks ranks, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" \
-        "$run" -n "$ranks" "$scratch/watched" && said_by "$ranks" 2
+    must_end 0 "$ranks ranks, TWILL_NODES=$nodes, $provider" env TWILL_NODES="$nodes" \
+        TWILL_PROVIDER="$provider" "$run" -n "$ranks" "$scratch/watched" && said_by "$ranks" 2
     grep 'libfabric' "$scratch/output" | head -n 1
+done
+
+# Who waits for long asks after those that are waited for, over connections made for that.
+for provider in tcp ofi:tcp; do
+    must_end 0 "a rank comes late, $provider" env TWILL_NODES=2x2 TWILL_PROVIDER="$provider" "$run" -n 4 \
+        "$scratch/watched" late && said_by 4 2
 done
 
 # It can fail: without the interposer, and when somebody allocates, directly or through libc.

@@ -31,15 +31,13 @@ numbers()
             if ($9 != rounds && kind[$4] != "peer") bad("rounds")
             right = $8 == "ON" || $8 == "true"
             t = tuned[$4]
-            if (kind[$4] == "peer" && right && (least[t] == "" || $6 < least[t])) {
+            if (kind[$4] == "peer" && right && (least[t] == "" || $6 < least[t]))
                 least[t] = $6
-                best[t] = $4
-            }
         }
         $1 == "ratio" {
             ratios++
-            if (least[0] == "" ? installed != "-" : installed != best[0]) bad("best as installed")
-            if (least[1] == "" ? tuned_best != "-" : tuned_best != best[1]) bad("best tuned")
+            if (least[0] == "" ? installed != "-" : median[$2, $3, installed] != least[0]) bad("best as installed")
+            if (least[1] == "" ? tuned_best != "-" : median[$2, $3, tuned_best] != least[1]) bad("best tuned")
             if (kind[bound] != "bound") bad("bound")
             check("to the best as installed", $5, installed)
             check("to the best tuned", $6, tuned_best)
@@ -52,10 +50,33 @@ numbers()
         }' "$scratch/err" >"$scratch/out" || fail "the numbers"
 }
 
+# pairs: the JSON of --mpi is good, and each ratio is that of a time without twill over the one with it.
+pairs()
+{
+    cmake -DFILE="$scratch/c.json" -P "$(dirname "$0")/support/check_compare.cmake" \
+        >"$scratch/err" 2>&1 || fail "the JSON"
+    # shellcheck disable=SC2016 # awk's dollars
+    awk '
+        function bad(why) { print why ": " $0; failures++ }
+        $1 == "contender" { below[$2] = $6 }
+        $1 == "time" {
+            median[$2, $3, $4] = $6
+            if ($8 != "ON" && $8 != "true") bad("values")
+        }
+        $1 == "ratio" {
+            n++
+            if (below[$4] != substr($4, 1, index($4, "+") - 1)) bad("beside whom")
+            ratio = median[$2, $3, below[$4]] / median[$2, $3, $4]
+            if ($8 - ratio > 0.001 * ratio || ratio - $8 > 0.001 * ratio) bad("ratio")
+        }
+        END { if (n == 0) bad("no pair"); exit failures > 0 }
+        ' "$scratch/err" >"$scratch/out" || fail "the numbers of pairs"
+}
+
 # Nothing of a peer is here: this is said, and no fault. Every size is reported, no time is missing.
 none=/nonexistent
 expect 0 "ompi-cma-tuned       left out: not here: no mpicc.openmpi" env PATH=$none "$compare" --quick \
-    --sizes 8,1K,64K --rounds 1 --json "$scratch/c.json" --plot "$scratch/p"
+    --sizes 8,1K,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --plot "$scratch/p"
 grep -q '^# gloo  *left out: not here, or its program does not compile: c++: No such file' \
     "$scratch/out" || fail "gloo is not here"
 grep -q '^# ucc  *left out: --ucc PREFIX would say' "$scratch/out" || fail "ucc is not here"
@@ -136,7 +157,7 @@ run_with_doubles() # status text argument...
     run_status=$1 run_text=$2
     shift 2
     expect "$run_status" "$run_text" env PATH="$doubles:$PATH" "$compare" "$@" --json "$scratch/c.json" \
-        --timeout 10
+        --timeout 300
 }
 run_with_doubles 0 "0 wrong" --quick --peers ompi-cma,mpich-tuned --sizes 8,16K \
     --only allreduce,broadcast,barrier --rounds 2 --details
@@ -160,12 +181,9 @@ double mpirun.openmpi 'echo "====="' 'echo "no fabric today" >&2' 'exit 3'
 run_with_doubles 0 "left out: it ended during its start with status 3: no fabric today" --quick --sizes 8 \
     --peers ompi-cma-tuned --only allreduce_in
 double mpirun.openmpi 'sleep 600 &' "echo \$! >$scratch/pid" 'sleep 600'
-expect 0 "left out: it hangs: its start took more than 10 s" env PATH="$doubles:$PATH" "$compare" --quick \
-    --sizes 8 --peers ompi-cma-tuned --only allreduce_in --timeout 10
-if kill -0 "$(cat "$scratch/pid")" 2>/dev/null &&
-    ! grep -q 'State:.*Z' "/proc/$(cat "$scratch/pid")/status"; then
-    fail "the children of a launcher that hung are still there"
-fi
+expect 0 "left out: it hangs: its start took more than 30 s" env PATH="$doubles:$PATH" "$compare" --quick \
+    --sizes 8 --peers ompi-cma-tuned --only allreduce_in --timeout 30
+wait_for has_ended "$(cat "$scratch/pid")" # the child of the launcher that hung
 double mpicc.openmpi 'echo "peer_mpi.c:7:10: fatal error: mpi.h: no" >&2' 'exit 1'
 run_with_doubles 0 "its program does not compile: peer_mpi.c:7:10: fatal error: mpi.h: no" --quick \
     --sizes 8 --peers ompi-cma-tuned --only allreduce_in
@@ -186,10 +204,10 @@ fi
 # More ranks than cores; persistent calls; and interrupted, everything is ended and removed.
 cores=$(getconf _NPROCESSORS_ONLN)
 expect 0 "# twill-alloc-prepared" "$compare" -n $((cores < 32 ? cores + 1 : 3)) --quick --peers none \
-    --prepared --sizes 8,4K --rounds 1 --only reduce_scatter,allreduce
-"$compare" --peers none --rounds 100 --only allreduce_in >"$scratch/out" 2>"$scratch/err" &
+    --prepared --sizes 8,4K --rounds 1 --timeout 300 --only reduce_scatter,allreduce
+"$compare" --peers none --rounds 100 --turn 10000 --only allreduce_in >"$scratch/out" 2>"$scratch/err" &
 pid=$!
-sleep 2
+wait_for grep -q '^# ' "$scratch/out" # the head of the table
 kill -TERM $pid
 code=0
 wait $pid || code=$?
@@ -198,13 +216,49 @@ grep -q "^twill-compare: interrupted" "$scratch/err" || fail "it was interrupted
 
 # Those that are here: whatever they measure, twill's and the bound's values are right.
 if [ -z "$sanitize" ]; then
-    "$compare" --quick --sizes 8,64K --rounds 1 --timeout 30 --json "$scratch/c.json" --plot "$scratch/p" \
+    "$compare" --quick --sizes 8,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --plot "$scratch/p" \
         --work "$scratch/work" >"$scratch/out" 2>"$scratch/err" || fail "with the peers that are here"
     [ -x "$scratch/work/compare-openmpi" ] || echo "no Open MPI here"
     command -v gnuplot >"$scratch/err" || echo "no gnuplot here"
     [ ! -s "$scratch/err" ] || [ -s "$scratch/p-allreduce_in.svg" ] || fail "no plot"
     numbers 11 1
 fi
+
+# MPI programs with and without twill; without an MPI, and with those that are here.
+expect 0 "# ompi+twill           left out: not here: no mpicc.openmpi" env PATH=$none "$compare" --mpi --quick
+for flavour in openmpi mpich; do
+    if [ ! -e "$bin/../lib/libtwill-mpi-$flavour.so" ] || [ -n "$sanitize" ]; then
+        continue
+    fi
+    name=$flavour
+    [ $name = mpich ] || name=ompi
+    expect 0 "0 wrong" "$compare" --mpi --quick --rounds 1 --sizes 8,4K --timeout 300 --peers $name \
+        --only allreduce_out,reduce,gather,scatter,alltoall,barrier,self --json "$scratch/c.json"
+    grep -q "^# smallest ratio: [0-9]*\.[0-9][0-9] ($name.* bytes); below 1: [0-9]* of 33$" "$scratch/out" ||
+        fail "the smallest ratio"
+    grep -q "^# a call that is passed on takes -*[0-9]* ns more at most: .*, self_" "$scratch/out" ||
+        fail "what is passed on"
+    pairs
+done
+
+# Between hosts of this machine, where there can be some; and where nobody can be reached.
+code=0
+sh "$(dirname "$0")/../bench/compare/hosts.sh" "$compare" 1 --quick --peers none --sizes 8,64K --rounds 2 \
+    --only allreduce_in,broadcast,barrier --timeout 300 --json "$scratch/c.json" >"$scratch/out" 2>&1 || code=$?
+if [ $code -eq 77 ]; then
+    cat "$scratch/out"
+else
+    [ $code -eq 0 ] || fail "status $code between hosts"
+    grep -q '^# host h1 (h1): 1 ranks, congestion control [a-z]' "$scratch/out" || fail "the second host"
+    grep -q '^# raw-pingpong  *TCP, to and fro' "$scratch/out" || fail "one way of TCP"
+    grep -q '^# [0-9]* s, 0 wrong$' "$scratch/out" || fail "no good end between hosts"
+    numbers 5 2
+    sed -n 's/.*"congestion_control"://p' "$scratch/c.json" | grep -q '"[a-z]' || fail "congestion control"
+fi
+expect 1 "twill is left out: it ended during its start with status" "$compare" --hosts nowhere:1,there:1 \
+    --agent false --quick --peers none --sizes 8 --only allreduce_in
+expect 1 "twill-compare: --congestion cubic: nowhere: not today" "$compare" --hosts nowhere:1,there:1 \
+    --agent "sh -c 'echo not today; exit 1'" --congestion cubic --quick --peers none
 
 # What is wrong.
 while IFS='|' read -r text arguments; do
@@ -216,11 +270,16 @@ done <<'END'
 --sizes: '6' is not a list of sizes|--sizes 6
 --sizes: ',' is not a list of sizes|--sizes ,
 --max: '1T' is not a size from 8 to 4G|--max 1T
---only: 'allreduce,gather' is not a list of collectives|--only allreduce,gather
---bind: 'socket' is not core or none|--bind socket
+--only: 'allreduce,gathers' is not a list of collectives|--only allreduce,gathers
+--bind: 'socket' is not core, none or shared|--bind socket
+--hosts: 'a:1' is not a list of two hosts or more|--hosts a:1
+--hosts: 'a:1,b:65' is not a list|--hosts a:1,b:65
+--congestion: 'Cubic' is not the name of a congestion control|--congestion Cubic
 --rounds: '0' is not 1 to 100|--rounds 0
 --turn: 'x' is not 1 to 10000 ms|--turn x
 no argument is wanted: 'allreduce'|allreduce
+--only: 'self' is not to be had without --mpi|--only self_barrier
+--plot: 'p' is not to be had with --mpi|--mpi --plot p
 END
 expect 0 "Usage: twill-compare" "$compare" --help
 expect 0 "twill-compare 0." "$compare" -V

@@ -16,7 +16,7 @@ double=$scratch/libdouble.so
 launcher=$(command -v ccache) || launcher=
 cc=$(cached CMAKE_C_COMPILER)
 flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -I$source -I$source/lib"
-TWILL_TIMEOUT=30
+TWILL_TIMEOUT=300
 export TWILL_TIMEOUT
 
 must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$source" -B "$cuda" \

@@ -103,7 +103,7 @@ else
 fi
 must_pass "defaults in twill(7)" check_defaults "$source/lib/config.h" \
     "$source/lib/man/twill.7"
-for name in twill.7 twillrun.1 twill-bench.1 twill-info.1 twill-place.1 twill-compare.1; do
+for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-info.1 twill-place.1 twill-compare.1; do
     page=$source/lib/man/$name
     [ -f "$page" ] || fault "no $name"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "mandoc: $name" check_page "$page"

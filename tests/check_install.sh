@@ -35,12 +35,20 @@ share/man/man1/twill-place.1
 share/man/man1/twill-compare.1
 share/twill/gradients/README.md
 share/twill/gradients/resnet50.txt
+share/man/man7/twill-fabric.7
+share/man/man7/twill-mpi.7
 share/man/man7/twill.7'
 
 check_files() # prefix
 {
     printf '%s\n' "$EXPECTED" | sed "s|LIBDIR|$libdir|" | while read -r file; do
         [ -s "$1/$file" ] || echo "$file is missing"
+    done
+    for mpi in "$build"/lib/libtwill-mpi-*.so; do # of the MPIs that were found
+        [ -f "$mpi" ] || continue
+        name=$(basename "$mpi" .so)
+        [ -s "$1/$libdir/$name.so" ] || echo "$name.so is missing"
+        [ -s "$1/$libdir/pkgconfig/${name#lib}.pc" ] || echo "${name#lib}.pc is missing"
     done
     # twill.h is the only installed header.
     find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" | sed 's/$/ is no public header/'
@@ -131,6 +139,11 @@ must_end 0 "TWILL_HEAP=shared, installed" env TWILL_HEAP=shared "$prefix/bin/twi
 grep -q 'memory for malloc: shared' "$scratch/output" || fault "the installed libtwill-heap.so is not used"
 for tool in twill-info twill-bench; do
     must_end 0 "the installed $tool runs" "$prefix/bin/$tool" -h
+done
+
+# Beside libtwill, from the installed tree alone.
+for mpi in "$prefix/$libdir"/libtwill-mpi-*.so; do
+    [ ! -f "$mpi" ] || must_pass "${mpi##*/} is shared" check_shared "$mpi"
 done
 
 # Self-test: a file that is missing, a header too many, a path of the build, is noticed.

@@ -11,7 +11,7 @@ for target in bin/twillrun bin/twill-bench bin/train; do
 done
 sabotaged=$scratch/build
 launcher=$(command -v ccache) || launcher=
-TWILL_TIMEOUT=30
+TWILL_TIMEOUT=300
 export TWILL_TIMEOUT
 
 bench() # build wanted title

@@ -79,6 +79,18 @@ check_heap() # library variable
         }'
 }
 
+# libtwill-mpi-*.so shows names of MPI's only (Fortran's, too), none of them PMPI's in C, and what it
+# remembers is in one variable.
+check_mpi() # library variable
+{
+    shown_by "$1" | grep -vE '^(MPIX?_[A-Z][A-Za-z_0-9]*|p?mpi_[a-z_0-9]+|ompi_[a-z_0-9]+_f)$' |
+        sed 's/$/ is no name of MPI/'
+    shown_by "$1" | grep -qx MPI_Init || echo "does not show MPI_Init"
+    objdump -t "$1" | awk -v one="$2" '
+        / O / && / \.(data|bss|tdata|tbss)/ && !/ \.data\.rel\.ro/ && $NF != one &&
+            $NF !~ /^(__dso_handle|completed\..*|__TMC_END__)$/ {print "variable", $NF}'
+}
+
 check_prefix() # archive
 {
     nm --defined-only --extern-only "$1" | awk 'NF == 3 && $3 !~ /^twill_/ {print $3}'
@@ -154,6 +166,12 @@ must_complain 'variable twill_state' check_heap "$heap" twill_other
 must_complain 'needs lib' check_heap "$build/lib/libtwill.so" twill_state
 must_complain '< malloc' check_heap "$build/lib/libtwill.so" twill_state
 must_pass "no writable variable in its allocator" check_no_variables "$build/lib/libtwill_arena.a"
+for mpi in "$build"/lib/libtwill-mpi-*.so; do
+    [ -f "$mpi" ] || continue # neither MPI was found
+    must_pass "${mpi##*/}: names, one variable" check_mpi "$mpi" twill_mpi
+    must_complain 'variable twill_mpi' check_mpi "$mpi" twill_other
+    must_complain 'twill_allreduce is no name of MPI' check_mpi "$build/lib/libtwill.so" twill_mpi
+done
 must_pass "soname" check_soname "$build/lib/libtwill.so" libtwill.so.0
 must_pass "libtwill.a has no name without twill_" check_prefix "$build/lib/libtwill.a"
 finish

@@ -45,6 +45,11 @@ done
 TWILL_NODES=2x2 check_run "2x2" 4 "$train" --data "$data"
 grep -q "training on 4 ranks, 2 nodes" "$scratch/out" || fail "2x2: nodes"
 grep -q "of training: 800 allreduces" "$scratch/out" || fail "2x2: one allreduce for each mini-batch"
+# Gradients that are large enough are neither copied (but for a tail of some bytes, which comes with its header)
+# nor registered anew between nodes.
+TWILL_NODES=2x1 ranks 2 "$train" --data "$data" --hidden 4096 --epochs 1 || fail "2x1"
+grep -q "^counters .* [0-9]\{1,3\}\.[0-9] copied, [0-9.]* between nodes; [0-9]* registrations before, 0 after it" \
+    "$scratch/out" || fail "2x1: counters"
 
 # Another seed takes another path.
 ranks 2 "$train" --data "$data" --seed 2 || fail "--seed 2"

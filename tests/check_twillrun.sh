@@ -7,32 +7,6 @@
 run=$bin/twillrun
 [ -x "$run" ] || skip "no twillrun in $bin"
 
-# wait_for COMMAND...: until it succeeds, 20 s at most.
-wait_for()
-{
-    wait_turns=0
-    until "$@" 2>/dev/null; do
-        wait_turns=$((wait_turns + 1))
-        [ $wait_turns -lt 400 ] || fail "waited in vain for: $*"
-        sleep 0.05
-    done
-}
-# has_lines FILE N
-has_lines()
-{
-    [ "$(wc -l <"$1")" -ge "$2" ]
-}
-is_gone()
-{
-    ! kill -0 "$1" 2>/dev/null
-}
-all_gone()
-{
-    while read -r gone_pid; do
-        is_gone "$gone_pid" || return 1
-    done <"$scratch/pids"
-}
-
 # --- arguments
 expect 0 "Usage: twillrun" "$run" -h
 expect 0 "twillrun (twill) 0." "$run" --version
@@ -56,7 +30,7 @@ unset RANK TWILL_LISTEN_FD INHERITED
 has_lines "$scratch/out" 16 || fail "not 16 lines"
 sort -u "$scratch/out" | wc -l | grep -qx 16 || fail "ranks look the same"
 for r in 0 1 7 15; do
-    grep -qE "^\[$r\] $r 16 $r 16 127\.0\.0\.1:[1-9][0-9]* [0-9a-f]{32} a b yes\$" "$scratch/out" ||
+    grep -qE "^\[$r\] $r 16 $r 16 127\.0\.0\.1:[1-9][0-9]* [0-9a-f]{64} a b yes\$" "$scratch/out" ||
         fail "rank $r's environment"
 done
 cut -d' ' -f6-7 "$scratch/out" | sort -u | wc -l | grep -qx 1 || fail "ranks are of several jobs"
@@ -71,6 +45,16 @@ expect 0 "universe 260." env -u FI_UNIVERSE_SIZE "$run" -n 260 sh -c "$universe"
 expect 0 "universe 4." env FI_UNIVERSE_SIZE=4 "$run" -n 2 sh -c "$universe"
 expect 0 "universe 5." env FI_UNIVERSE_SIZE=4 "$run" -n 2 -x FI_UNIVERSE_SIZE=5 sh -c "$universe"
 
+# --- few descriptors: twillrun takes what it may have, ranks begin with what there was
+if command -v prlimit >/dev/null; then
+    expect 0 "soft 64 of 39" prlimit --nofile=64: "$run" -n 40 sh -c '[ "$RANK" != 39 ] || echo "soft $(ulimit -n) of $RANK"'
+    expect 0 "[39] x" prlimit --nofile=64: "$run" -n 40 -l echo x
+    # Where there are too few for a rank 0, it says so at once.
+    if [ -x "$bin/hello" ]; then
+        expect 1 "rank 0 needs a descriptor for each of 24 ranks" prlimit --nofile=30 "$run" -n 24 --grace 0.2 "$bin/hello"
+    fi
+fi
+
 # --- exit codes
 ranks 3 true || fail "status $? of a job that is well"
 expect 7 "exited with status 7; ending the others" "$run" -n 4 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 7; sleep 60'
@@ -80,13 +64,33 @@ expect 127 "cannot run $scratch/none: No such file" "$run" -n 3 "$scratch/none"
 expect 127 "cannot run no-such-program: No such file" "$run" -n 3 no-such-program
 expect 126 "cannot run /etc/passwd: Permission denied" "$run" -n 3 /etc/passwd
 # The first failure decides; the others have the time of grace to say theirs, and are not killed.
-expect 5 "noticed 1" "$run" -n 3 -l --grace 30 sh -c '[ "$RANK" != 2 ] || exit 5; sleep 0.3; echo "noticed $RANK"; exit 9'
+expect 5 "noticed 1" "$run" -n 3 -l --grace "$patience" sh -c \
+    '[ "$RANK" != 2 ] || exit 5; until grep -q "status 5" "$0"; do sleep 0.05; done; echo "noticed $RANK"; exit 9' "$scratch/out"
+
+# Of failures between two looks that of a killed rank does: others may have failed because of it.
+: >"$scratch/pids"
+"$run" -n 3 --grace "$patience" sh -c \
+    'echo $$ >>"$0"; until [ -e "$0.go" ]; do sleep 0.05; done; [ "$RANK" != 1 ] || kill -SEGV $$; exit 4' "$scratch/pids" \
+    >"$scratch/out" 2>&1 &
+pid=$!
+wait_for has_lines "$scratch/pids" 3
+kill -STOP $pid
+: >"$scratch/pids.go"
+while read -r rank_pid; do
+    wait_for has_ended "$rank_pid"
+done <"$scratch/pids"
+kill -CONT $pid
+code=0
+wait $pid || code=$?
+[ $code -eq 139 ] || fail "status $code, not 139, of several failures"
+grep -q "^twillrun: rank 1 (pid [0-9]*) was killed by signal 11" "$scratch/out" || fail "not who was killed"
 
 # --- who does not want to end, and grand-children
-expect 3 "killing rank 1," "$run" -n 2 --grace 0.1 sh -c '[ "$RANK" = 1 ] || { sleep 0.3; exit 3; }; trap "" TERM; while :; do sleep 0.1; done'
+expect 3 "killing rank 1," "$run" -n 2 --grace 0.1 sh -c '[ "$RANK" = 1 ] || { until [ -e "$0" ]; do sleep 0.05; done; exit 3; }
+    trap "" TERM; : >"$0"; while :; do sleep 0.1; done' "$scratch/deaf"
 : >"$scratch/pids"
-expect 3 "ending the others" "$run" -n 3 --grace 0.1 sh -c '[ "$RANK" != 0 ] || { sleep 0.5; exit 3; }; sleep 600 & echo $! >>'"$scratch/pids"'; wait'
-has_lines "$scratch/pids" 2 || fail "no grand-children"
+expect 3 "ending the others" "$run" -n 3 --grace 0.1 sh -c \
+    '[ "$RANK" != 0 ] || { until [ "$(wc -l <"$0")" -eq 2 ]; do sleep 0.05; done; exit 3; }; sleep 600 & echo $! >>"$0"; wait' "$scratch/pids"
 wait_for all_gone
 
 # --- output and input
@@ -117,16 +121,7 @@ fi
 
 # --- signals are passed on
 for signal in INT TERM HUP USR1 USR2; do
-    : >"$scratch/ready"
-    : >"$scratch/got"
-    # Not in the background of this shell alone, which would make it ignore SIGINT.
-    env -u RANK perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' "$run" -n 3 sh -c \
-        'trap "echo '$signal' >>'"$scratch/got"'; exit 0" '$signal'; echo >>'"$scratch/ready"'; while :; do sleep 0.05; done' 2>"$scratch/err" &
-    pid=$!
-    wait_for has_lines "$scratch/ready" 3
-    kill -"$signal" $pid
-    wait $pid || fail "status $? after SIG$signal"
-    [ "$(grep -c "^$signal\$" "$scratch/got")" -eq 3 ] || fail "SIG$signal did not reach all ranks"
+    reaches $signal env -u RANK "$run" -n 3
 done
 : >"$scratch/ready"
 "$run" -n 2 --grace 0.1 sh -c 'echo >>'"$scratch/ready"'; sleep 60' 2>"$scratch/err" &

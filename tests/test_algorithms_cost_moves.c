@@ -117,9 +117,12 @@ static void check_bruck(struct twill_world *world, uint32_t p, uint64_t n)
 
 static void check_two_halves(struct twill_world *world, uint32_t p, uint64_t n)
 {
-    struct test_costs c = cost("scatter_allgather", world, TWILL_BROADCAST, 0);
-    assert_int_equal(c.most.rounds, p);
-    assert_int_equal(c.most.bytes_sent, 2 * (n - EACH));
+    struct test_costs c;
+    if (p != 2) { /* a tree does it with less */
+        c = cost("scatter_allgather", world, TWILL_BROADCAST, 0);
+        assert_int_equal(c.most.rounds, p);
+        assert_int_equal(c.most.bytes_sent, 2 * (n - EACH));
+    }
     c = cost("reduce_scatter_gather", world, TWILL_REDUCE, 0);
     assert_int_equal(c.sum.bytes_reduced, n * (p - 1));
     assert_int_equal(c.most.bytes_reduced, n - EACH);

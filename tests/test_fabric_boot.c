@@ -47,9 +47,17 @@ static const struct {
     {{.master_port = "0"}, TWILL_ERR_CONFIG, "MASTER_PORT=0", true},
     {{.master_port = "70000"}, TWILL_ERR_CONFIG, "MASTER_PORT=70000", true},
     {{.master_port = "http"}, TWILL_ERR_CONFIG, "MASTER_PORT=http", true},
-    {{.job = "xyz"}, TWILL_ERR_CONFIG, "TWILL_JOB=xyz", true},
-    {{.job = "0000"}, TWILL_ERR_CONFIG, "TWILL_JOB=0000", true},
-    {{.job = "123456789012345678901234567890123"}, TWILL_ERR_CONFIG, "TWILL_JOB=", true},
+    {{.job = "xyz"}, TWILL_ERR_CONFIG, "TWILL_JOB is not", true},
+    {{.job = "0000"}, TWILL_ERR_CONFIG, "TWILL_JOB must not", true},
+    {{.job = "12345678901234567890123456789012345678901234567890123456789012345"},
+     TWILL_ERR_CONFIG,
+     "TWILL_JOB is not 1 to 64",
+     true},
+    {{.job = "123"}, TWILL_ERR_CONFIG, "rank 1: TWILL_JOB has 3 hex digits", true},
+    {{.key_file = "/dev/null"},
+     TWILL_ERR_CONFIG,
+     "rank 1: TWILL_KEY_FILE: /dev/null is not a file",
+     true},
     {{.interface = "nosuch0"}, TWILL_ERR_CONFIG, "TWILL_INTERFACE=nosuch0", true},
     {{.rank = "1", .world_size = "2", .master_addr = "no.such.host.invalid", .master_port = "9"},
      TWILL_ERR_BOOTSTRAP,
@@ -79,6 +87,8 @@ static void bad_variables(void **state)
         if (status != wrong[i].status || !strstr(error.message, wrong[i].says))
             fail_msg("%zu: status %d, \"%s\"; wanted \"%s\"", i, status, error.message,
                      wrong[i].says);
+        bool number = params.rank && strspn(params.rank, "0123456789") == strlen(params.rank);
+        assert_true(!number || strncmp(error.message, "rank ", 5) == 0);
         assert_null(boot);
     }
 }
@@ -92,7 +102,7 @@ static void single(void **state)
     int mine = 42, all = 0;
     (void)state;
     assert_int_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
-    assert_string_equal(boot->ops->name, "single");
+    assert_string_equal(boot->ops->name, "none");
     assert_int_equal(boot->rank, 0);
     assert_int_equal(boot->size, 1);
     assert_int_equal(twill_boot_allgather(boot, &mine, &all, sizeof(mine), &error), TWILL_OK);
@@ -230,12 +240,48 @@ static void interfaces(void **state)
     assert_string_equal(interface, "");
 }
 
+/* Numeric texts into addresses, as they come back. */
+static void addresses(void **state)
+{
+    static const struct {
+        const char *text, *back; /* NULL: no address */
+    } table[] = {
+        {"127.0.0.1", "127.0.0.1"},
+        {"::1", "::1"},
+        {"fd88:0:0:0::7", "fd88::7"},
+        {"::ffff:10.1.2.3", "10.1.2.3"},
+        {"fe80::1%lo", "fe80::1%lo"},
+        {"fe80::1%1", "fe80::1%lo"},
+        {"fe80::1%nosuch0", NULL},
+        {"fe80::1%", NULL},
+        {"256.1.1.1", NULL},
+        {"localhost", NULL},
+        {"", NULL},
+        {"0123:4567:89ab:cdef:0123:4567:89ab:cdef:0123:4567:89ab:cdef", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        struct sockaddr_storage address;
+        struct twill_endpoint endpoint;
+        socklen_t length;
+        bool good = twill_endpoint_address(table[i].text, 4711, &address, &length);
+        if (good != (table[i].back != NULL))
+            fail_msg("%s: %d", table[i].text, good);
+        if (good) {
+            assert_true(twill_endpoint_of((struct sockaddr *)&address, length, &endpoint));
+            assert_string_equal(endpoint.address, table[i].back);
+            assert_int_equal(endpoint.port, 4711);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(single),       cmocka_unit_test(bad_variables),
         cmocka_unit_test(caller_sizes), cmocka_unit_test(caller_bad),
         cmocka_unit_test(hosts),        cmocka_unit_test(interfaces),
+        cmocka_unit_test(addresses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

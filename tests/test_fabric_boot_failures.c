@@ -2,7 +2,7 @@
 /* The TCP bootstrap when a rank is missing, dies, or is not like the others: every rank is told
  * who.
  */
-#include "fabric/boot_wire.h"
+#include "fabric/boot_tcp.h"
 #include "tests/support/job.h"
 
 #include <setjmp.h>
@@ -11,12 +11,15 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* --- ranks that are missing, die, or differ -------------------------------------------------- */
@@ -53,7 +56,7 @@ static void tcp_missing(void **state)
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(odd); i++) {
         twill_test_job_init(&job, "127.0.0.1", 4);
-        job.timeout_ns = TWILL_TEST_SECOND;
+        job.timeout_ns = TWILL_TEST_SOON;
         job.odd = odd[i];
         twill_test_run_ranks(4, rank_misses, &job);
     }
@@ -67,11 +70,13 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
     struct twill_boot *boot;
     (void)unused;
     if (rank == job->odd) {
-        struct twill_boot me = {.rank = rank, .size = size};
-        struct twill_wire_header hello;
-        twill_wire_fill(&hello, TWILL_WIRE_HELLO, &me, 30000, 0);
+        const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
+                                              .rank = (uint32_t)rank,
+                                              .size = (uint32_t)size,
+                                              .argument = TWILL_TEST_PATIENCE / 1000000};
+        struct twill_session session;
         int fd = twill_test_dial(job);
-        TWILL_CHECK(fd >= 0 && send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) > 0);
+        TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &card, &session));
         usleep(200000);
         close(fd);
     } else if (rank != 1) { /* rank 1 never comes, so that all have to wait */
@@ -112,7 +117,7 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
     TWILL_CHECK_OK(&error, twill_boot_allgather(boot, mine, all, sizeof(mine), &error));
     bool odd = rank == m->job.odd;
     if (odd && m->what == SENDS_GARBAGE)
-        memset(boot->nonce, 7, sizeof(boot->nonce));
+        ((struct twill_boot_tcp *)boot)->session.sent++; /* out of order */
     if (!odd || m->what == DIFFERS || m->what == SENDS_GARBAGE) {
         twill_status status = twill_boot_allgather(boot, mine, all, odd ? 12 : 16, &error);
         const struct verdict *v = &verdicts[m->what];
@@ -139,7 +144,7 @@ static void tcp_misdeeds(void **state)
     (void)state;
     for (int what = 0; what < MISDEEDS; what++) {
         twill_test_job_init(&m.job, "127.0.0.1", 4);
-        m.job.timeout_ns = what == STALLS ? TWILL_TEST_SECOND : 30 * TWILL_TEST_SECOND;
+        m.job.timeout_ns = what == STALLS ? TWILL_TEST_SOON : TWILL_TEST_PATIENCE;
         m.job.odd = 2;
         m.what = (enum misdeed)what;
         twill_test_run_ranks(4, rank_misbehaves, &m);
@@ -186,17 +191,30 @@ static void rank_of_other_job(int rank, int size, twill_bootstrap *unused, void 
 
 static void tcp_other_job(void **state)
 {
-    static const char *const other[] = {"deadbeef", NULL};
+    static const char *const other[] = {"deadbeefdeadbeef", ""}; /* the second one: of the user */
     struct twill_test_job job;
+    char folder[] = "/tmp/twill-boot-XXXXXX", path[64];
     (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("HOME", folder, 1), 0);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(other); i++) {
         twill_test_job_init(&job, "127.0.0.1", 3);
-        job.timeout_ns = TWILL_TEST_SECOND;
+        job.timeout_ns = TWILL_TEST_SOON;
         job.odd = 1;
-        job.nonce[0] = job.nonce[2] = "c0ffee";
-        job.nonce[1] = other[i];
+        job.key[1] = other[i];
         twill_test_run_ranks(3, rank_of_other_job, &job);
     }
+    /* All of them of the user: they meet. */
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    for (int r = 0; r < 3; r++)
+        job.key[r] = "";
+    job.odd = -1;
+    twill_test_run_ranks(3, twill_test_rank_gathers, &job);
+    snprintf(path, sizeof(path), "%s/.twill/key", folder);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/.twill", folder);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 static void tcp_port_taken(void **state)
@@ -214,12 +232,44 @@ static void tcp_port_taken(void **state)
     close(fd);
 }
 
+/* Rank 0 of more ranks than it may have descriptors for: what the process had before stays open.
+ * The limit holds for good, so it is a child's. */
+static int lacks_descriptors(void)
+{
+    const struct rlimit few = {64, 64};
+    struct twill_test_job job;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    twill_test_job_init(&job, "127.0.0.1", 256);
+    if (fcntl(STDIN_FILENO, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != STDIN_FILENO)
+        return 1;
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0)
+        return 2;
+    if (twill_test_job_open(&job, 0, &boot, &error) != TWILL_ERR_SYSTEM ||
+        strstr(error.message, "ulimit") == NULL)
+        return 3;
+    return fcntl(STDIN_FILENO, F_GETFD) < 0 ? 4 : 0;
+}
+
+static void tcp_few_descriptors(void **state)
+{
+    int status = -1;
+    (void)state;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(lacks_descriptors());
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tcp_missing),   cmocka_unit_test(tcp_joins_and_goes),
-        cmocka_unit_test(tcp_misdeeds),  cmocka_unit_test(tcp_root_dies),
-        cmocka_unit_test(tcp_other_job), cmocka_unit_test(tcp_port_taken),
+        cmocka_unit_test(tcp_missing),         cmocka_unit_test(tcp_joins_and_goes),
+        cmocka_unit_test(tcp_misdeeds),        cmocka_unit_test(tcp_root_dies),
+        cmocka_unit_test(tcp_other_job),       cmocka_unit_test(tcp_port_taken),
+        cmocka_unit_test(tcp_few_descriptors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

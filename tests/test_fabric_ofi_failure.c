@@ -19,9 +19,9 @@ static const struct setting {
     {"tpc", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=tpc", "tcp", "sockets"}},
     {"t", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=t:", "tcp", ""}},
     {"gni", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=gni", "no such provider", "tcp"}},
-    {"tcp", "eth99", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=eth99", "lo (127.0.0.1)", ""}},
-    {NULL, "203.0.113.9", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=203.0.113.9", "lo", ""}},
-    {"tcp", NULL, "mlx5_0", TWILL_ERR_CONFIG, {"TWILL_DOMAIN=mlx5_0", "lo", ""}},
+    {"tcp", "eth99", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=eth99", "it has", " ("}},
+    {NULL, "203.0.113.9", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=203.0.113.9", "it has", " ("}},
+    {"tcp", NULL, "mlx5_0", TWILL_ERR_CONFIG, {"TWILL_DOMAIN=mlx5_0", "there are", " ("}},
     {NULL, NULL, NULL, TWILL_OK, {"tcp", "domain lo", "127.0.0.1"}},
     {"tcp", "lo", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "127.0.0.1"}},
     {"tcp", "::1", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "[::1]"}},
@@ -93,28 +93,6 @@ static void test_other_provider(void **state)
 /* --- failure: whatever was posted, cancel and close are safe
  * ----------------------------------------- */
 
-/* Memory that goes away for good when it is given up, so that a late write is a crash. */
-static unsigned char *page_map(size_t bytes)
-{
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? NULL : p;
-}
-
-/* Receives and sends that will never complete, of both sorts. */
-static void post_hopeless(struct end *end, struct twill_transfer *r, size_t n, unsigned char *data)
-{
-    for (size_t i = 0; i < n; i++) {
-        r[i] = (struct twill_transfer){.kind = i % 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                                       .lane = (uint8_t)(1 + i / 2 % 3),
-                                       .peer = 1 - end->rank,
-                                       .signature = 1,
-                                       .buffer = data + (i << 20),
-                                       .bytes = i % 4 < 2 ? 64 : 1u << 20};
-        if (twill_ofi_transport.post(end->transport, &r[i], &end->error) != TWILL_OK)
-            return;
-    }
-}
-
 static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
@@ -123,7 +101,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
     if (end_open(&end, caller, user, 6)) {
         unsigned char *data = page_map((size_t)n << 20);
         struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
-        post_hopeless(&end, r, rank == 0 ? n : 6, data);
+        (void)post_hopeless(&end, r, rank == 0 ? n : 6, data);
         uint64_t until = twill_now() + SECOND / 20;
         while (twill_now() < until && progress(&end))
             ;
@@ -174,11 +152,12 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
     message_make(&m[1], &end, TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 0, 1, 50000, false);
     TWILL_CHECK(messages_run(&end, m, 2));
     message_free(m, 2);
+    TWILL_CHECK(meet(&end)); /* what completed here may be on its way to the other */
     if (rank == 1)
         _exit(9);
     static struct twill_transfer r[n];
     unsigned char *data = page_map((size_t)n << 20);
-    post_hopeless(&end, r, n, data);
+    (void)post_hopeless(&end, r, n, data);
     uint64_t until = twill_now() + SECOND;
     int moved = 0;
     while (twill_now() < until && moved >= 0)

@@ -159,6 +159,40 @@ static bool attach_all(struct end *end, int rank, int size)
     return gather(end, &mine, all, sizeof(mine));
 }
 
+/* The same ranks the other way round, and then all but one of those, have it of each other. */
+static bool hand_on(struct end *end, int rank, int size)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_world world;
+    struct twill_reach *reach, *less;
+    uint32_t ranks[8], fewer[8], label[8] = {0};
+    uint64_t all[8], mine;
+    int value = 50 + rank, got = 0;
+    mine = (uint64_t)(uintptr_t)&value;
+    for (int r = 0; r < size; r++)
+        ranks[r] = (uint32_t)(size - 1 - r);
+    TWILL_REQUIRE(twill_reach_hand_on(&reach, end->reach, &end->world, ranks, &end->world,
+                                      ranks[rank], &error) == TWILL_OK);
+    TWILL_REQUIRE(twill_world_create(&world, (uint32_t)size - 1, label, &error) == TWILL_OK);
+    for (int r = 0; r < size - 1; r++)
+        fewer[r] = (uint32_t)r + 1;
+    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    if (rank < size - 1) {
+        TWILL_REQUIRE(twill_reach_hand_on(&less, reach, &end->world, fewer, &world, ranks[rank] - 1,
+                                          &error) == TWILL_OK);
+        TWILL_REQUIRE(twill_reach_is_known(less));
+        for (int r = 0; r < size - 1; r++) { /* number r of `world` is size - 2 - r of all */
+            int of = size - 2 - r;
+            TWILL_REQUIRE(twill_reach_fetch(less, (uint32_t)r, &got, all[of], sizeof(got)) == 0);
+            TWILL_REQUIRE(got == 50 + of);
+        }
+        twill_reach_close(less);
+    }
+    twill_world_destroy(&world);
+    twill_reach_close(reach);
+    return gather(end, &mine, all, sizeof(mine));
+}
+
 static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct scene *scene = user;
@@ -174,6 +208,9 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
                         __FILE__, __LINE__, "fetches %d, maps %d: %s", fetches, maps, end.how);
         if (fetches && scene->nodes == 1 && !twill_test_failed())
             (void)read_all(&end, rank, size);
+        TWILL_CHECK(twill_reach_is_known(end.reach) == (fetches && !maps));
+        if (fetches && !maps && scene->nodes == 1 && !twill_test_failed())
+            (void)hand_on(&end, rank, size);
         if (maps && scene->nodes == 1 && !twill_test_failed())
             (void)attach_all(&end, rank, size);
     }
@@ -233,7 +270,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
             twill_test_expect_death(1);
             raise(SIGKILL);
         }
-        uint64_t limit = twill_now() + 10ull * 1000000000u;
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         while (cause == 0 && twill_now() < limit)
             cause = twill_reach_fetch(end.reach, 1, &got, all[1], sizeof(got));
         twill_test_note(cause == ESRCH, __FILE__, __LINE__, "%s", strerror(cause));

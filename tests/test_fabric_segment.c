@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory among ranks: that it is shared, that it is not where that is impossible, and that
  * all agree on it. */
+#include "fabric/mapping.h"
 #include "tests/support/share.h"
 
 #include <dirent.h>
@@ -8,6 +9,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -270,12 +272,43 @@ static void test_absent(void **state)
     assert_int_equal(open_descriptors(), descriptors);
 }
 
+/* A crash writes no core of all that is reserved: the mapping that begins here has the flag "dd".
+ */
+static bool is_dumped(const void *start)
+{
+    char line[512];
+    unsigned long from, to;
+    bool ours = false, dumped = true;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            ours = from == (unsigned long)(uintptr_t)start;
+        if (ours && strncmp(line, "VmFlags:", 8) == 0)
+            dumped = strstr(line, " dd") == NULL;
+    }
+    fclose(file);
+    return dumped;
+}
+
+static void test_dumps(void **state)
+{
+    (void)state;
+    size_t bytes = 4 * TWILL_HUGE_PAGE;
+    void *at = twill_mapping_map(-1, bytes);
+    assert_true(at != MAP_FAILED);
+    assert_false(is_dumped(at));
+    assert_true(is_dumped(NULL)); /* there is none: it can fail */
+    munmap(at, bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared),  cmocka_unit_test(test_tidy),
         cmocka_unit_test(test_outlive), cmocka_unit_test(test_obstacles),
         cmocka_unit_test(test_errors),  cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_dumps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -339,7 +339,7 @@ static bool to_and_fro(struct fixture *f)
             if (request.status == TWILL_PENDING)
                 twill_node_sleep(f->node, word, 1000000);
             twill_node_sleep_end(f->node);
-            TWILL_REQUIRE(twill_now() - started < 30ull * 1000000000u);
+            TWILL_REQUIRE(twill_now() - started < TWILL_TEST_PATIENCE);
         }
         TWILL_REQUIRE(request.status == TWILL_OK && value == i + 7);
     }
@@ -351,10 +351,10 @@ RANK_FN(to_and_fro, &twill_shm_transport)
 static bool woken(struct fixture *f)
 {
     struct twill_bell_line *bell = &f->node->area[0]->bell;
-    uint64_t limit = twill_now() + 20ull * 1000000000u;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     if (f->end.rank == 0) {
         uint32_t word = twill_node_sleep_begin(f->node);
-        twill_node_sleep(f->node, word, 60ull * 1000000000u);
+        twill_node_sleep(f->node, word, 2 * TWILL_TEST_PATIENCE);
         twill_node_sleep_end(f->node);
         return twill_test_note(twill_now() < limit, __FILE__, __LINE__, "nobody woke rank 0");
     }
@@ -377,7 +377,7 @@ static void test_sleep(void **state)
 static bool bad_news(struct fixture *f)
 {
     struct twill_node *node = f->node;
-    uint64_t limit = twill_now() + 20ull * 1000000000u;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     if (f->end.rank == 1) {
         TWILL_REQUIRE(twill_node_aborted(node, 7) == UINT32_MAX);
         twill_node_abort(node, TWILL_ERR_TIMEOUT, 1, 7, "rank 1 gave up");

@@ -1,82 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The watch: dead peers are noticed, living ones are not called dead, news arrives whole, garbage
  * and strangers change nothing. Ranks are threads that meet over TCP. */
-#include "fabric/watch.h"
-#include "tests/support/job.h"
+#include "tests/support/noise.h"
+#include "tests/support/watcher.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 
 #include <cmocka.h>
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define PATIENCE (20 * TWILL_TEST_SECOND)
-
-/* Bootstrap and watch of a rank. */
-struct watcher {
-    struct twill_boot *boot;
-    struct twill_watch *watch;
-    struct twill_error error;
-};
-
-static bool watcher_open(struct watcher *w, const struct twill_test_job *job, int rank)
-{
-    memset(w, 0, sizeof(*w));
-    twill_status status = twill_test_job_open(job, rank, &w->boot, &w->error);
-    if (status == TWILL_OK)
-        status = twill_watch_open(&w->watch, w->boot, &w->error);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
-                           w->error.message);
-}
-
-static void watcher_close(struct watcher *w)
-{
-    twill_watch_close(w->watch);
-    twill_boot_close(w->boot);
-}
-
-static bool meet(struct watcher *w)
-{
-    return twill_test_gather(w->boot, 1, 0);
-}
-
-static bool dies(struct watcher *w, uint32_t peer)
-{
-    uint64_t deadline = twill_now() + PATIENCE;
-    while (!twill_watch_is_dead(w->watch, peer))
-        if (twill_now() > deadline)
-            return false;
-        else
-            usleep(1000);
-    return true;
-}
-
-static bool hears(struct watcher *w, struct twill_news *news)
-{
-    uint64_t deadline = twill_now() + PATIENCE;
-    while (!twill_watch_hear(w->watch, news))
-        if (twill_now() > deadline)
-            return false;
-        else
-            usleep(1000);
-    return true;
-}
-
-static void tell(struct watcher *w, int rank, uint32_t comm)
-{
-    struct twill_news news = {.from = (uint32_t)rank, .comm = comm, .status = TWILL_ERR_MISMATCH};
-    snprintf(news.message, sizeof(news.message), "rank %d tells of %u", rank, comm);
-    uint32_t everyone[64];
-    for (uint32_t r = 0; r < TWILL_ARRAY_LENGTH(everyone); r++)
-        everyone[r] = r;
-    twill_watch_tell(w->watch, &news, everyone, (size_t)w->boot->size, PATIENCE);
-}
 
 /* The odd rank closes; all others notice, and find each other alive, before and after. */
 static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user)
@@ -124,19 +61,18 @@ static void notices(void **state)
 }
 
 /* A process that is killed, with nobody to say goodbye. */
-static void process_notices(int rank, int size, twill_bootstrap *unused, void *user)
+static void process_notices(int rank, int size, twill_bootstrap *boot, void *user)
 {
     struct twill_test_job *job = user;
     struct twill_news news;
     struct watcher w;
-    (void)unused;
     if (rank == job->odd)
         twill_test_expect_death(rank);
     if (!watcher_open(&w, job, rank))
         return;
     for (int peer = 0; peer < size; peer++)
         TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(twill_test_meet(boot));
     if (rank == job->odd)
         raise(SIGKILL);
     TWILL_CHECK(dies(&w, (uint32_t)job->odd));
@@ -233,68 +169,51 @@ static void tells_survivors(void **state)
 
 /* --- strangers ------------------------------------------------------------------------------- */
 
-/* The port of rank 0's watch: rank 0 tells, over the bootstrap, by what it has bound since. */
-static int newest_listener(void)
-{
-    struct twill_endpoint endpoint;
-    int port = 0;
-    for (int fd = 0; fd < 256; fd++) {
-        int on = 0;
-        socklen_t length = sizeof(on);
-        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) == 0 && on &&
-            twill_socket_name(fd, false, &endpoint))
-            port = endpoint.port;
-    }
-    return port;
-}
+#define WRONG_KINDS 11
+#define TIDINGS     360 /* bytes of a piece of news */
 
-struct frame {
-    struct twill_wire_header header;
-    char body[512];
-};
-
-/* A greeting with the right nonce, then news: each with something wrong. */
+/* A greeting with the right key, then news: each with something wrong. */
 static void send_wrong(int fd, const struct twill_boot *boot, int which)
 {
-    struct frame hello, news;
-    size_t hello_bytes = sizeof(hello.header), news_bytes = sizeof(news.header) + 328;
-    memset(&hello, 0, sizeof(hello));
-    memset(&news, 'x', sizeof(news));
-    twill_wire_fill(&hello.header, TWILL_WIRE_WATCH, boot, 0, 0);
-    twill_wire_fill(&news.header, TWILL_WIRE_NEWS, boot, 0, 328);
-    switch (which) {
-    case 0: /* another nonce */
-        hello.header.nonce[3] ^= 1;
-        break;
-    case 1: /* a rank that is not */
-        hello.header.rank = news.header.rank = (uint32_t)boot->size;
-        break;
-    case 2: /* news of another rank than the greeting's */
-        news.header.rank = 2;
-        break;
-    case 3: /* a length beyond all bounds */
-        news.header.length = UINT64_MAX - 10;
-        break;
-    case 4: /* no greeting */
-        hello_bytes = 0;
-        break;
-    case 5: /* half of it */
-        news_bytes = 100;
-        break;
-    case 6: /* noise */
-        memset(&hello, 0x5a, sizeof(hello));
-        break;
-    case 7: /* another kind */
-        news.header.kind = TWILL_WIRE_FAIL;
-        break;
-    default: /* silence */
-        hello_bytes = news_bytes = 0;
-    }
-    (void)!send(fd, &hello, hello_bytes, MSG_NOSIGNAL);
-    (void)!send(fd, &news, hello_bytes == 0 && which != 4 ? 0 : news_bytes, MSG_NOSIGNAL);
+    struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
+                                    .rank = (uint32_t)boot->rank,
+                                    .size = (uint32_t)boot->size,
+                                    .argument = (uint64_t)which + 1000};
+    struct twill_secret secret = boot->secret;
+    struct twill_session session;
+    struct twill_hello hello;
+    struct {
+        struct twill_wire_header header;
+        char body[TIDINGS];
+    } news;
+    size_t bytes = sizeof(news);
+    memset(&news, 0, sizeof(news));
+    snprintf(news.body, sizeof(news.body), "xxxxxxxxwrong");
+    secret.key[3] ^= which == 0; /* another key */
+    card.rank = which == 1 ? card.size : card.rank;
+    card.to = which == 2 ? 2 : 0;
+    card.role = which == 3 ? TWILL_HELLO_DATA : card.role;
+    card.argument = which == 7 ? 1 : card.argument; /* the first call, once more */
+    if (!twill_hello_call(&hello, &secret, &card) || which >= WRONG_KINDS)
+        return;     /* silence */
+    if (which == 6) /* noise */
+        memset(&hello.said.call, 0x5a, sizeof(hello.said.call));
+    if (twill_hello_move(&hello, fd, &session) != TWILL_WIRE_DONE)
+        return;
+    session.sent += which == 8; /* not the first frame */
+    twill_wire_seal(&session, &news.header, which == 9 ? TWILL_WIRE_FAIL : TWILL_WIRE_NEWS, 0,
+                    news.body, sizeof(news.body), NULL);
+    if (which == 4)
+        news.header.length = UINT64_MAX - 10; /* and so has no proof */
+    if (which == 5)
+        bytes = 100; /* half of it */
+    if (which == 10)
+        news.body[20] ^= 1; /* changed on its way */
+    (void)!send(fd, &news, bytes, MSG_NOSIGNAL);
 }
 
-#define WRONG 30 /* nine of them differ, the rest is silent; more than are let in at a time */
+#define WRONG                                                                                      \
+    30 /* WRONG_KINDS of them differ, the rest is silent; more than are let in at a time */
 
 static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, void *user)
 {
@@ -308,6 +227,11 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
         return;
     mine = rank == 0 ? newest_listener() : 0;
     TWILL_CHECK_OK(&w.error, twill_boot_allgather(w.boot, &mine, ports, sizeof(mine), &w.error));
+    if (rank == 1)
+        tell(&w, 1, 4);
+    if (rank == 0)
+        TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 4);
+    TWILL_CHECK(meet(&w));
     if (rank == 1) {
         struct twill_test_job there = *job;
         snprintf(there.port, sizeof(there.port), "%d", ports[0]);
@@ -325,8 +249,12 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
         tell(&w, 2, 5);
     TWILL_CHECK(meet(&w));
     TWILL_CHECK(rank == 2 || !twill_watch_is_dead(w.watch, 2));
-    if (rank == 0)
+    if (rank == 0) {
+        const unsigned *count = twill_watch_strays(w.watch)->count;
         TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+        TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2);
+        TWILL_CHECK(count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2);
+    }
     for (int i = 0; rank == 1 && i < WRONG; i++)
         close(fds[i]);
     TWILL_CHECK(meet(&w));
@@ -344,21 +272,10 @@ static void strangers(void **state)
 
 /* --- the rest -------------------------------------------------------------------------------- */
 
-static int open_files(void)
-{
-    int count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    assert_non_null(directory);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
-
 static void leaks_nothing(void **state)
 {
     struct twill_test_job job;
-    int before = open_files();
+    int before = twill_test_open_files();
     (void)state;
     for (int again = 0; again < 3; again++) {
         twill_test_job_init(&job, "127.0.0.1", 4);
@@ -367,7 +284,7 @@ static void leaks_nothing(void **state)
         job.odd = -1;
         twill_test_run_ranks(4, rank_tells, &job);
     }
-    assert_int_equal(open_files(), before);
+    assert_int_equal(twill_test_open_files(), before);
     twill_watch_close(NULL);
 }
 

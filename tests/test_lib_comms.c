@@ -303,8 +303,8 @@ static void bad_levels(void **unused)
         {"TWILL_GROUPS=2", "TWILL_GROUPS=2: describes 2 nodes, but there are 1"},
         {"TWILL_GROUPS=x", "write groups x nodes"},
         {"TWILL_PROGRESS=thread:", "TWILL_PROGRESS=thread:"},
-        {"TWILL_PROGRESS=thread:1x", "none, thread, or thread:CORE"},
-        {"TWILL_PROGRESS=threads", "none, thread, or thread:CORE"},
+        {"TWILL_PROGRESS=thread:1x", "none, late, thread, or thread:CORE"},
+        {"TWILL_PROGRESS=threads", "none, late, thread, or thread:CORE"},
         {"TWILL_REPRODUCIBLE=2", "TWILL_REPRODUCIBLE"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {

@@ -109,7 +109,7 @@ static void play_death(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     twill_comm *made = all;
-    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)));
+    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)) && twill_test_meet(scene->boot));
     if (me == size - 1)
         _exit(0);
     twill_status status = twill_comm_split(&made, all, 0, 0);

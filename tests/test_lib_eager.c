@@ -31,9 +31,7 @@ static uint64_t draw(uint64_t *state, uint64_t below)
 
 static bool start(struct job *job, twill_bootstrap *boot, const char *nodes, const char *timeout)
 {
-    char text[64];
-    snprintf(text, sizeof(text), "TWILL_TIMEOUT=%s", timeout);
-    const char *settings[] = {text, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", NULL};
+    const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", NULL};
     bool connected = twill_test_connect(&job->context, &job->comm, boot, nodes, NULL, settings);
     void *memory[2] = {NULL, NULL};
     for (int i = 0; connected && i < 2; i++)
@@ -130,7 +128,7 @@ static void run_ahead(int rank, int size, twill_bootstrap *boot, void *user)
     uint64_t same = 1, own = (uint64_t)rank + 100; /* drawn alike on all ranks, and not */
     unsigned kind = 0, left = 0;
     uint32_t root = 0;
-    bool fine = start(&job, boot, user, "30");
+    bool fine = start(&job, boot, user, TWILL_TEST_PATIENT);
     for (unsigned call = 0; fine && call < CALLS && !twill_test_failed(); call++) {
         if (left == 0) {
             left = 1 + (unsigned)draw(&same, 80);
@@ -143,7 +141,7 @@ static void run_ahead(int rank, int size, twill_bootstrap *boot, void *user)
             usleep((useconds_t)draw(&own, 800));
         fine = run_call(&job, call, kind, root, count);
     }
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
     stop(&job);
 }
 
@@ -159,7 +157,7 @@ static void ahead_of_others(void **unused)
 static void give_in_vain(int rank, int size, twill_bootstrap *boot, void *user)
 {
     struct job job = {.context = NULL};
-    if (start(&job, boot, "", "1") && rank == 0) {
+    if (start(&job, boot, "", TWILL_TEST_HASTY) && rank == 0) {
         size_t count = *(const size_t *)user;
         twill_status status = TWILL_OK;
         unsigned calls = 0;
@@ -172,7 +170,7 @@ static void give_in_vain(int rank, int size, twill_bootstrap *boot, void *user)
                               __FILE__, __LINE__, "call %u: status %d: \"%s\"", calls, status,
                               twill_comm_message(job.comm));
     }
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
     stop(&job);
 }
 

@@ -31,9 +31,7 @@ struct job {
 
 static bool start(struct job *job, twill_bootstrap *boot, const char *nodes, const char *timeout)
 {
-    char timeout_setting[64];
-    snprintf(timeout_setting, sizeof(timeout_setting), "TWILL_TIMEOUT=%s", timeout);
-    const char *settings[] = {timeout_setting, "TWILL_HEAP_LIMIT=8M", NULL};
+    const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", NULL};
     bool connected = twill_test_connect(&job->context, &job->comm, boot, nodes, NULL, settings);
     job->src = calloc(COUNT, sizeof(float));
     job->dst = calloc(COUNT, sizeof(float));
@@ -180,11 +178,12 @@ static void disagree(int rank, int size, twill_bootstrap *boot, void *user)
 {
     const struct disagreement *d = user;
     struct job job;
-    if (start(&job, boot, d->nodes, "20")) {
+    if (start(&job, boot, d->nodes, TWILL_TEST_PATIENT)) {
         /* a good call before, and a broken communicator after */
         twill_status status = reduce_many(&job);
         bool fine = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: first: %s",
-                                    d->name, twill_comm_message(job.comm));
+                                    d->name, twill_comm_message(job.comm)) &&
+                    twill_test_meet(boot);
         if (fine)
             status = rank == size - 1 ? d->odd(&job) : d->usual(&job);
         if (fine && status == TWILL_OK && strncmp(d->name, "eager", 5) == 0)
@@ -199,7 +198,7 @@ static void disagree(int rank, int size, twill_bootstrap *boot, void *user)
             (void)twill_test_note(twill_barrier(job.comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
                                   "%s: not broken", d->name);
     }
-    boot->exchange(boot->user, "x", (char[64]){0}, 1); /* leave together */
+    (void)twill_test_meet(boot);
     stop(&job);
 }
 
@@ -212,12 +211,83 @@ static void ranks_that_disagree(void **unused)
     }
 }
 
+/* Who calls when the others have failed and gone hears of what failed, not of its connections that
+ * they have closed, whichever way it calls. */
+static twill_status begin_and_wait(struct job *j)
+{
+    twill_request *request;
+    twill_status status =
+        twill_allreduce_start(j->comm, j->src, j->dst, 8, TWILL_F32, TWILL_SUM, &request);
+    return status == TWILL_OK ? twill_wait(&request) : status;
+}
+static twill_status split(struct job *j)
+{
+    twill_comm *made;
+    return twill_comm_split(&made, j->comm, 0, 0);
+}
+static twill_status send_on(struct job *j)
+{
+    return twill_send(j->comm, j->src, 8, TWILL_F32, 0);
+}
+static twill_status send_in_group(struct job *j)
+{
+    twill_status status = twill_group_start(j->comm);
+    if (status == TWILL_OK)
+        status = send_on(j);
+    return status == TWILL_OK ? twill_group_end(j->comm) : status;
+}
+
+struct late {
+    const char *name;
+    twill_status (*call)(struct job *job);
+};
+
+static void come_late(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)size;
+    const struct late *late = user;
+    struct job job;
+    bool fine = start(&job, boot, "3x1", TWILL_TEST_PATIENT) &&
+                twill_test_note(reduce_many(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
+                                twill_comm_message(job.comm)) &&
+                twill_test_meet(boot);
+    if (fine && rank != 1) {
+        (void)twill_test_note((rank == 0 ? reduce_8 : null_dst)(&job) == TWILL_ERR_ARGUMENT,
+                              __FILE__, __LINE__, "%s", twill_comm_message(job.comm));
+        stop(&job);
+    }
+    fine = fine && twill_test_meet(boot);
+    if (fine && rank == 1) {
+        twill_status status = late->call(&job);
+        const char *message = twill_comm_message(job.comm);
+        (void)twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(message, "told by rank") &&
+                                  strncmp(message, "rank 1: ", 8) == 0,
+                              __FILE__, __LINE__, "%s: status %d: \"%s\"", late->name, status,
+                              message);
+    }
+    (void)twill_test_meet(boot);
+    if (!fine || rank == 1)
+        stop(&job);
+}
+
+static void ranks_that_have_gone(void **unused)
+{
+    (void)unused;
+    static const struct late late[] = {{"a call", reduce_8},
+                                       {"a call begun", begin_and_wait},
+                                       {"a communicator made", split},
+                                       {"a message", send_on},
+                                       {"a message in a group", send_in_group}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(late); i++)
+        twill_test_run_ranks(3, come_late, (void *)(uintptr_t)&late[i]);
+}
+
 /* A single rank survives its own bad arguments. */
 static void alone(int rank, int size, twill_bootstrap *boot, void *user)
 {
     (void)rank, (void)size, (void)user;
     struct job job;
-    TWILL_CHECK(start(&job, boot, "", "5"));
+    TWILL_CHECK(start(&job, boot, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(null_src(&job) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(strstr(twill_comm_message(job.comm), "src") != NULL);
     TWILL_CHECK(bad_op(&job) == TWILL_ERR_ARGUMENT);
@@ -245,7 +315,7 @@ static void fail_on_the_other(int rank, int size, twill_bootstrap *boot, void *u
     (void)size;
     struct job job;
     twill_comm *other = NULL;
-    if (start(&job, boot, user, "20") &&
+    if (start(&job, boot, user, TWILL_TEST_PATIENT) &&
         twill_test_note(twill_comm_create(&other, job.context) == TWILL_OK, __FILE__, __LINE__,
                         "second communicator")) {
         /* rank 1 fails on the other one first, while rank 0 waits here; then rank 0 goes there */
@@ -264,7 +334,7 @@ static void fail_on_the_other(int rank, int size, twill_bootstrap *boot, void *u
                               __FILE__, __LINE__, "rank %d: status %d: \"%s\"", rank, second,
                               twill_comm_message(other));
     }
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
     twill_comm_destroy(other);
     stop(&job);
 }
@@ -281,10 +351,10 @@ static void two_communicators(void **unused)
 static void stay_away(int rank, int size, twill_bootstrap *boot, void *user)
 {
     struct job job;
-    if (start(&job, boot, user, "1")) {
+    if (start(&job, boot, user, TWILL_TEST_HASTY)) {
         (void)twill_test_note(reduce_8(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
                               twill_comm_message(job.comm));
-        if (rank != size - 1) {
+        if (twill_test_meet(boot) && rank != size - 1) {
             twill_status status = reduce_8(&job);
             char name[32];
             snprintf(name, sizeof(name), "rank %d", size - 1);
@@ -294,7 +364,7 @@ static void stay_away(int rank, int size, twill_bootstrap *boot, void *user)
                                   twill_comm_message(job.comm));
         }
     }
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
     stop(&job);
 }
 
@@ -302,7 +372,7 @@ static void stay_away(int rank, int size, twill_bootstrap *boot, void *user)
 static void spin_on(int rank, int size, twill_bootstrap *boot, void *user)
 {
     (void)user, (void)size;
-    const char *settings[] = {"TWILL_SPIN=1000000000", "TWILL_TIMEOUT=1", "TWILL_HEAP_LIMIT=4M",
+    const char *settings[] = {"TWILL_SPIN=1000000000", TWILL_TEST_HASTY, "TWILL_HEAP_LIMIT=4M",
                               NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -312,7 +382,7 @@ static void spin_on(int rank, int size, twill_bootstrap *boot, void *user)
     if (rank == 0 && status == TWILL_OK)
         (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_TIMEOUT, __FILE__, __LINE__,
                               "no time-out: %s", twill_comm_message(comm));
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -331,9 +401,9 @@ static void a_rank_that_never_comes(void **unused)
 static void die(int rank, int size, twill_bootstrap *boot, void *user)
 {
     struct job job;
-    if (!start(&job, boot, user, "100"))
+    if (!start(&job, boot, user, TWILL_TEST_PATIENT))
         return;
-    TWILL_CHECK(reduce_many(&job) == TWILL_OK);
+    TWILL_CHECK(reduce_many(&job) == TWILL_OK && twill_test_meet(boot));
     if (rank == size - 1) {
         twill_test_expect_death(rank);
         raise(SIGKILL);
@@ -365,7 +435,7 @@ static void use_after_fork(int rank, int size, twill_bootstrap *boot, void *user
 {
     struct job job;
     void *memory = NULL, *big = NULL;
-    TWILL_CHECK(start(&job, boot, user, "20"));
+    TWILL_CHECK(start(&job, boot, user, TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_alloc(job.context, &big, (size_t)4 << 20) == TWILL_OK);
     memset(big, 0x5a, (size_t)4 << 20);
     TWILL_CHECK(reduce_8(&job) == TWILL_OK);
@@ -403,9 +473,14 @@ static void used_after_fork(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),          cmocka_unit_test(ranks_that_disagree),
-        cmocka_unit_test(two_communicators), cmocka_unit_test(a_rank_that_never_comes),
-        cmocka_unit_test(a_rank_that_dies),  cmocka_unit_test(used_after_fork),
+        cmocka_unit_test(one_rank),
+        cmocka_unit_test(ranks_that_disagree),
+        cmocka_unit_test(two_communicators),
+        cmocka_unit_test(a_rank_that_never_comes),
+        cmocka_unit_test(a_rank_that_dies),
+        cmocka_unit_test(used_after_fork),
+        cmocka_unit_test(ranks_that_have_gone),
     };
+    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

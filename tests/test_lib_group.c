@@ -22,7 +22,7 @@ static void run_scene(int rank, int size, twill_bootstrap *boot, void *user)
     const struct scene *scene = user;
     char nodes[32];
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", scene->nodes);
-    const char *settings[] = {nodes, "TWILL_TIMEOUT=30", "TWILL_INTERFACE=lo", NULL};
+    const char *settings[] = {nodes, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_status status = twill_context_create(&context, boot, settings);

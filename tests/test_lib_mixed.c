@@ -186,7 +186,7 @@ static struct test_call draw_call(struct job *job)
 static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
 {
     struct job job = {.rank = rank, .size = size, .same = (uint64_t)size, .own = (uint64_t)rank};
-    const char *settings[] = {"TWILL_TIMEOUT=60", "TWILL_SEGMENT=16K", NULL};
+    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_SEGMENT=16K", NULL};
     bool fine =
         twill_test_connect(&job.context, &job.comm, boot, user, NULL, settings) && get_memory(&job);
     uint64_t left = 0;
@@ -200,7 +200,7 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
     }
     if (fine)
         (void)finish_all(&job);
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
     give_memory(&job);
     twill_comm_destroy(job.comm);
     twill_context_destroy(job.context);

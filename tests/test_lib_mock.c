@@ -25,16 +25,15 @@ struct mischief {
 static bool start(twill_context **context, twill_comm **comm, const struct mischief *m,
                   twill_bootstrap *boot)
 {
-    char mock[80], algorithm[80], nodes[40], timeout[40];
+    char mock[80], algorithm[80], nodes[40];
     snprintf(mock, sizeof(mock), "TWILL_MOCK=%s", m->script);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", m->algorithm);
     snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", m->nodes);
-    snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%s", m->timeout);
     /* small segments: several in flight, on several lanes */
     const char *settings[] = {mock,
                               algorithm,
                               nodes,
-                              timeout,
+                              m->timeout,
                               "TWILL_SEGMENT_NET=4K",
                               "TWILL_HEAP_LIMIT=4M",
                               "TWILL_INTERFACE=lo",
@@ -106,7 +105,7 @@ static void results_survive_mischief(void **unused)
                 struct mischief m = {.script = script,
                                      .algorithm = worlds[w].algorithm,
                                      .nodes = worlds[w].nodes,
-                                     .timeout = "30"};
+                                     .timeout = TWILL_TEST_PATIENT};
                 twill_test_run_ranks(worlds[w].size, endure, &m);
             }
 }
@@ -131,7 +130,7 @@ static void suffer(int rank, int size, twill_bootstrap *boot, void *user)
         (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
                               "%s: rank %d is not broken", m->script, rank);
     }
-    boot->exchange(boot->user, "x", (char[64]){0}, 1); /* leave together */
+    (void)twill_test_meet(boot);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -140,11 +139,12 @@ static void failures_reach_everybody(void **unused)
 {
     (void)unused;
     static const struct mischief failures[] = {
-        {"fail=9:1,rank=1", "ring", "", TWILL_ERR_FABRIC, 1, 3, "20"},
-        {"fail=9:1,rank=2", "allreduce:ring", "4x1", TWILL_ERR_FABRIC, 2, 4, "20"},
-        {"fail=9:3,rank=1", "ring", "", TWILL_OK, 1, 3, "20"},
-        {"fail=9:2,rank=0", "ring", "", TWILL_OK, 0, 3, "2"},
-        {"fail=9:4,rank=0", "allreduce:recursive_doubling", "2x1", TWILL_OK, 0, 2, "2"},
+        {"fail=9:1,rank=1", "ring", "", TWILL_ERR_FABRIC, 1, 3, TWILL_TEST_PATIENT},
+        {"fail=9:1,rank=2", "allreduce:ring", "4x1", TWILL_ERR_FABRIC, 2, 4, TWILL_TEST_PATIENT},
+        {"fail=9:3,rank=1", "ring", "", TWILL_OK, 1, 3, TWILL_TEST_PATIENT},
+        {"fail=9:2,rank=0", "ring", "", TWILL_OK, 0, 3, TWILL_TEST_HASTY},
+        {"fail=9:4,rank=0", "allreduce:recursive_doubling", "2x1", TWILL_OK, 0, 2,
+         TWILL_TEST_HASTY},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(failures); i++) {
         struct mischief m = failures[i];

@@ -38,7 +38,7 @@ struct job {
 
 static bool start(struct job *job, twill_bootstrap *boot)
 {
-    static const char *const settings[] = {"TWILL_TIMEOUT=30", "TWILL_HEAP_LIMIT=8M",
+    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M",
                                            "TWILL_SEGMENT_NET=16K", NULL};
     bool connected = twill_test_connect(&job->context, &job->comm, boot, job->world->nodes,
                                         job->world->mock, settings);
@@ -187,7 +187,7 @@ static void mismatch_rank(int rank, int size, twill_bootstrap *boot, void *user)
               strstr(twill_comm_message(job.comm), "rank 0") != NULL);
     status = twill_barrier(job.comm);
     (void)twill_test_note(status != TWILL_OK, __FILE__, __LINE__, "rank %d noticed nothing", rank);
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
 out:
     stop(&job);
 }
@@ -322,7 +322,7 @@ static void bad_group_rank(int rank, int size, twill_bootstrap *boot, void *user
     OK(twill_allreduce(job.comm, job.out, job.in, 4, TWILL_I32, TWILL_SUM));
     RIGHT(twill_allreduce(job.comm, job.out, NULL, 4, TWILL_I32, TWILL_SUM) == TWILL_ERR_ARGUMENT);
     RIGHT(twill_group_end(job.comm) == TWILL_ERR_BROKEN);
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
 out:
     stop(&job);
 }

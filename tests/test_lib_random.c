@@ -205,7 +205,7 @@ static void random_rank(int rank, int size, twill_bootstrap *boot, void *user)
     const struct run *run = user;
     char algorithm[256];
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->algorithm);
-    const char *settings[] = {algorithm,          "TWILL_HEAP_LIMIT=4M",  "TWILL_TIMEOUT=60",
+    const char *settings[] = {algorithm,          "TWILL_HEAP_LIMIT=4M",  TWILL_TEST_PATIENT,
                               "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
     size_t bytes = 0;
     struct call call;

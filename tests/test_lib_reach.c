@@ -38,7 +38,7 @@ static bool connect_ranks(const struct scene *scene, twill_bootstrap *boot, twil
     char reach[40];
     snprintf(reach, sizeof(reach), "TWILL_REACH=%s", scene->reach);
     const char *more[] = {
-        reach, scene->algorithm, "TWILL_HEAP_LIMIT=16M", "TWILL_LOG=none", "TWILL_TIMEOUT=20",
+        reach, scene->algorithm, "TWILL_HEAP_LIMIT=16M", "TWILL_LOG=none", TWILL_TEST_PATIENT,
         NULL};
     return twill_test_connect(context, comm, boot, "", NULL, more);
 }
@@ -318,7 +318,8 @@ static void dying_rank(int rank, int size, twill_bootstrap *boot, void *user)
     if (connect_ranks(&scene, boot, &context, &comm)) {
         twill_request *request = NULL;
         int done = 0;
-        twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
+        twill_test_note(twill_barrier(comm) == TWILL_OK && twill_test_meet(boot), __FILE__,
+                        __LINE__, "barrier");
         if (rank == 1) {
             twill_test_expect_death(1);
             (void)twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request);

@@ -127,7 +127,7 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
                               text[3],
                               text[4],
                               text[5],
-                              "TWILL_TIMEOUT=60",
+                              TWILL_TEST_PATIENT,
                               "TWILL_INTERFACE=lo",
                               "TWILL_LOG=none",
                               NULL};

@@ -63,7 +63,7 @@ static void fail_late(int rank, int size, twill_bootstrap *boot, void *user)
 {
     (void)rank, (void)size;
     const struct bad_setting *bad = user;
-    const char *settings[] = {bad->setting, "TWILL_NODES=2x1", "TWILL_TIMEOUT=20",
+    const char *settings[] = {bad->setting, "TWILL_NODES=2x1", TWILL_TEST_PATIENT,
                               "TWILL_HEAP_LIMIT=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -81,7 +81,7 @@ static void fail_late(int rank, int size, twill_bootstrap *boot, void *user)
         found = found && strstr(message, bad->expected[i]) != NULL;
     (void)twill_test_note(found, __FILE__, __LINE__, "%s: status %d: \"%s\"", bad->setting, status,
                           message);
-    boot->exchange(boot->user, "x", (char[64]){0}, 1);
+    (void)twill_test_meet(boot);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -99,6 +99,44 @@ static void settings_that_fail_late(void **unused)
         struct bad_setting one = bad[i];
         twill_test_run_ranks(2, fail_late, &one);
     }
+}
+
+/* Who carries messages between nodes, and what is said about it. */
+static const struct carrier {
+    const char *setting, *says, *or_else; /* empty: what there is decides */
+} carriers[] = {
+    {"TWILL_PROVIDER=tcp", "twill's tcp at 127.0.0.1", "twill's tcp at 127.0.0.1"},
+    {"TWILL_PROVIDER=ofi:tcp", "tcp;ofi_rxm, domain lo", "tcp, domain lo"},
+    {"TWILL_PROVIDER=", "libfabric has nothing better here", "between nodes: libfabric"},
+    {"TWILL_CONGESTION=reno", "congestion control reno", "between nodes: libfabric"},
+};
+
+static void carry(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const struct carrier *carrier = user;
+    const char *settings[] = {carrier->setting, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    double sum = 1;
+    if (twill_test_connect(&context, &comm, boot, "2x1", NULL, settings)) {
+        bool said = false;
+        const char *line;
+        for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
+            said = said || strstr(line, carrier->says) || strstr(line, carrier->or_else);
+        TWILL_CHECK(twill_allreduce(comm, &sum, &sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK);
+        (void)twill_test_note(sum == size, __FILE__, __LINE__, "rank %d: %f", rank, sum);
+        (void)twill_test_note(said, __FILE__, __LINE__, "%s: nothing says \"%s\"", carrier->setting,
+                              carrier->says);
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void carriers_between_nodes(void **unused)
+{
+    (void)unused;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(carriers); i++)
+        twill_test_run_ranks(2, carry, (void *)&carriers[i]);
 }
 
 /* Rank 1 has another value of a variable that must be the same, the others none. */
@@ -150,6 +188,7 @@ int main(void)
         cmocka_unit_test(settings_that_cannot_be_used),
         cmocka_unit_test(settings_that_differ),
         cmocka_unit_test(settings_that_fail_late),
+        cmocka_unit_test(carriers_between_nodes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

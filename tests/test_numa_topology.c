@@ -3,6 +3,7 @@
 #include "numa/topology.h"
 #include "tests/support/machines.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -114,6 +115,44 @@ static void test_recorded_machines(void **state)
         assert_int_equal(bytes, e->mcdram_bytes);
         twill_topology_close(topology);
     }
+}
+
+/* Ranks that may run on PUs from .. to - 1. */
+static struct twill_cpus cpus_of(unsigned from, unsigned to)
+{
+    struct twill_cpus cpus = {{0}};
+    for (unsigned i = from; i < to; i++)
+        cpus.word[i / 64] |= UINT64_C(1) << i % 64;
+    return cpus;
+}
+
+/* Where a thread beside each of the ranks is to run. */
+static void test_spare(void **state)
+{
+    (void)state;
+    /* two NUMA nodes of 4 cores of 2 PUs: 0 .. 7 and 8 .. 15 */
+    struct twill_topology *topology = open_machine("numa:2 core:4 pu:2");
+    struct twill_cpus ranks[6] = {cpus_of(0, 2), cpus_of(8, 10),  cpus_of(2, 4),
+                                  cpus_of(4, 5), cpus_of(10, 16), cpus_of(0, 16)};
+    /* whole cores of the same node first: 6; then of the other ranks there the next ones */
+    assert_int_equal(twill_topology_spare(topology, ranks, 1, 0), 2);
+    assert_int_equal(twill_topology_spare(topology, ranks, 2, 0), 2);
+    assert_int_equal(twill_topology_spare(topology, ranks, 2, 1), 10);
+    assert_int_equal(twill_topology_spare(topology, ranks, 4, 0), 6); /* core 3 has nobody */
+    assert_int_equal(twill_topology_spare(topology, ranks, 4, 2), 5); /* rank 3 has its sibling */
+    assert_int_equal(twill_topology_spare(topology, ranks, 4, 3), 7);
+    /* none left in the node of ranks 1 and 4: they go elsewhere, and none at all */
+    assert_int_equal(twill_topology_spare(topology, ranks, 5, 1), 5);
+    assert_int_equal(twill_topology_spare(topology, ranks, 6, 0), -1);
+    twill_topology_close(topology);
+    struct twill_cpus here;
+    topology = open_machine(NULL);
+    twill_topology_cpus(topology, &here);
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof(set), &set), 0);
+    for (unsigned i = 0; i < TWILL_CPUS_MOST; i++)
+        assert_int_equal(here.word[i / 64] >> i % 64 & 1, CPU_ISSET(i, &set) != 0);
+    twill_topology_close(topology);
 }
 
 static void test_theta_synthetic(void **state)
@@ -432,6 +471,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded_machines),
+        cmocka_unit_test(test_spare),
         cmocka_unit_test(test_theta_synthetic),
         cmocka_unit_test(test_this_machine),
         cmocka_unit_test(test_kinds_without_names),

@@ -26,8 +26,47 @@ enum twill_compare_collective {
     TWILL_COMPARE_ALLGATHER,      /* bytes: the part of a rank */
     TWILL_COMPARE_REDUCE_SCATTER, /* bytes: the part of a rank */
     TWILL_COMPARE_BARRIER,
+    TWILL_COMPARE_COMMON, /* those before it every program has, the others it must say */
+    TWILL_COMPARE_REDUCE = TWILL_COMPARE_COMMON, /* root 0, of this and the next two */
+    TWILL_COMPARE_GATHER,                        /* bytes: the part of a rank */
+    TWILL_COMPARE_SCATTER,                       /* likewise */
+    TWILL_COMPARE_ALLTOALL,                      /* bytes: what a rank has for another */
+    /* calls of one rank with itself, which twill leaves to the MPI below: what that costs */
+    TWILL_COMPARE_SELF_BARRIER,
+    TWILL_COMPARE_SELF_ALLREDUCE,
+    TWILL_COMPARE_SELF_MESSAGE, /* begun, received, and waited for with others */
     TWILL_COMPARE_COLLECTIVES
 };
+
+static inline int twill_compare_of_self(enum twill_compare_collective what)
+{
+    return what >= TWILL_COMPARE_SELF_BARRIER;
+}
+
+/* How many times `bytes` a rank's source has, or its result; 0: there is none, or it is the source.
+ */
+static inline uint64_t twill_compare_parts(enum twill_compare_collective what, uint64_t ranks,
+                                           int result)
+{
+    switch (what) {
+    case TWILL_COMPARE_ALLREDUCE:
+    case TWILL_COMPARE_BROADCAST:
+        return result ? 0 : 1;
+    case TWILL_COMPARE_ALLGATHER:
+    case TWILL_COMPARE_GATHER:
+        return result ? ranks : 1;
+    case TWILL_COMPARE_REDUCE_SCATTER:
+    case TWILL_COMPARE_SCATTER:
+        return result ? 1 : ranks;
+    case TWILL_COMPARE_ALLTOALL:
+        return ranks;
+    case TWILL_COMPARE_ALLREDUCE_OUT:
+    case TWILL_COMPARE_REDUCE:
+        return 1;
+    default:
+        return 0;
+    }
+}
 
 /* What is to be measured in a turn. */
 struct twill_compare_order {

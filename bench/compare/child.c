@@ -2,7 +2,7 @@
 /* Children of twill-compare: compilers, which run to their end, and contenders, which sleep on
  * their boards between turns. Each is a process group, and killed as one; ranks that a launcher put
  * into groups of their own are known by the board. */
-#include "bench/compare/compare.h"
+#include "bench/compare/hosts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@ void twill_compare_write(char *text, size_t bytes, const char *format, ...)
 bool twill_compare_interrupted(const struct twill_compare_run *run)
 {
     sigset_t pending;
-    if (sigpending(&pending) != 0)
+    if (run->tidying || sigpending(&pending) != 0)
         return false;
     for (int signal = 1; signal < NSIG; signal++)
         if (sigismember(&run->signals, signal) == 1 && sigismember(&pending, signal) == 1)
@@ -103,6 +103,7 @@ void twill_compare_first_line(const char *path, const char *prefer, char *text, 
 static void kill_all(struct twill_compare_contender *contender)
 {
     int status;
+    twill_compare_cut(contender);
     for (int rank = 0; rank < TWILL_COMPARE_RANKS; rank++)
         if (contender->board->pid[rank] > 1)
             kill(contender->board->pid[rank], SIGKILL);
@@ -148,7 +149,10 @@ static bool await(struct twill_compare_run *run, struct twill_compare_contender 
         if (done >= (uint32_t)board->ranks)
             break;
         double from = twill_compare_now();
-        twill_compare_sleep(&board->done, done, step);
+        if (run->options.n_hosts == 0)
+            twill_compare_sleep(&board->done, done, step);
+        else if (!twill_compare_hearken(run, contender, step))
+            return give_up(contender, "a rank has gone");
         double slept = twill_compare_now() - from;
         waited += slept < 2 * step ? slept : step;
         if (waitpid(contender->pid, &status, WNOHANG) == contender->pid) {
@@ -171,16 +175,26 @@ static bool await(struct twill_compare_run *run, struct twill_compare_contender 
     return true;
 }
 
+/* Memory for it: a file for ranks on this host, our own if what they say comes otherwise. */
+static void *map_board(const struct twill_compare_run *run,
+                       const struct twill_compare_contender *contender)
+{
+    const size_t bytes = sizeof(struct twill_compare_board);
+    if (run->options.n_hosts > 0)
+        return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int file = open(contender->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    void *map = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0)
+        close(file);
+    return map;
+}
+
 static bool make_board(struct twill_compare_run *run, struct twill_compare_contender *contender)
 {
     const struct twill_compare_options *options = &run->options;
-    int file = open(contender->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    void *map = MAP_FAILED;
-    if (file >= 0 && ftruncate(file, sizeof(struct twill_compare_board)) == 0)
-        map = mmap(NULL, sizeof(struct twill_compare_board), PROT_READ | PROT_WRITE, MAP_SHARED,
-                   file, 0);
-    if (file >= 0)
-        close(file);
+    void *map = map_board(run, contender);
     if (map == MAP_FAILED) {
         twill_compare_write(contender->absent, sizeof(contender->absent), "no board: %s",
                             strerror(errno));
@@ -199,8 +213,23 @@ static bool make_board(struct twill_compare_run *run, struct twill_compare_conte
     return true;
 }
 
+/* What is on the board is to be done. */
+static void give_order(const struct twill_compare_run *run,
+                       struct twill_compare_contender *contender)
+{
+    if (run->options.n_hosts > 0)
+        twill_compare_call_out(contender);
+    __atomic_add_fetch(&contender->board->turn, 1, __ATOMIC_ACQ_REL);
+    twill_compare_wake(&contender->board->turn);
+}
+
 bool twill_compare_start(struct twill_compare_run *run, struct twill_compare_contender *contender)
 {
+    if (contender->pingpong != NULL) {
+        twill_compare_write(contender->library, sizeof(contender->library),
+                            "%s, one way counted, at its own pace", contender->pingpong);
+        return true;
+    }
     if (!make_board(run, contender))
         return false;
     contender->pid = spawn(run, contender->command, contender->settings, contender->log);
@@ -227,8 +256,7 @@ bool twill_compare_turn(struct twill_compare_run *run, struct twill_compare_cont
     board->line_start = board->ping.value;
     board->calls = board->batches = 0;
     memset(board->wrong, 0, sizeof(board->wrong));
-    __atomic_add_fetch(&board->turn, 1, __ATOMIC_ACQ_REL);
-    twill_compare_wake(&board->turn);
+    give_order(run, contender);
     twill_compare_write(what, sizeof(what), "%s of %zu bytes",
                         twill_compare_name((enum twill_compare_collective)order->collective),
                         (size_t)order->bytes);
@@ -239,12 +267,10 @@ void twill_compare_end(struct twill_compare_run *run, struct twill_compare_conte
 {
     struct twill_compare_order order = {.leave = 1};
     int status;
-    (void)run;
     if (contender->board == NULL)
         return;
     contender->board->order = order;
-    __atomic_add_fetch(&contender->board->turn, 1, __ATOMIC_ACQ_REL);
-    twill_compare_wake(&contender->board->turn);
+    give_order(run, contender);
     for (int i = 0; i < 500 && contender->pid > 0; i++) {
         if (waitpid(contender->pid, &status, WNOHANG) == contender->pid)
             contender->pid = 0;
@@ -253,6 +279,7 @@ void twill_compare_end(struct twill_compare_run *run, struct twill_compare_conte
     }
     if (contender->pid > 0) /* if the launcher is gone, so are the ranks */
         kill_all(contender);
+    twill_compare_cut(contender);
     munmap(contender->board, sizeof(*contender->board));
     contender->board = NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare: twill beside the other libraries of this machine and a bound that copies nothing,
  * measured in turns with one timing loop. */
-#include "bench/compare/compare.h"
+#include "bench/compare/hosts.h"
 
 #include <errno.h>
 #include <ftw.h>
@@ -105,6 +105,22 @@ static void print_list(const struct twill_compare_run *run)
     }
 }
 
+static void print_results(const struct twill_compare_run *run)
+{
+    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++) {
+        enum twill_compare_collective collective = (enum twill_compare_collective)i;
+        if (run->options.wanted[i] && !run->options.mpi)
+            twill_compare_print_rows(run, stdout, collective);
+        else if (run->options.wanted[i] && !twill_compare_of_self(collective))
+            twill_compare_print_pairs(run, stdout, collective);
+    }
+    if (run->options.mpi)
+        twill_compare_print_passed(run, stdout);
+    twill_compare_print_foot(run, stdout);
+    if (run->options.mpi)
+        twill_compare_print_least(run, stdout);
+}
+
 static bool compare(struct twill_compare_run *run)
 {
     run->started = twill_compare_now();
@@ -120,13 +136,11 @@ static bool compare(struct twill_compare_run *run)
     twill_compare_print_head(run, stdout);
     fflush(stdout);
     bool good = twill_compare_measure(run);
+    twill_compare_congestion_back(run); /* soon, if the end was asked for */
     run->seconds = twill_compare_now() - run->started;
     for (int i = 0; i < run->n_contenders; i++)
         twill_compare_end(run, &run->contenders[i]);
-    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++)
-        if (run->options.wanted[i])
-            twill_compare_print_rows(run, stdout, (enum twill_compare_collective)i);
-    twill_compare_print_foot(run, stdout);
+    print_results(run);
     if (run->options.json != NULL)
         good = twill_compare_save(run) && good;
     if (run->options.plot != NULL)
@@ -134,11 +148,12 @@ static bool compare(struct twill_compare_run *run)
     return good && run->failures == 0;
 }
 
-/* Did every contender of twill and the bound stay to the end? */
+/* Did every contender of twill and the bound stay to the end? An MPI need not be there. */
 static bool complete(const struct twill_compare_run *run)
 {
     for (int i = 0; i < run->n_contenders; i++)
-        if (run->contenders[i].kind != TWILL_COMPARE_PEER && run->contenders[i].absent[0] != '\0')
+        if (run->contenders[i].kind <= TWILL_COMPARE_TWILL &&
+            run->contenders[i].absent[0] != '\0' && (run->contenders[i].found || !run->options.mpi))
             return false;
     return true;
 }
@@ -165,8 +180,14 @@ int main(int argc, char **argv)
         strftime(run->date, sizeof(run->date), "%Y-%m-%d %H:%M:%S", localtime_r(&now, &parts));
         find_cores(run);
         block_signals(run);
-        if (find_places(run) && compare(run) && complete(run))
+        bool hosts = run->options.n_hosts > 0;
+        if (find_places(run) &&
+            (!hosts || (twill_compare_make_agent(run) && twill_compare_listen(run) &&
+                        twill_compare_congestion(run))) &&
+            compare(run) && complete(run))
             status = STATUS_GOOD;
+        twill_compare_congestion_back(run);
+        twill_compare_hang_up(run);
         if (twill_compare_interrupted(run))
             fprintf(stderr, "twill-compare: interrupted\n");
         remove_folder(run->boards);

@@ -1,33 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who takes part: the table of contenders, finding the launchers and compilers of peers in PATH,
- * compiling their programs, and the command line that starts each. */
-#include "bench/compare/compare.h"
+ * compiling their programs. */
+#include "bench/compare/contenders.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Programs that contenders are variants of. Peers' are compiled when a comparison runs, so that a
- * build of twill needs none of them. */
-enum program { BOUND, TWILL, OPENMPI, MPICH, GLOO, UCC, ONECCL, PROGRAMS };
-
-struct built {
-    char path[TWILL_COMPARE_PATH + 64];
-    char launcher[TWILL_COMPARE_PATH];
-    char why[2 * TWILL_COMPARE_WORDS + 64]; /* it is not there */
-};
-
-struct entry {
-    const char *name;
-    enum program program;
-    const char *options;   /* of the launcher */
-    const char *arguments; /* of the program */
-    const char *setting;
-    bool tunes; /* it allocates per call, so that a tuned variant makes sense */
-    bool rare;  /* --prepared or --peers must name it */
-    const char *memory;
-};
-
-static const struct entry entries[] = {
+static const struct twill_compare_entry on_one_host[] = {
     {"bound", BOUND, "", "", NULL, false, false, "own"},
     {"bound-stream", BOUND, "", "stream", NULL, false, false, "own"},
     {"twill", TWILL, "", "", NULL, false, false, "plain"},
@@ -53,16 +32,52 @@ static const struct entry entries[] = {
     {"oneccl", ONECCL, "", "", "CCL_ATL_TRANSPORT=ofi", true, false, "plain"},
 };
 
-/* An expert's: freed memory is kept and comes in huge pages, by either way of telling glibc. */
-#define TUNABLES                                                                                   \
-    "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"                           \
-    "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1"
-static const char *const tuned_settings[] = {
-    "GLIBC_TUNABLES=" TUNABLES,
-    "MALLOC_MMAP_MAX_=0",
-    "MALLOC_TRIM_THRESHOLD_=1099511627776",
-    "MALLOC_TOP_PAD_=67108864",
+/* Between hosts. Of one host the ranks talk as they like. */
+static const struct twill_compare_entry between_hosts[] = {
+    {"raw", RAW, "", "exchange", NULL, false, false, "plain"},
+    {"raw-window", RAW, "", "window", NULL, false, false, "plain"},
+    {"raw-steps", RAW, "", "steps", NULL, false, false, "plain"},
+    {"raw-pingpong", RAW, "", "pingpong", NULL, false, false, "plain"},
+    {"fi-pingpong", PINGPONG, "", "fi_pingpong -e rdm -p 'tcp;ofi_rxm'", NULL, false, false, ""},
+    {"twill", TWILL, "", "", NULL, false, false, "plain"},
+    {"twill-alloc", TWILL, "", "", NULL, false, false, "own"},
+    {"twill-prepared", TWILL, "", "prepared", NULL, false, true, "plain"},
+    {"twill-ofi", TWILL, "", "", "TWILL_PROVIDER=ofi:tcp", false, false, "plain"},
+    {"ompi-tcp", OPENMPI, "--mca pml ob1 --mca btl tcp,vader,self", "", NULL, true, false, "plain"},
+    {"ompi-tcp2", OPENMPI, "--mca pml ob1 --mca btl tcp,vader,self --mca btl_tcp_links 2", "", NULL,
+     false, false, "plain"},
+    {"ompi-ucx", OPENMPI, "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any", "",
+     "UCX_TLS=tcp,sm,self", true, false, "plain"},
+    {"mpich", MPICH, "", "", "UCX_TLS=tcp,sm,self", true, false, "plain"},
+    {"gloo", GLOO, "", "ring", NULL, false, false, "plain"},
+    {"gloo-bcube", GLOO, "", "bcube", NULL, false, true, "plain"},
+    {"gloo-halving", GLOO, "", "halving", NULL, false, false, "plain"},
 };
+
+/* With and without twill, on one host or several. */
+#define PAIR(name, program, setting, arguments, memory)                                            \
+    {name, program, "", arguments, setting, false, false, memory},                                 \
+    {                                                                                              \
+        name "+twill", program, "", arguments, setting, false, false, memory                       \
+    }
+#define MPI(name, program)                                                                         \
+    PAIR(name, program, NULL, "", "plain"), PAIR(name "-alloc", program, NULL, "", "own"),         \
+        PAIR(name "-begun", program, NULL, "begun", "plain"),                                      \
+    {                                                                                              \
+        name "+off", program, "", "", "TWILL_MPI=0", false, false, "plain"                         \
+    }
+static const struct twill_compare_entry with_mpi[] = {MPI("ompi", OPENMPI), MPI("mpich", MPICH)};
+
+/* Who may take part in this comparison; their number. */
+static size_t entries_of(const struct twill_compare_run *run,
+                         const struct twill_compare_entry **entries)
+{
+    bool hosts = run->options.n_hosts > 0;
+    *entries = run->options.mpi ? with_mpi : hosts ? between_hosts : on_one_host;
+    return run->options.mpi ? sizeof(with_mpi) / sizeof(with_mpi[0])
+           : hosts          ? sizeof(between_hosts) / sizeof(between_hosts[0])
+                            : sizeof(on_one_host) / sizeof(on_one_host[0]);
+}
 
 bool twill_compare_chosen(const struct twill_compare_options *options, const char *name)
 {
@@ -114,14 +129,14 @@ static bool find_mpi(struct twill_compare_run *run, bool open, char *compiler, c
     return strstr(said, open ? "Open MPI" : "HYDRA") != NULL;
 }
 
-static void missing(struct built *built, const char *why)
+static void missing(struct twill_compare_built *built, const char *why)
 {
     twill_compare_write(built->why, sizeof(built->why), "%s", why);
 }
 
 /* COMPILER flags -o work/compare-NAME SOURCE libraries */
-static void compile(struct twill_compare_run *run, struct built *built, const char *name,
-                    const char *compiler, const char *source, const char *prefix,
+static void compile(struct twill_compare_run *run, struct twill_compare_built *built,
+                    const char *name, const char *compiler, const char *source, const char *prefix,
                     const char *library)
 {
     char text[8 * TWILL_COMPARE_PATH], log[TWILL_COMPARE_PATH + 64], said[TWILL_COMPARE_WORDS];
@@ -145,11 +160,27 @@ static void compile(struct twill_compare_run *run, struct built *built, const ch
     }
 }
 
-static void build_mpi(struct twill_compare_run *run, struct built *built, bool open)
+/* A library of ours, in the build or where it is installed. */
+static bool find_library(const struct twill_compare_run *run, const char *name, char *path,
+                         size_t bytes)
+{
+    static const char *const folders[] = {"../lib", TWILL_COMPARE_LIBRARY};
+    for (int i = 0; i < 2; i++) {
+        twill_compare_write(path, bytes, "%s/%s/%s", run->bin, folders[i], name);
+        if (access(path, R_OK) == 0)
+            return true;
+    }
+    path[0] = '\0';
+    return false;
+}
+
+static void build_mpi(struct twill_compare_run *run, struct twill_compare_built *built, bool open)
 {
     char compiler[TWILL_COMPARE_PATH];
+    find_library(run, open ? "libtwill-mpi-openmpi.so" : "libtwill-mpi-mpich.so", built->preload,
+                 sizeof(built->preload));
     if (find_mpi(run, open, compiler, built->launcher))
-        compile(run, built, open ? "openmpi" : "mpich", compiler, "peer_mpi.c", NULL, "");
+        compile(run, built, open ? "openmpi" : "mpich", compiler, "peer_mpi.c", NULL, "-ldl");
     else
         missing(built, open ? "not here: no mpicc.openmpi with mpirun.openmpi, and no mpicc with "
                               "an mpirun of Open MPI"
@@ -158,14 +189,15 @@ static void build_mpi(struct twill_compare_run *run, struct built *built, bool o
 }
 
 /* twill's program and the bound came with the tools. */
-static void take(struct twill_compare_run *run, struct built *built, const char *name)
+static void take(struct twill_compare_run *run, struct twill_compare_built *built, const char *name)
 {
     twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->programs, name);
     if (access(built->path, X_OK) != 0)
         twill_compare_write(built->why, sizeof(built->why), "%s is not there", built->path);
 }
 
-static void build(struct twill_compare_run *run, enum program program, struct built *built)
+static void build(struct twill_compare_run *run, enum twill_compare_program program,
+                  struct twill_compare_built *built)
 {
     const struct twill_compare_options *options = &run->options;
     twill_compare_write(built->launcher, sizeof(built->launcher), "%s/twillrun", run->bin);
@@ -175,6 +207,13 @@ static void build(struct twill_compare_run *run, enum program program, struct bu
         break;
     case TWILL:
         take(run, built, "twill");
+        break;
+    case RAW:
+        take(run, built, "raw");
+        break;
+    case PINGPONG:
+        if (!find_command("fi_pingpong", built->path, sizeof(built->path)))
+            missing(built, "not here: no fi_pingpong");
         break;
     case GLOO:
         compile(run, built, "gloo", "c++", "peer_gloo.cpp", NULL, "-lgloo -lpthread");
@@ -196,112 +235,80 @@ static void build(struct twill_compare_run *run, enum program program, struct bu
     }
 }
 
-static void append(char **list, int most, const char *text)
+/* The contender that is compared with this one: its name up to the plus. */
+static int find_below(const struct twill_compare_run *run, const char *name)
 {
-    int n = 0;
-    while (list[n] != NULL)
-        n++;
-    if (n < most - 1)
-        list[n] = strdup(text);
+    size_t length = strcspn(name, "+");
+    for (int i = 0; name[length] != '\0' && i < run->n_contenders; i++)
+        if (strlen(run->contenders[i].name) == length &&
+            strncmp(run->contenders[i].name, name, length) == 0)
+            return i;
+    return -1;
 }
 
-static void append_words(struct twill_compare_contender *contender, const char *text)
+static enum twill_compare_kind kind_of(const struct twill_compare_entry *entry)
 {
-    char word[TWILL_COMPARE_PATH];
-    while (*(text += strspn(text, " ")) != '\0') {
-        size_t length = strcspn(text, " ");
-        twill_compare_write(word, sizeof(word), "%.*s", (int)length, text);
-        append(contender->command, TWILL_COMPARE_ARGUMENTS, word);
-        text += length;
-    }
+    if (entry->program == BOUND)
+        return TWILL_COMPARE_BOUND;
+    if (entry->program == TWILL || strchr(entry->name, '+') != NULL)
+        return TWILL_COMPARE_TWILL;
+    if (entry->program < RAW)
+        return TWILL_COMPARE_PEER;
+    return strstr(entry->arguments, "pingpong") == NULL ? TWILL_COMPARE_BOUND : TWILL_COMPARE_TRIP;
 }
 
-static void append_setting(struct twill_compare_contender *contender, const char *text)
-{
-    append(contender->settings, TWILL_COMPARE_SETTINGS, text);
-}
-
-/* How it is started. Cores are taken by the ranks themselves, so that all have the same ones. */
-static void command(const struct twill_compare_run *run, const struct entry *entry,
-                    const struct built *built, struct twill_compare_contender *contender)
-{
-    char ranks[16];
-    bool open = entry->program == OPENMPI;
-    twill_compare_write(ranks, sizeof(ranks), "%d", run->options.ranks);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, built->launcher);
-    append_words(contender, open ? "--oversubscribe --bind-to none -np" : "-n");
-    append_words(contender, ranks);
-    append_words(contender, entry->options);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, built->path);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, contender->path);
-    append(contender->command, TWILL_COMPARE_ARGUMENTS, contender->memory);
-    append_words(contender, entry->arguments);
-    if (entry->setting != NULL)
-        append_setting(contender, entry->setting);
-    if (open && geteuid() == 0) {
-        append_setting(contender, "OMPI_ALLOW_RUN_AS_ROOT=1");
-        append_setting(contender, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
-    }
-    if (open && run->options.ranks > run->cores)
-        append_setting(contender, "OMPI_MCA_mpi_yield_when_idle=1");
-    for (size_t i = 0; contender->tuned && i < sizeof(tuned_settings) / sizeof(char *); i++)
-        append_setting(contender, tuned_settings[i]);
-}
-
-static void add(struct twill_compare_run *run, const struct entry *entry, const struct built *built,
-                bool tuned)
+static void add(struct twill_compare_run *run, const struct twill_compare_entry *entry,
+                const struct twill_compare_built *built, bool tuned)
 {
     if (run->n_contenders == TWILL_COMPARE_CONTENDERS)
         return;
     struct twill_compare_contender *contender = &run->contenders[run->n_contenders++];
     twill_compare_write(contender->name, sizeof(contender->name), "%s%s", entry->name,
                         tuned ? "-tuned" : "");
-    contender->kind = entry->program == BOUND   ? TWILL_COMPARE_BOUND
-                      : entry->program == TWILL ? TWILL_COMPARE_TWILL
-                                                : TWILL_COMPARE_PEER;
+    contender->kind = kind_of(entry);
+    contender->below = find_below(run, entry->name);
+    contender->self_only = strstr(entry->name, "+off") != NULL;
+    contender->pingpong = entry->program == PINGPONG ? entry->arguments : NULL;
     contender->tuned = tuned;
     contender->memory = tuned ? "huge" : entry->memory;
-    twill_compare_write(contender->path, sizeof(contender->path), "%.*s/%s",
-                        TWILL_COMPARE_PATH - 40, run->boards, contender->name);
+    if (run->options.n_hosts > 0)
+        twill_compare_link_text(run, run->n_contenders - 1, contender->path,
+                                sizeof(contender->path));
+    else
+        twill_compare_write(contender->path, sizeof(contender->path), "%.*s/%s",
+                            TWILL_COMPARE_PATH - 40, run->boards, contender->name);
     twill_compare_write(contender->log, sizeof(contender->log), "%.*s/%s.log",
                         TWILL_COMPARE_PATH - 40, run->work, contender->name);
     twill_compare_write(contender->absent, sizeof(contender->absent), "%s", built->why);
-    contender->found = built->why[0] == '\0';
-    command(run, entry, built, contender);
-}
-
-/* Does twillrun have the library that serves malloc() from shared memory? */
-static bool has_heap(const struct twill_compare_run *run)
-{
-    static const char *const folders[] = {"../lib", TWILL_COMPARE_LIBRARY};
-    char path[2 * TWILL_COMPARE_PATH];
-    for (int i = 0; i < 2; i++) {
-        twill_compare_write(path, sizeof(path), "%s/%s/libtwill-heap.so", run->bin, folders[i]);
-        if (access(path, R_OK) == 0)
-            return true;
-    }
-    return false;
+    if (strchr(entry->name, '+') != NULL && built->why[0] == '\0' && built->preload[0] == '\0')
+        twill_compare_write(contender->absent, sizeof(contender->absent),
+                            "libtwill-mpi is not there: twill was built without this MPI");
+    contender->found = contender->absent[0] == '\0';
+    twill_compare_command_of(run, entry, built, contender);
 }
 
 /* Is an entry, in a variant, part of this comparison? */
-static bool takes_part(const struct twill_compare_run *run, const struct entry *entry, bool tuned)
+static bool takes_part(const struct twill_compare_run *run, const struct twill_compare_entry *entry,
+                       bool tuned)
 {
-    char name[64];
+    char name[64], path[2 * TWILL_COMPARE_PATH];
     twill_compare_write(name, sizeof(name), "%s%s", entry->name, tuned ? "-tuned" : "");
-    if (strcmp(entry->memory, "heap") == 0 && !has_heap(run))
+    if (strcmp(entry->memory, "heap") == 0 &&
+        !find_library(run, "libtwill-heap.so", path, sizeof(path)))
         return false;
     if (entry->rare && entry->program == TWILL && !run->options.prepared)
         return false;
     if (entry->rare && entry->program != TWILL && run->options.peers == NULL)
         return false;
-    return (!tuned || entry->tunes) &&
-           (entry->program <= TWILL || twill_compare_chosen(&run->options, name));
+    return (!tuned || entry->tunes) && (entry->program <= TWILL || entry->program == RAW ||
+                                        twill_compare_chosen(&run->options, name));
 }
 
 bool twill_compare_gather(struct twill_compare_run *run)
 {
-    const size_t n = sizeof(entries) / sizeof(entries[0]);
-    struct built *built = calloc(PROGRAMS, sizeof(*built));
+    const struct twill_compare_entry *entries;
+    const size_t n = entries_of(run, &entries);
+    struct twill_compare_built *built = calloc(PROGRAMS, sizeof(*built));
     bool wanted[PROGRAMS] = {false};
     if (built == NULL)
         return false;
@@ -310,7 +317,7 @@ bool twill_compare_gather(struct twill_compare_run *run)
             takes_part(run, &entries[i], false) || takes_part(run, &entries[i], true);
     for (int program = 0; program < PROGRAMS; program++)
         if (wanted[program] && !twill_compare_interrupted(run))
-            build(run, (enum program)program, &built[program]);
+            build(run, (enum twill_compare_program)program, &built[program]);
     for (int tuned = 0; tuned < 2; tuned++)
         for (size_t i = 0; i < n; i++)
             if (takes_part(run, &entries[i], tuned))

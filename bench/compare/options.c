@@ -19,13 +19,18 @@ enum {
     OPTION_DETAILS,
     OPTION_QUICK,
     OPTION_LIST,
+    OPTION_MPI,
     OPTION_TIMEOUT,
     OPTION_TURN,
     OPTION_JSON,
     OPTION_PLOT,
     OPTION_WORK,
     OPTION_UCC,
-    OPTION_ONECCL
+    OPTION_ONECCL,
+    OPTION_HOSTS,
+    OPTION_AGENT,
+    OPTION_CONGESTION,
+    OPTION_ADDRESS
 };
 
 static const struct option long_options[] = {
@@ -40,6 +45,7 @@ static const struct option long_options[] = {
     {"details", no_argument, NULL, OPTION_DETAILS},
     {"quick", no_argument, NULL, OPTION_QUICK},
     {"list", no_argument, NULL, OPTION_LIST},
+    {"mpi", no_argument, NULL, OPTION_MPI},
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"turn", required_argument, NULL, OPTION_TURN},
     {"json", required_argument, NULL, OPTION_JSON},
@@ -47,6 +53,10 @@ static const struct option long_options[] = {
     {"work", required_argument, NULL, OPTION_WORK},
     {"ucc", required_argument, NULL, OPTION_UCC},
     {"oneccl", required_argument, NULL, OPTION_ONECCL},
+    {"hosts", required_argument, NULL, OPTION_HOSTS},
+    {"agent", required_argument, NULL, OPTION_AGENT},
+    {"congestion", required_argument, NULL, OPTION_CONGESTION},
+    {"address", required_argument, NULL, OPTION_ADDRESS},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -63,13 +73,17 @@ static const char usage[] =
     "      --max SIZE       largest size (256M; K, M and G are binary)\n"
     "      --sizes LIST     sizes, comma in between, instead of 8, 64, 256, 1K, 4K ... --max\n"
     "      --rounds N       how often each contender has its turn at each size (5)\n"
+    "      --mpi            MPI programs with and without libtwill-mpi, for each MPI, and what a\n"
+    "                       call costs that is passed on\n"
     "      --only LIST      of allreduce (in and out of place), allreduce_in, allreduce_out,\n"
-    "                       broadcast, allgather, reduce_scatter, barrier (all)\n"
+    "                       broadcast, allgather, reduce_scatter, barrier (all); reduce, gather,\n"
+    "                       scatter, alltoall (with --mpi), self (--mpi: what is passed on)\n"
     "      --peers LIST     parts of names of contenders; twill and the bound always take part "
     "(all;\n"
     "                       none)\n"
     "      --bind core|none a core for each rank, or as the system likes (core if there are "
-    "enough)\n"
+    "enough);\n"
+    "                       shared: likewise, and hosts share the cores of one machine\n"
     "      --prepared       twill's persistent calls too\n"
     "      --turn MS        how long calls are timed in a turn, where calls are short (20)\n"
     "      --details        minimum, median and 99th percentile of every contender\n"
@@ -82,6 +96,10 @@ static const char usage[] =
     "      --work DIR       keep what is compiled, and what contenders print, there\n"
     "      --ucc PREFIX     where UCC is installed\n"
     "      --oneccl PREFIX  where oneCCL is installed\n"
+    "      --hosts LIST     between hosts: NAME:RANKS,NAME:RANKS; beside raw TCP and fi_pingpong\n"
+    "      --agent COMMAND  what runs a command there: COMMAND HOST WORDS... (ssh)\n"
+    "      --congestion NAME have TCP on all hosts use it meanwhile (bbr, cubic ...; as it is)\n"
+    "      --address LIST   addresses by which hosts reach this one (all that it has)\n"
     "  -h, --help  -V, --version\n"
     "\n"
     "Exit status: 0 all right, also when contenders were left out; 1 a wrong value of twill, or a\n"
@@ -94,11 +112,25 @@ static const char *const names[TWILL_COMPARE_COLLECTIVES] = {
     [TWILL_COMPARE_ALLGATHER] = "allgather",
     [TWILL_COMPARE_REDUCE_SCATTER] = "reduce_scatter",
     [TWILL_COMPARE_BARRIER] = "barrier",
+    [TWILL_COMPARE_REDUCE] = "reduce",
+    [TWILL_COMPARE_GATHER] = "gather",
+    [TWILL_COMPARE_SCATTER] = "scatter",
+    [TWILL_COMPARE_ALLTOALL] = "alltoall",
+    [TWILL_COMPARE_SELF_BARRIER] = "self_barrier",
+    [TWILL_COMPARE_SELF_ALLREDUCE] = "self_allreduce",
+    [TWILL_COMPARE_SELF_MESSAGE] = "self_message",
 };
 
 const char *twill_compare_name(enum twill_compare_collective collective)
 {
     return names[collective];
+}
+
+const char *twill_compare_of_what(enum twill_compare_collective collective)
+{
+    bool parts =
+        twill_compare_parts(collective, 2, 0) == 2 || twill_compare_parts(collective, 2, 1) == 2;
+    return parts ? " (bytes: the part of a rank)" : "";
 }
 
 static bool complain(const char *option, const char *text, const char *wanted)
@@ -141,18 +173,56 @@ static bool set_only(struct twill_compare_options *options, const char *text)
         good = false;
         for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++)
             if (strcmp(word, names[i]) == 0 ||
-                (strcmp(word, "allreduce") == 0 && i <= TWILL_COMPARE_ALLREDUCE_OUT))
+                (strcmp(word, "allreduce") == 0 && i <= TWILL_COMPARE_ALLREDUCE_OUT) ||
+                (strcmp(word, "self") == 0 && i >= TWILL_COMPARE_SELF_BARRIER))
                 good = options->wanted[i] = true;
     }
     free(copy);
     return good || complain("--only", text, "a list of collectives, see --help");
 }
 
+/* NAME:RANKS,NAME:RANKS */
+static bool set_hosts(struct twill_compare_options *options, const char *text)
+{
+    char *copy = strdup(text), *rest = copy;
+    bool good = copy != NULL;
+    options->n_hosts = options->ranks = 0;
+    for (char *word; good && (word = next_word(&rest)) != NULL;) {
+        const char *name = strsep(&word, ":");
+        size_t ranks = 1;
+        good = options->n_hosts < TWILL_COMPARE_HOSTS && name[0] != '\0' &&
+               strlen(name) < sizeof(options->hosts[0].name) &&
+               strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_@") ==
+                   strlen(name) &&
+               (word == NULL || twill_bench_parse_number(word, 1, TWILL_COMPARE_RANKS, &ranks)) &&
+               options->ranks + (int)ranks <= TWILL_COMPARE_RANKS;
+        if (!good)
+            break;
+        struct twill_compare_host *host = &options->hosts[options->n_hosts++];
+        strcpy(host->name, name);
+        host->ranks = (int)ranks;
+        options->ranks += host->ranks;
+    }
+    free(copy);
+    return (good && options->n_hosts > 1) ||
+           complain("--hosts", text,
+                    "a list of two hosts or more, such as a:1,b:1, of 64 ranks at most");
+}
+
+static bool set_congestion(struct twill_compare_options *options, const char *text)
+{
+    options->congestion = text;
+    return (text[0] != '\0' && strlen(text) < 16 &&
+            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(text)) ||
+           complain("--congestion", text, "the name of a congestion control");
+}
+
 static bool set_bind(struct twill_compare_options *options, const char *text)
 {
-    options->bind = strcmp(text, "core") == 0;
-    return options->bind == 1 || strcmp(text, "none") == 0 ||
-           complain("--bind", text, "core or none");
+    options->shared = strcmp(text, "shared") == 0;
+    options->bind = options->shared ? -1 : strcmp(text, "core") == 0;
+    return options->bind != 0 || strcmp(text, "none") == 0 ||
+           complain("--bind", text, "core, none or shared");
 }
 
 static bool set_number(const char *option, const char *text, size_t min, size_t max,
@@ -202,6 +272,8 @@ static bool set_option(struct twill_compare_options *options, int letter, const 
         return options->quick = true;
     case OPTION_LIST:
         return options->list = true;
+    case OPTION_MPI:
+        return options->mpi = true;
     case OPTION_PEERS:
         options->peers = text;
         return true;
@@ -217,12 +289,37 @@ static bool set_option(struct twill_compare_options *options, int letter, const 
     case OPTION_UCC:
         options->ucc = text;
         return true;
+    case OPTION_HOSTS:
+        return set_hosts(options, text);
+    case OPTION_CONGESTION:
+        return set_congestion(options, text);
+    case OPTION_AGENT:
+        options->agent = text;
+        return true;
+    case OPTION_ADDRESS:
+        options->address = text;
+        return true;
     case OPTION_ONECCL:
         options->oneccl = text;
         return true;
     default:
         return set_counted(options, letter, text);
     }
+}
+
+/* Collectives, if none are named; those of one rank alone are of --mpi only. */
+static bool complete_wanted(struct twill_compare_options *options)
+{
+    bool any = false, self = false;
+    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++) {
+        any |= options->wanted[i];
+        self |= options->wanted[i] && twill_compare_of_self((enum twill_compare_collective)i);
+    }
+    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES && !any; i++)
+        options->wanted[i] = options->mpi || i < TWILL_COMPARE_COMMON;
+    if (options->mpi && options->plot != NULL)
+        return complain("--plot", options->plot, "to be had with --mpi");
+    return !self || options->mpi || complain("--only", "self", "to be had without --mpi");
 }
 
 /* Sizes that were not given, and --quick. */
@@ -250,9 +347,7 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
 {
     int letter;
     *options = (struct twill_compare_options){
-        .ranks = 2, .max_bytes = 256 << 20, .bind = -1, .timeout = 60};
-    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++)
-        options->wanted[i] = true;
+        .ranks = 2, .max_bytes = 256 << 20, .bind = -1, .agent = "ssh", .timeout = 60};
     while ((letter = getopt_long(argc, argv, "n:hV", long_options, NULL)) != -1) {
         if (letter == 'h' || letter == 'V') {
             printf("%s%s%s", letter == 'h' ? usage : "twill-compare ",
@@ -267,5 +362,5 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
         return TWILL_COMPARE_USAGE;
     }
     complete(options);
-    return TWILL_COMPARE_RUN;
+    return complete_wanted(options) ? TWILL_COMPARE_RUN : TWILL_COMPARE_USAGE;
 }

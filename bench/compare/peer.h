@@ -12,10 +12,8 @@
 #ifndef TWILL_COMPARE_PEER_H
 #define TWILL_COMPARE_PEER_H
 
-#include "board.h"
+#include "peer_link.h"
 
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +23,8 @@
 struct peer {
     int rank, size;
     struct twill_compare_board *board;
-    const char *path; /* of the board */
+    struct peer_link link;
+    const char *path; /* of the board, or of the driver */
     const char *memory;
     char **arguments; /* the program's own, NULL at the end */
     void *own;
@@ -53,8 +52,10 @@ struct peer_program {
     /* Memory of its own, for buffer 0 or 1; NULL: there is none. */
     void *(*have)(struct peer *peer, int which, size_t bytes);
     void (*give)(struct peer *peer, int which, void *memory);
-    /* 0: it has no such collective */
+    /* 0: it has no such collective. NULL: it has the common ones */
     int (*can)(struct peer *peer, enum twill_compare_collective collective);
+    /* 1: it moves bytes only; there are no values to be checked */
+    int moves;
 };
 
 static inline int peer_say(struct peer *peer, const char *text)
@@ -71,6 +72,8 @@ static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t
     struct twill_compare_board *board = peer->board;
     if (bytes > TWILL_COMPARE_EXCHANGE)
         return peer_say(peer, "more to exchange than the board has room for");
+    if (peer->link.socket >= 0)
+        return twill_compare_tell(peer->link.socket, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
     memcpy(board->exchange[board->posted[peer->rank] % 2][peer->rank], mine, bytes);
     __atomic_add_fetch(&board->posted[peer->rank], 1, __ATOMIC_RELEASE);
     return 0;
@@ -80,6 +83,10 @@ static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
 {
     struct twill_compare_board *board = peer->board;
     uint64_t posted = board->posted[peer->rank];
+    if (peer->link.socket >= 0)
+        return peer_link_pending(&peer->link) &&
+               twill_compare_hear(peer->link.socket, TWILL_COMPARE_POSTED, all,
+                                  bytes * (size_t)peer->size) == 0;
     for (int rank = 0; rank < peer->size; rank++)
         if (__atomic_load_n(&board->posted[rank], __ATOMIC_ACQUIRE) < posted)
             return 0;
@@ -164,18 +171,16 @@ static inline int peer_call_of(const struct peer_program *program, struct peer *
                                const struct twill_compare_order *order, struct peer_call *call)
 {
     enum twill_compare_collective what = (enum twill_compare_collective)order->collective;
-    size_t parts = (size_t)peer->size;
-    size_t src = order->bytes * (what == TWILL_COMPARE_REDUCE_SCATTER ? parts : 1);
-    size_t dst = order->bytes * (what == TWILL_COMPARE_ALLGATHER ? parts : 1);
-    int one = what == TWILL_COMPARE_ALLREDUCE || what == TWILL_COMPARE_BROADCAST;
-    int none = what == TWILL_COMPARE_BARRIER;
-    if (peer_have(program, peer, 0, none ? 0 : peer_round(peer, src)) != 0 ||
-        peer_have(program, peer, 1, none || one ? 0 : peer_round(peer, dst)) != 0)
-        return 1;
+    for (int which = 0; which < 2; which++) {
+        size_t parts = twill_compare_parts(what, (uint64_t)peer->size, which);
+        size_t bytes = parts > 0 ? peer_round(peer, order->bytes * parts) : 0;
+        if (peer_have(program, peer, which, bytes) != 0)
+            return 1;
+    }
     call->collective = what;
     call->count = order->bytes / sizeof(float);
     call->src = peer->buffer[0];
-    call->dst = one ? peer->buffer[0] : peer->buffer[1];
+    call->dst = peer->buffer[1] == NULL ? peer->buffer[0] : peer->buffer[1];
     return 0;
 }
 
@@ -205,9 +210,15 @@ static inline float peer_expected(const struct peer *peer, const struct peer_cal
     case TWILL_COMPARE_BROADCAST:
         return peer_value(i, 0);
     case TWILL_COMPARE_ALLGATHER:
+    case TWILL_COMPARE_GATHER:
         return peer_value(i % call->count, (int)(i / call->count));
     case TWILL_COMPARE_REDUCE_SCATTER:
         return peer_sum((size_t)peer->rank * call->count + i, peer->size);
+    case TWILL_COMPARE_SCATTER:
+        return peer_value((size_t)peer->rank * call->count + i, 0);
+    case TWILL_COMPARE_ALLTOALL:
+        return peer_value((size_t)peer->rank * call->count + i % call->count,
+                          (int)(i / call->count));
     default:
         return peer_sum(i, peer->size);
     }
@@ -217,19 +228,22 @@ static inline float peer_expected(const struct peer *peer, const struct peer_cal
 static inline int peer_check(const struct peer_program *program, struct peer *peer,
                              const struct peer_call *call)
 {
-    size_t parts = (size_t)peer->size;
-    size_t src = call->count * (call->collective == TWILL_COMPARE_REDUCE_SCATTER ? parts : 1);
-    size_t dst = call->count * (call->collective == TWILL_COMPARE_ALLGATHER ? parts : 1);
+    enum twill_compare_collective what = call->collective;
+    size_t src = call->count * twill_compare_parts(what, (uint64_t)peer->size, 0);
+    size_t dst = call->count * twill_compare_parts(what, (uint64_t)peer->size, 1);
+    int roots = what == TWILL_COMPARE_REDUCE || what == TWILL_COMPARE_GATHER;
     uint64_t wrong = 0;
-    if (call->collective == TWILL_COMPARE_BARRIER)
+    if (src == 0 || program->moves)
         return program->run(peer, call);
+    if (call->dst == call->src)
+        dst = src;
     if (call->dst != call->src)
         memset(call->dst, 0xff, dst * sizeof(float));
     for (size_t i = 0; i < src; i++)
         peer->buffer[0][i] = peer_value(i, peer->rank);
     if (program->barrier(peer) != 0 || program->run(peer, call) != 0)
         return 1;
-    for (size_t i = 0; i < dst; i++)
+    for (size_t i = 0; i < dst && !(roots && peer->rank != 0); i++)
         wrong += !(call->dst[i] == peer_expected(peer, call, i));
     peer->board->wrong[peer->rank] = wrong;
     if (program->barrier(peer) != 0) /* nobody reads what is cleared now */
@@ -299,6 +313,8 @@ static inline int peer_settle(const struct peer_program *program, struct peer *p
                 board->batches = 0;
             }
         }
+        if (peer->link.socket >= 0 && peer_link_settle(&peer->link, peer->rank, board) != 0)
+            return 1;
         if (program->barrier(peer) != 0)
             return 1;
         calls = __atomic_load_n(&board->calls, __ATOMIC_ACQUIRE);
@@ -340,27 +356,43 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
 static inline void peer_done(struct peer *peer)
 {
     struct twill_compare_board *board = peer->board;
-    if (__atomic_add_fetch(&board->done, 1, __ATOMIC_ACQ_REL) == (uint32_t)board->ranks)
+    if (peer->link.socket >= 0)
+        peer_link_done(&peer->link, peer->rank, board);
+    else if (__atomic_add_fetch(&board->done, 1, __ATOMIC_ACQ_REL) == (uint32_t)board->ranks)
         twill_compare_wake(&board->done);
+}
+
+/* Sleep until there is an order; -1: there is no driver any more. */
+static inline int peer_await_order(struct peer *peer, uint32_t *seen)
+{
+    struct twill_compare_board *board = peer->board;
+    if (peer->link.socket >= 0)
+        return peer_link_order(&peer->link, peer->rank, board);
+    for (;;) {
+        uint32_t turn = __atomic_load_n(&board->turn, __ATOMIC_ACQUIRE);
+        if (turn != *seen) {
+            *seen = turn;
+            return 0;
+        }
+        twill_compare_sleep(&board->turn, *seen, 2);
+        if (kill(board->driver, 0) != 0)
+            return -1;
+    }
 }
 
 static inline int peer_turns(const struct peer_program *program, struct peer *peer)
 {
     struct twill_compare_board *board = peer->board;
-    for (uint32_t seen = 0;;) {
-        uint32_t turn = __atomic_load_n(&board->turn, __ATOMIC_ACQUIRE);
-        if (turn == seen) {
-            twill_compare_sleep(&board->turn, seen, 2);
-            if (kill(board->driver, 0) != 0)
-                return 1;
-            continue;
-        }
-        seen = turn;
+    uint32_t seen = 0;
+    for (;;) {
+        if (peer_await_order(peer, &seen) != 0)
+            return 1;
         struct twill_compare_order order = board->order;
         if (order.leave)
             return 0;
-        if (program->can != NULL &&
-            !program->can(peer, (enum twill_compare_collective)order.collective))
+        if (program->can != NULL
+                ? !program->can(peer, (enum twill_compare_collective)order.collective)
+                : order.collective >= TWILL_COMPARE_COMMON)
             board->batches = 0; /* nothing to tell */
         else if (peer_measure(program, peer, &order) != 0)
             board->error[peer->rank] = 1;
@@ -378,28 +410,50 @@ static inline void peer_bind(const struct twill_compare_board *board, int rank)
     sched_setaffinity(0, sizeof(set), &set);
 }
 
+/* The board that the ranks share, or one of this rank's own and a way to the driver. */
+static inline int peer_open(struct peer *peer, const char *path)
+{
+    int linked = strncmp(path, TWILL_COMPARE_LINK, strlen(TWILL_COMPARE_LINK)) == 0;
+    int file = linked ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    void *map = MAP_FAILED;
+    if (linked || file >= 0)
+        map = mmap(NULL, sizeof(struct twill_compare_board), PROT_READ | PROT_WRITE,
+                   linked ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file, 0);
+    peer->board = map == MAP_FAILED ? NULL : (struct twill_compare_board *)map;
+    peer->path = path;
+    peer->link.socket = -1;
+    if (peer->board == NULL || !linked)
+        return peer->board == NULL;
+    return peer_link_open(&peer->link, path, peer_launched_rank(), peer->board);
+}
+
+/* It cannot take part; the driver is told why if it is to be told. */
+static inline int peer_failed(struct peer *peer)
+{
+    int rank = peer_launched_rank();
+    if (peer->link.socket >= 0 && rank >= 0 && rank < TWILL_COMPARE_RANKS) {
+        peer->board->error[rank] = 1;
+        peer_link_done(&peer->link, rank, peer->board);
+    }
+    return 1;
+}
+
 static inline int peer_main(int argc, char **argv, const struct peer_program *program)
 {
-    int file = argc < 3 ? -1 : open(argv[1], O_RDWR | O_CLOEXEC);
-    void *map = file < 0 ? MAP_FAILED
-                         : mmap(NULL, sizeof(struct twill_compare_board), PROT_READ | PROT_WRITE,
-                                MAP_SHARED, file, 0);
-    if (map == MAP_FAILED) {
-        fprintf(stderr, "%s: started by twill-compare only\n", argv[0]);
-        return 2;
-    }
     struct peer peer;
     memset(&peer, 0, sizeof(peer));
-    peer.board = (struct twill_compare_board *)map;
-    peer.path = argv[1];
+    if (argc < 3 || peer_open(&peer, argv[1]) != 0) {
+        fprintf(stderr, "%s: started by twill-compare only, and it must be there\n", argv[0]);
+        return 2;
+    }
     peer.memory = argv[2];
     peer.arguments = argv + 3;
     peer_bind(peer.board, peer_launched_rank());
     if (program->begin(&peer) != 0)
-        return 1;
+        return peer_failed(&peer);
     if (peer.size != peer.board->ranks || (strcmp(peer.memory, "own") == 0 && !program->have)) {
         peer_say(&peer, "not as many ranks as were asked for, or no memory of its own");
-        return 1;
+        return peer_failed(&peer);
     }
     peer_bind(peer.board,
               peer.rank); /* in case the launcher did not tell, or the library moved it */

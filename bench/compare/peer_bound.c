@@ -260,6 +260,6 @@ static void give(struct peer *peer, int which, void *memory)
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {begin, end,  run,  barrier, prepare,
-                                                NULL,  have, give, NULL};
+                                                NULL,  have, give, NULL,    0};
     return peer_main(argc, argv, &program);
 }

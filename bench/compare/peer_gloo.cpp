@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for Gloo over TCP on loopback; compiled when a comparison runs.
- * Argument: ring (what Gloo chooses by itself), bcube or halving (the older interface's halving and
- * doubling, allreduce in place only, and what there is of reduce_scatter). */
+/* twill-compare's program for Gloo over TCP, on loopback or between hosts; compiled when a
+ * comparison runs. Argument: ring (what Gloo chooses by itself), bcube or halving (the older
+ * interface's halving and doubling, allreduce in place only, and what there is of reduce_scatter).
+ */
 #include "peer.h"
 
 #include <gloo/allgather.h>
@@ -13,8 +14,11 @@
 #include <gloo/reduce_scatter.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/rendezvous/store.h>
 #include <gloo/transport/tcp/device.h>
+#include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <sys/stat.h>
 #include <vector>
@@ -26,6 +30,56 @@ struct state {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::unique_ptr<gloo::Algorithm> prepared;
     std::string way;
+};
+
+/* What ranks on hosts tell each other before they are connected: all do the same in the same order,
+ * so that setting a key is an allgather of keys and values. */
+class ExchangeStore : public gloo::rendezvous::Store
+{
+  public:
+    explicit ExchangeStore(struct peer *peer) : peer_(peer)
+    {
+    }
+
+    void set(const std::string &key, const std::vector<char> &data) override
+    {
+        const size_t room = 16384;
+        std::vector<char> mine(room), all(room * static_cast<size_t>(peer_->size));
+        if (key.size() + 1 + sizeof(size_t) + data.size() > room)
+            throw std::runtime_error("an address is too long");
+        size_t bytes = data.size();
+        memcpy(&mine[0], key.c_str(), key.size() + 1);
+        memcpy(&mine[key.size() + 1], &bytes, sizeof(bytes));
+        memcpy(&mine[key.size() + 1 + sizeof(bytes)], data.data(), bytes);
+        if (peer_exchange_post(peer_, mine.data(), room) != 0)
+            throw std::runtime_error("the driver has gone");
+        while (!peer_exchange_test(peer_, all.data(), room))
+            usleep(500);
+        for (int rank = 0; rank < peer_->size; rank++) {
+            const char *at = &all[room * static_cast<size_t>(rank)];
+            const std::string its(at);
+            memcpy(&bytes, at + its.size() + 1, sizeof(bytes));
+            at += its.size() + 1 + sizeof(bytes);
+            values_[its] = std::vector<char>(at, at + bytes);
+        }
+    }
+
+    std::vector<char> get(const std::string &key) override
+    {
+        wait(std::vector<std::string>(1, key));
+        return values_[key];
+    }
+
+    void wait(const std::vector<std::string> &keys) override
+    {
+        for (const std::string &key : keys)
+            if (values_.count(key) == 0)
+                throw std::runtime_error("nobody has set " + key);
+    }
+
+  private:
+    struct peer *peer_;
+    std::map<std::string, std::vector<char>> values_;
 };
 
 state *of(struct peer *peer)
@@ -44,20 +98,27 @@ int begin(struct peer *peer)
     peer->size = number("WORLD_SIZE");
     try {
         std::unique_ptr<state> made(new state);
-        gloo::transport::tcp::attr address("127.0.0.1");
+        const bool hosts = peer->link.socket >= 0;
+        gloo::transport::tcp::attr address(hosts ? peer->link.here : "127.0.0.1");
         auto device = gloo::transport::tcp::CreateDevice(address);
-        const std::string folder = std::string(peer->path) + ".store";
-        mkdir(folder.c_str(), 0700); /* whoever is first */
-        gloo::rendezvous::FileStore store(folder);
         made->way = peer->arguments[0] != NULL ? peer->arguments[0] : "ring";
         made->context = std::make_shared<gloo::rendezvous::Context>(peer->rank, peer->size);
-        made->context->connectFullMesh(store, device);
+        if (hosts) {
+            ExchangeStore store(peer);
+            made->context->connectFullMesh(store, device);
+        } else {
+            const std::string folder = std::string(peer->path) + ".store";
+            mkdir(folder.c_str(), 0700); /* whoever is first */
+            gloo::rendezvous::FileStore store(folder);
+            made->context->connectFullMesh(store, device);
+        }
         peer->own = made.release();
     } catch (const std::exception &error) {
         return peer_say(peer, error.what());
     }
     if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "Gloo, TCP on loopback");
+        snprintf(peer->board->library, sizeof(peer->board->library), "Gloo, TCP%s",
+                 peer->link.socket >= 0 ? "" : " on loopback");
     return 0;
 }
 
@@ -111,7 +172,7 @@ int can(struct peer *peer, enum twill_compare_collective collective)
         return collective == TWILL_COMPARE_ALLREDUCE || collective == TWILL_COMPARE_REDUCE_SCATTER;
     if (way == "bcube")
         return collective <= TWILL_COMPARE_ALLREDUCE_OUT;
-    return collective != TWILL_COMPARE_REDUCE_SCATTER;
+    return collective < TWILL_COMPARE_COMMON && collective != TWILL_COMPARE_REDUCE_SCATTER;
 }
 
 void allreduce(state *own, const struct peer_call *call)
@@ -172,6 +233,6 @@ int run(struct peer *peer, const struct peer_call *call)
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {begin,  end,  run,  barrier, prepare,
-                                                forget, NULL, NULL, can};
+                                                forget, NULL, NULL, can,     0};
     return peer_main(argc, argv, &program);
 }

@@ -1,14 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for any MPI; compiled with its mpicc when a comparison runs. */
+/* twill-compare's program for any MPI; compiled with its mpicc when a comparison runs. Its own
+ * memory is MPI_Alloc_mem()'s; with the argument "begun" calls are nonblocking ones, waited for at
+ * once. It knows nothing of twill, but says if twill was to be loaded before the MPI and is not
+ * there. */
 #include "peer.h"
 
+#include <dlfcn.h>
 #include <mpi.h>
+
+/* Do calls go to the library that was to be loaded before the MPI, if one was? */
+static int goes_to_twill(void)
+{
+    const char *preloaded = getenv("LD_PRELOAD");
+    Dl_info found;
+    if (preloaded == NULL || strstr(preloaded, "libtwill-mpi") == NULL)
+        return 1;
+    return dladdr(dlsym(RTLD_DEFAULT, "MPI_Allreduce"), &found) != 0 &&
+           strstr(found.dli_fname, "libtwill-mpi") != NULL;
+}
 
 static int begin(struct peer *peer)
 {
     int length = 0;
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
-    if (MPI_Init(NULL, NULL) != MPI_SUCCESS)
+    if (!goes_to_twill())
+        return peer_say(peer, "libtwill-mpi was not loaded before the MPI");
+    peer->own = calloc(1, sizeof(float)); /* what is reduced with nobody else */
+    if (peer->own == NULL || MPI_Init(NULL, NULL) != MPI_SUCCESS)
         return peer_say(peer, "MPI_Init");
     MPI_Comm_rank(MPI_COMM_WORLD, &peer->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &peer->size);
@@ -24,8 +42,8 @@ static int begin(struct peer *peer)
 
 static void end(struct peer *peer)
 {
-    (void)peer;
     MPI_Finalize();
+    free(peer->own);
 }
 
 static int barrier(struct peer *peer)
@@ -34,27 +52,88 @@ static int barrier(struct peer *peer)
     return MPI_Barrier(MPI_COMM_WORLD);
 }
 
-static int run(struct peer *peer, const struct peer_call *call)
+/* A message to itself, as it is exchanged between neighbours. */
+static int message(void)
 {
-    int count = (int)call->count;
-    const void *src = call->src == call->dst ? MPI_IN_PLACE : call->src;
+    int give = 1, take = 0;
+    MPI_Request both[2];
+    MPI_Irecv(&take, 1, MPI_INT, 0, 1, MPI_COMM_SELF, &both[0]);
+    MPI_Isend(&give, 1, MPI_INT, 0, 1, MPI_COMM_SELF, &both[1]);
+    return MPI_Waitall(2, both, MPI_STATUSES_IGNORE) != MPI_SUCCESS || take != give;
+}
+
+#define FORM(Blocking, Begun, ...)                                                                 \
+    (request != NULL ? MPI_##Begun(__VA_ARGS__, request) : MPI_##Blocking(__VA_ARGS__))
+
+/* A call, or with a request one that is begun. */
+static int make(struct peer *peer, const struct peer_call *call, MPI_Request *request)
+{
+    int n = (int)call->count;
+    float *dst = call->dst;
+    const void *src = call->src == dst ? MPI_IN_PLACE : call->src;
+    const MPI_Comm world = MPI_COMM_WORLD, self = MPI_COMM_SELF;
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
-        return MPI_Bcast(call->dst, count, MPI_FLOAT, 0, MPI_COMM_WORLD);
+        return FORM(Bcast, Ibcast, dst, n, MPI_FLOAT, 0, world);
     case TWILL_COMPARE_ALLGATHER:
-        return MPI_Allgather(src, count, MPI_FLOAT, call->dst, count, MPI_FLOAT, MPI_COMM_WORLD);
+        return FORM(Allgather, Iallgather, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, world);
     case TWILL_COMPARE_REDUCE_SCATTER:
-        return MPI_Reduce_scatter_block(src, call->dst, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        return FORM(Reduce_scatter_block, Ireduce_scatter_block, src, dst, n, MPI_FLOAT, MPI_SUM,
+                    world);
     case TWILL_COMPARE_BARRIER:
-        return barrier(peer);
+        return FORM(Barrier, Ibarrier, world);
+    case TWILL_COMPARE_REDUCE:
+        return FORM(Reduce, Ireduce, src, dst, n, MPI_FLOAT, MPI_SUM, 0, world);
+    case TWILL_COMPARE_GATHER:
+        return FORM(Gather, Igather, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, 0, world);
+    case TWILL_COMPARE_SCATTER:
+        return FORM(Scatter, Iscatter, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, 0, world);
+    case TWILL_COMPARE_ALLTOALL:
+        return FORM(Alltoall, Ialltoall, src, n, MPI_FLOAT, dst, n, MPI_FLOAT, world);
+    case TWILL_COMPARE_SELF_BARRIER:
+        return FORM(Barrier, Ibarrier, self);
+    case TWILL_COMPARE_SELF_ALLREDUCE:
+        return FORM(Allreduce, Iallreduce, MPI_IN_PLACE, peer->own, 1, MPI_FLOAT, MPI_SUM, self);
+    case TWILL_COMPARE_SELF_MESSAGE:
+        return message();
     default:
-        return MPI_Allreduce(src, call->dst, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        return FORM(Allreduce, Iallreduce, src, dst, n, MPI_FLOAT, MPI_SUM, world);
     }
+}
+
+static int run(struct peer *peer, const struct peer_call *call)
+{
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (peer->arguments[0] == NULL)
+        return make(peer, call, NULL);
+    return make(peer, call, &request) || MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+static void *have(struct peer *peer, int which, size_t bytes)
+{
+    void *memory = NULL;
+    (void)peer;
+    (void)which;
+    return MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &memory) == MPI_SUCCESS ? memory : NULL;
+}
+
+static void give(struct peer *peer, int which, void *memory)
+{
+    (void)peer;
+    (void)which;
+    MPI_Free_mem(memory);
+}
+
+static int can(struct peer *peer, enum twill_compare_collective collective)
+{
+    (void)peer;
+    (void)collective;
+    return 1;
 }
 
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {begin, end,  run,  barrier, NULL,
-                                                NULL,  NULL, NULL, NULL};
+                                                NULL,  have, give, can,     0};
     return peer_main(argc, argv, &program);
 }

@@ -52,30 +52,47 @@ static int barrier(struct peer *peer)
     return verdict(peer, twill_barrier(of(peer)->comm));
 }
 
-static int prepare(struct peer *peer, const struct peer_call *call)
+/* A call, or with a request one that is prepared. */
+#define FORM(name, ...)                                                                            \
+    (request != NULL ? twill_##name##_init(__VA_ARGS__, request) : twill_##name(__VA_ARGS__))
+
+static twill_status make(twill_comm *comm, const struct peer_call *call, twill_request **request)
 {
-    struct state *state = of(peer);
-    twill_comm *comm = state->comm;
     const float *src = call->src;
     float *dst = call->dst;
     size_t n = call->count;
-    if (!state->prepared)
-        return 0;
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
-        return verdict(peer,
-                       twill_broadcast_init(comm, src, dst, n, TWILL_F32, 0, &state->request));
+        return FORM(broadcast, comm, src, dst, n, TWILL_F32, 0);
     case TWILL_COMPARE_ALLGATHER:
-        return verdict(peer, twill_allgather_init(comm, src, dst, n, TWILL_F32, &state->request));
+        return FORM(allgather, comm, src, dst, n, TWILL_F32);
     case TWILL_COMPARE_REDUCE_SCATTER:
-        return verdict(peer, twill_reduce_scatter_init(comm, src, dst, n, TWILL_F32, TWILL_SUM,
-                                                       &state->request));
+        return FORM(reduce_scatter, comm, src, dst, n, TWILL_F32, TWILL_SUM);
     case TWILL_COMPARE_BARRIER:
-        return verdict(peer, twill_barrier_init(comm, &state->request));
+        return FORM(barrier, comm);
+    case TWILL_COMPARE_REDUCE:
+        return FORM(reduce, comm, src, dst, n, TWILL_F32, TWILL_SUM, 0);
+    case TWILL_COMPARE_GATHER:
+        return FORM(gather, comm, src, dst, n, TWILL_F32, 0);
+    case TWILL_COMPARE_SCATTER:
+        return FORM(scatter, comm, src, dst, n, TWILL_F32, 0);
+    case TWILL_COMPARE_ALLTOALL:
+        return FORM(alltoall, comm, src, dst, n, TWILL_F32);
     default:
-        return verdict(
-            peer, twill_allreduce_init(comm, src, dst, n, TWILL_F32, TWILL_SUM, &state->request));
+        return FORM(allreduce, comm, src, dst, n, TWILL_F32, TWILL_SUM);
     }
+}
+
+static int can(struct peer *peer, enum twill_compare_collective collective)
+{
+    (void)peer;
+    return !twill_compare_of_self(collective);
+}
+
+static int prepare(struct peer *peer, const struct peer_call *call)
+{
+    struct state *state = of(peer);
+    return state->prepared ? verdict(peer, make(state->comm, call, &state->request)) : 0;
 }
 
 static void forget(struct peer *peer)
@@ -86,26 +103,10 @@ static void forget(struct peer *peer)
 static int run(struct peer *peer, const struct peer_call *call)
 {
     struct state *state = of(peer);
-    twill_comm *comm = state->comm;
-    const float *src = call->src;
-    float *dst = call->dst;
-    size_t n = call->count;
-    if (state->request != NULL) {
-        twill_status status = twill_request_start(state->request);
-        return verdict(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
-    }
-    switch (call->collective) {
-    case TWILL_COMPARE_BROADCAST:
-        return verdict(peer, twill_broadcast(comm, src, dst, n, TWILL_F32, 0));
-    case TWILL_COMPARE_ALLGATHER:
-        return verdict(peer, twill_allgather(comm, src, dst, n, TWILL_F32));
-    case TWILL_COMPARE_REDUCE_SCATTER:
-        return verdict(peer, twill_reduce_scatter(comm, src, dst, n, TWILL_F32, TWILL_SUM));
-    case TWILL_COMPARE_BARRIER:
-        return verdict(peer, twill_barrier(comm));
-    default:
-        return verdict(peer, twill_allreduce(comm, src, dst, n, TWILL_F32, TWILL_SUM));
-    }
+    if (state->request == NULL)
+        return verdict(peer, make(state->comm, call, NULL));
+    twill_status status = twill_request_start(state->request);
+    return verdict(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
 }
 
 static void *have(struct peer *peer, int which, size_t bytes)
@@ -126,6 +127,6 @@ static void give(struct peer *peer, int which, void *memory)
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {begin,  end,  run,  barrier, prepare,
-                                                forget, have, give, NULL};
+                                                forget, have, give, can,     0};
     return peer_main(argc, argv, &program);
 }

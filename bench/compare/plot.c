@@ -14,15 +14,6 @@ static double limit_of(const struct twill_compare_run *run, const struct twill_c
     return bound < 0 ? 0 : row->cells[bound].median;
 }
 
-static bool has_times(const struct twill_compare_run *run, int index,
-                      enum twill_compare_collective collective)
-{
-    for (int r = 0; r < run->n_rows; r++)
-        if (run->rows[r].collective == collective && run->rows[r].cells[index].n_samples > 0)
-            return true;
-    return false;
-}
-
 /* A block of lines "bytes us times-the-bound" for each contender, as gnuplot's $name << EOD. */
 static void write_data(const struct twill_compare_run *run, FILE *out,
                        enum twill_compare_collective collective)
@@ -48,6 +39,8 @@ static void write_style(const struct twill_compare_contender *one, int nth, FILE
     static const char *const ours[] = {"#d6604d", "#f4a582", "#d6008b", "#762a83"};
     if (one->kind == TWILL_COMPARE_BOUND)
         fprintf(out, "lw 2 dt %d lc rgb 'black' pt 0", nth == 0 ? 1 : 3);
+    else if (one->kind == TWILL_COMPARE_TRIP)
+        fprintf(out, "lw 1 dt 3 lc rgb '#777777' pt 0");
     else if (one->kind == TWILL_COMPARE_TWILL)
         fprintf(out, "lw 3 lc rgb '%s' pt %d ps 0.6", ours[nth % 4], 5 + 2 * (nth % 4));
     else
@@ -59,13 +52,13 @@ static void write_panel(const struct twill_compare_run *run, FILE *out,
                         enum twill_compare_collective collective, int column)
 {
     const char *before = "plot ";
-    int nth[3][2] = {{0}};
+    int nth[4][2] = {{0}};
     for (int i = 0; i < run->n_contenders; i++) {
         const struct twill_compare_contender *one = &run->contenders[i];
         int *count = &nth[one->kind][one->tuned];
         if (!one->found)
             continue;
-        if (has_times(run, i, collective)) {
+        if (twill_compare_has_times(run, i, collective)) {
             fprintf(out, "%s$c%d using 1:%d with linespoints title '%s' ", before, i, column,
                     one->name);
             write_style(one, *count, out);

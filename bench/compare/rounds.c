@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The turns: for each collective and size, in each round, every contender once. Within a second or
  * two all have been measured on the same machine, however it changes from minute to minute. */
-#include "bench/compare/compare.h"
+#include "bench/compare/hosts.h"
 #include "bench/report.h"
 
 #include <stdlib.h>
@@ -11,12 +11,9 @@
 static size_t needs(const struct twill_compare_run *run, const struct twill_compare_row *row)
 {
     size_t ranks = (size_t)run->options.ranks;
-    size_t parts = row->collective == TWILL_COMPARE_ALLGATHER ||
-                           row->collective == TWILL_COMPARE_REDUCE_SCATTER
-                       ? ranks + 1
-                   : row->collective == TWILL_COMPARE_ALLREDUCE_OUT ? 2
-                                                                    : 1;
-    return row->bytes * parts * ranks;
+    return row->bytes * ranks *
+           (twill_compare_parts(row->collective, ranks, 0) +
+            twill_compare_parts(row->collective, ranks, 1));
 }
 
 static size_t available(void)
@@ -80,8 +77,26 @@ static bool hopeless(const struct twill_compare_run *run, const struct twill_com
             run->contenders[i].tuned == contender->tuned && row->cells[i].n_rounds > 0 &&
             row->cells[i].rounds[0] < best)
             best = row->cells[i].rounds[0];
-    return contender->kind == TWILL_COMPARE_PEER && mine > 2.5 * best &&
+    return contender->kind == TWILL_COMPARE_PEER && !run->options.mpi && mine > 2.5 * best &&
            mine > run->options.turn_seconds / 4;
+}
+
+/* A turn of fi_pingpong, which tells one mean. */
+static bool go_and_come(struct twill_compare_run *run, struct twill_compare_row *row, int index)
+{
+    struct twill_compare_cell *cell = &row->cells[index];
+    double seconds =
+        row->bytes > 0 ? twill_compare_pingpong(run, &run->contenders[index], row->bytes) : 0;
+    double *samples = realloc(cell->samples, (cell->n_samples + 1) * sizeof(double));
+    if (samples == NULL)
+        return false;
+    cell->samples = samples;
+    if (seconds > 0) {
+        cell->samples[cell->n_samples++] = seconds;
+        cell->calls++;
+        cell->rounds[cell->n_rounds++] = seconds;
+    }
+    return true;
 }
 
 static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *row, int index,
@@ -96,12 +111,18 @@ static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *r
         .check = round == 0,
         .keep = run->keep,
         .least = 2,
-        .line = options->ranks <= run->cores && run->bind,
+        .line = options->n_hosts == 0 && options->ranks <= run->cores && run->bind,
         .batch_seconds = options->turn_seconds / 15,
         .turn_seconds = options->turn_seconds,
     };
-    if (contender->absent[0] != '\0' || (round > 1 && hopeless(run, row, index)))
+    if (contender->absent[0] != '\0' ||
+        (contender->self_only && !twill_compare_of_self(row->collective)) ||
+        (round > 1 && hopeless(run, row, index)))
         return true;
+    if (contender->kind == TWILL_COMPARE_TRIP && row->collective != run->rows[0].collective)
+        return true;
+    if (contender->pingpong != NULL)
+        return go_and_come(run, row, index);
     if (!twill_compare_turn(run, contender, &order))
         return true; /* it is out, the others go on */
     look_at_values(run, row, index, cell);
@@ -126,6 +147,9 @@ static void conclude(const struct twill_compare_run *run, struct twill_compare_r
     memcpy(lines, row->lines, sizeof(lines));
     if (row->n_lines > 0)
         row->line = twill_bench_statistics(lines, (size_t)row->n_lines).median;
+    int trip = twill_compare_best(run, row, TWILL_COMPARE_TRIP, 0);
+    if (run->options.n_hosts > 0)
+        row->line = trip < 0 ? 0 : row->cells[trip].median;
 }
 
 static bool measure_row(struct twill_compare_run *run, struct twill_compare_row *row)
@@ -168,8 +192,9 @@ bool twill_compare_measure(struct twill_compare_run *run)
         for (int size = 0; options->wanted[collective] && size < options->n_sizes && good; size++) {
             struct twill_compare_row *row = &run->rows[run->n_rows];
             row->collective = (enum twill_compare_collective)collective;
-            row->bytes = collective == TWILL_COMPARE_BARRIER ? 0 : options->sizes[size];
-            if (collective == TWILL_COMPARE_BARRIER && size > 0)
+            bool sized = twill_compare_parts(row->collective, 2, 0) > 0;
+            row->bytes = sized ? options->sizes[size] : 0;
+            if (!sized && size > 0)
                 break;
             good = measure_row(run, row);
             run->n_rows++;

@@ -78,12 +78,19 @@ static struct json_object *strings(char *const *list)
     return array;
 }
 
-static struct json_object *contender(const struct twill_compare_contender *one)
+static struct json_object *name_of(const struct twill_compare_run *run, int index)
 {
-    static const char *const kinds[] = {"bound", "twill", "peer"};
+    return index < 0 ? NULL : json_object_new_string(run->contenders[index].name);
+}
+
+static struct json_object *contender(const struct twill_compare_run *run,
+                                     const struct twill_compare_contender *one)
+{
+    static const char *const kinds[] = {"bound", "twill", "peer", "trip"};
     struct json_object *object = json_object_new_object();
     put_text(object, "name", one->name);
     put_text(object, "kind", kinds[one->kind]);
+    put(object, "below", name_of(run, one->below));
     put(object, "tuned", json_object_new_boolean(one->tuned));
     put_text(object, "memory", one->memory);
     put_text(object, "library", one->library);
@@ -113,11 +120,6 @@ static struct json_object *time_of(const struct twill_compare_run *run,
     return object;
 }
 
-static struct json_object *name_of(const struct twill_compare_run *run, int index)
-{
-    return index < 0 ? NULL : json_object_new_string(run->contenders[index].name);
-}
-
 /* Of each contender of twill: how it compares. */
 static struct json_object *ratios(const struct twill_compare_run *run,
                                   const struct twill_compare_row *row, int bound, int installed,
@@ -135,6 +137,7 @@ static struct json_object *ratios(const struct twill_compare_run *run,
             put(one, keys[k],
                 others[k] < 0 ? NULL
                               : real(twill_compare_ratio(row->cells[others[k]].median, mine)));
+        put(one, "times_below", real(twill_compare_over_below(run, row, i)));
         put(object, run->contenders[i].name, one);
     }
     return object;
@@ -151,7 +154,7 @@ static struct json_object *result(const struct twill_compare_run *run,
     put_text(object, "collective", twill_compare_name(row->collective));
     put_integer(object, "bytes", row->bytes);
     put(object, "seconds", real(row->seconds));
-    put(object, "line_ns", real(row->line * 1e9));
+    put(object, run->options.n_hosts > 0 ? "one_way_ns" : "line_ns", real(row->line * 1e9));
     for (int i = 0; i < row->n_lines; i++)
         json_object_array_add(lines, real(row->lines[i] * 1e9));
     put(object, "line_ns_rounds", lines);
@@ -166,6 +169,21 @@ static struct json_object *result(const struct twill_compare_run *run,
     return object;
 }
 
+/* The hosts, in the order of ranks; of one host none are told. */
+static struct json_object *hosts(const struct twill_compare_run *run)
+{
+    struct json_object *array = json_object_new_array();
+    for (int i = 0, rank = 0; i < run->options.n_hosts; rank += run->options.hosts[i++].ranks) {
+        struct json_object *object = json_object_new_object();
+        put_text(object, "name", run->options.hosts[i].name);
+        put(object, "ranks", json_object_new_int(run->options.hosts[i].ranks));
+        put_text(object, "calls_itself", run->hellos[rank].host);
+        put_text(object, "congestion_control", run->hellos[rank].congestion);
+        json_object_array_add(array, object);
+    }
+    return array;
+}
+
 static struct json_object *whole(const struct twill_compare_run *run)
 {
     struct json_object *object = json_object_new_object();
@@ -174,11 +192,12 @@ static struct json_object *whole(const struct twill_compare_run *run)
     put_text(object, "date", run->date);
     put(object, "machine", machine(run));
     put(object, "ranks", json_object_new_int(run->options.ranks));
+    put(object, "hosts", hosts(run));
     put(object, "bound_to_cores", json_object_new_boolean(run->bind));
     put(object, "rounds", json_object_new_int(run->options.rounds));
     put(object, "seconds", real(run->seconds));
     for (int i = 0; i < run->n_contenders; i++)
-        json_object_array_add(contenders, contender(&run->contenders[i]));
+        json_object_array_add(contenders, contender(run, &run->contenders[i]));
     for (int i = 0; i < run->n_rows; i++)
         json_object_array_add(results, result(run, &run->rows[i]));
     put(object, "contenders", contenders);

@@ -31,8 +31,8 @@ double twill_compare_bus_bandwidth(const struct twill_compare_run *run,
     if (row->collective == TWILL_COMPARE_ALLREDUCE ||
         row->collective == TWILL_COMPARE_ALLREDUCE_OUT)
         factor = 2 * (ranks - 1) / ranks;
-    else if (row->collective == TWILL_COMPARE_ALLGATHER ||
-             row->collective == TWILL_COMPARE_REDUCE_SCATTER)
+    else if (twill_compare_parts(row->collective, 2, 0) == 2 ||
+             twill_compare_parts(row->collective, 2, 1) == 2)
         factor = ranks - 1; /* bytes are those of a part */
     return factor * twill_bench_bandwidth(row->bytes, seconds);
 }
@@ -50,8 +50,23 @@ static double median(const struct twill_compare_row *row, int index)
     return index < 0 ? 0 : row->cells[index].median;
 }
 
-/* Microseconds, "-" if there are none. */
-static void print_time(FILE *out, double seconds, int width)
+double twill_compare_over_below(const struct twill_compare_run *run,
+                                const struct twill_compare_row *row, int index)
+{
+    int below = run->contenders[index].below;
+    return below < 0 ? 0 : twill_compare_ratio(row->cells[below].median, row->cells[index].median);
+}
+
+bool twill_compare_has_times(const struct twill_compare_run *run, int index,
+                             enum twill_compare_collective collective)
+{
+    for (int r = 0; r < run->n_rows; r++)
+        if (run->rows[r].collective == collective && run->rows[r].cells[index].n_samples > 0)
+            return true;
+    return false;
+}
+
+void twill_compare_print_time(FILE *out, double seconds, int width)
 {
     if (seconds > 0)
         fprintf(out, " %*.*f", width, seconds < 1e-4 ? 2 : seconds < 1e-2 ? 1 : 0, seconds * 1e6);
@@ -59,7 +74,7 @@ static void print_time(FILE *out, double seconds, int width)
         fprintf(out, " %*s", width, "-");
 }
 
-static void print_value(FILE *out, double value, int width, int digits, double scale)
+void twill_compare_print_value(FILE *out, double value, int width, int digits, double scale)
 {
     if (value > 0)
         fprintf(out, " %*.*f", width, digits, value * scale);
@@ -70,7 +85,7 @@ static void print_value(FILE *out, double value, int width, int digits, double s
 static void print_best(const struct twill_compare_run *run, FILE *out,
                        const struct twill_compare_row *row, int best)
 {
-    print_time(out, median(row, best), 9);
+    twill_compare_print_time(out, median(row, best), 9);
     fprintf(out, " %-16s", best < 0 ? "-" : run->contenders[best].name);
 }
 
@@ -83,36 +98,41 @@ static void print_summary(const struct twill_compare_run *run, FILE *out,
     double plain = median(row, find(run, "twill")), own = median(row, find(run, "twill-alloc"));
     double limit = median(row, bound);
     fprintf(out, "%11zu", row->bytes);
-    print_value(out, row->line, 5, 0, 1e9);
-    print_time(out, limit, 9);
-    fprintf(out, "%c", bound >= 0 && strstr(run->contenders[bound].name, "stream") ? 's' : ' ');
-    print_time(out, plain, 9);
-    print_time(out, own, 9);
+    if (run->options.n_hosts > 0)
+        twill_compare_print_time(out, row->line, 8);
+    else
+        twill_compare_print_value(out, row->line, 8, 0, 1e9);
+    twill_compare_print_time(out, limit, 9);
+    const char *variant = bound < 0 ? NULL : strchr(run->contenders[bound].name, '-');
+    fprintf(out, "%c", variant != NULL ? variant[1] : ' ');
+    twill_compare_print_time(out, plain, 9);
+    twill_compare_print_time(out, own, 9);
     print_best(run, out, row, installed);
     print_best(run, out, row, tuned);
     const double others[] = {median(row, installed), median(row, tuned)};
     for (int i = 0; i < 2; i++) {
-        print_value(out, twill_compare_ratio(others[i], plain), 6, 2, 1);
-        print_value(out, twill_compare_ratio(others[i], own), 6, 2, 1);
+        twill_compare_print_value(out, twill_compare_ratio(others[i], plain), 6, 2, 1);
+        twill_compare_print_value(out, twill_compare_ratio(others[i], own), 6, 2, 1);
     }
-    print_value(out, twill_compare_ratio(limit, plain), 5, 0, 100);
-    print_value(out, twill_compare_ratio(limit, own), 5, 0, 100);
+    twill_compare_print_value(out, twill_compare_ratio(limit, plain), 5, 0, 100);
+    twill_compare_print_value(out, twill_compare_ratio(limit, own), 5, 0, 100);
     const double times[] = {plain, own, others[0]};
     for (int i = 0; i < 3; i++)
-        print_value(out, times[i] > 0 ? twill_compare_bus_bandwidth(run, row, times[i]) : 0, 7, 2,
-                    1);
+        twill_compare_print_value(
+            out, times[i] > 0 ? twill_compare_bus_bandwidth(run, row, times[i]) : 0, 7, 2, 1);
     fprintf(out, "\n");
 }
 
-static void print_summary_head(FILE *out)
+static void print_summary_head(const struct twill_compare_run *run, FILE *out)
 {
+    bool hosts = run->options.n_hosts > 0;
     fprintf(out,
-            "# %9s %5s %10s %8s %9s %26s %26s %13s %13s %11s %23s\n"
-            "# %9s %5s %9s  %9s %9s %9s %-16s %9s %-16s %6s %6s %6s %6s %5s %5s %7s %7s %7s\n",
-            "", "line", "bound", "twill", "twill", "best peer", "best tuned peer", "x installed",
-            "x tuned", "% of bound", "bus bandwidth, GB/s", "bytes", "ns", "us", "plain", "alloc",
-            "us", "", "us", "", "plain", "alloc", "plain", "alloc", "plain", "alloc", "plain",
-            "alloc", "peer");
+            "# %9s %8s %10s %8s %9s %26s %26s %13s %13s %11s %23s\n"
+            "# %9s %8s %9s  %9s %9s %9s %-16s %9s %-16s %6s %6s %6s %6s %5s %5s %7s %7s %7s\n",
+            "", hosts ? "one way" : "line", "bound", "twill", "twill", "best peer",
+            "best tuned peer", "x installed", "x tuned", "% of bound", "bus bandwidth, GB/s",
+            "bytes", hosts ? "us" : "ns", "us", "plain", "alloc", "us", "", "us", "", "plain",
+            "alloc", "plain", "alloc", "plain", "alloc", "plain", "alloc", "peer");
 }
 
 /* Every contender: medians, or with --details minimum, median and p99. */
@@ -137,11 +157,11 @@ static void print_everyone(const struct twill_compare_run *run, FILE *out,
             if (!run->contenders[i].found)
                 continue;
             if (run->options.details) {
-                print_time(out, cell->min, 9);
-                print_time(out, cell->median, 9);
-                print_time(out, cell->p99, 9);
+                twill_compare_print_time(out, cell->min, 9);
+                twill_compare_print_time(out, cell->median, 9);
+                twill_compare_print_time(out, cell->p99, 9);
             } else {
-                print_time(out, cell->median, length > width ? length : width);
+                twill_compare_print_time(out, cell->median, length > width ? length : width);
             }
         }
         fprintf(out, "\n");
@@ -151,29 +171,47 @@ static void print_everyone(const struct twill_compare_run *run, FILE *out,
 void twill_compare_print_rows(const struct twill_compare_run *run, FILE *out,
                               enum twill_compare_collective collective)
 {
-    fprintf(out, "#\n# %s%s\n", twill_compare_name(collective),
-            collective == TWILL_COMPARE_ALLGATHER || collective == TWILL_COMPARE_REDUCE_SCATTER
-                ? " (bytes: the part of a rank)"
-                : "");
-    print_summary_head(out);
+    fprintf(out, "#\n# %s%s\n", twill_compare_name(collective), twill_compare_of_what(collective));
+    print_summary_head(run, out);
     for (int r = 0; r < run->n_rows; r++)
         if (run->rows[r].collective == collective)
             print_summary(run, out, &run->rows[r]);
     print_everyone(run, out, collective);
 }
 
+/* Where it is run. */
+static void print_hosts(const struct twill_compare_run *run, FILE *out)
+{
+    const struct twill_compare_options *options = &run->options;
+    for (int i = 0, rank = 0; i < options->n_hosts; rank += options->hosts[i++].ranks)
+        fprintf(out, "# host %s (%s): %d ranks, congestion control %s\n", options->hosts[i].name,
+                run->hellos[rank].host, options->hosts[i].ranks, run->hellos[rank].congestion);
+}
+
 void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
 {
     const struct twill_compare_options *options = &run->options;
+    bool hosts = options->n_hosts > 0;
+    fprintf(out, "# twill-compare: %d ranks on %d %s, %s, f32 sum, %d rounds in turns\n",
+            options->ranks, hosts ? options->n_hosts : run->cores, hosts ? "hosts" : "cores",
+            run->bind ? "bound to cores" : "not bound", options->rounds);
+    print_hosts(run, out);
+    if (options->mpi)
+        fprintf(out,
+                "# +twill: the same program, libtwill-mpi loaded before the MPI; +off: likewise "
+                "with TWILL_MPI=0.\n"
+                "# alloc: memory of MPI_Alloc_mem(), else plain pages; begun: nonblocking calls, "
+                "waited for at once.\n");
+    else
+        fprintf(out,
+                "# plain: pages of their own, as malloc gives; alloc: twill_alloc(). x: the peer's "
+                "time over twill's.\n"
+                "# tuned: freed memory kept, huge pages. bound: %s;\n",
+                hosts ? "raw TCP, both ways at once (w: landing in a window; s: in steps)"
+                      : "nothing copied (s: streaming stores)");
     fprintf(out,
-            "# twill-compare: %d ranks on %d cores, %s, f32 sum, %d rounds in turns\n"
-            "# plain: pages of their own, as malloc gives; alloc: twill_alloc(). x: the peer's time"
-            " over twill's.\n"
-            "# tuned: freed memory kept, huge pages. bound: nothing copied (s: streaming stores); "
-            "a batch's time\n"
-            "# is the mean of its calls, on the slowest rank; times are medians over batches.\n",
-            options->ranks, run->cores, run->bind ? "bound to cores" : "not bound",
-            options->rounds);
+            "# a batch's time is the mean of its calls, on the slowest rank; times are medians "
+            "over batches.\n");
     for (int i = 0; i < run->n_contenders; i++) {
         const struct twill_compare_contender *one = &run->contenders[i];
         if (one->absent[0] != '\0')

@@ -29,9 +29,10 @@ static bool set_number(const char *name, int value, bool replace)
     return setenv(name, text, replace) == 0;
 }
 
-static bool set_environment(const struct twill_launch *launch, int rank)
+static bool set_environment(const struct twill_launch *launch, int index)
 {
     const struct twill_options *options = launch->options;
+    int rank = launch->child[index].rank;
     for (int i = 0; i < options->assigned; i++)
         if (putenv(options->assignments[i]) != 0)
             return false;
@@ -42,12 +43,13 @@ static bool set_environment(const struct twill_launch *launch, int rank)
         return false;
     int ranks = options->ranks;
     return set_number("RANK", rank, true) && set_number("WORLD_SIZE", ranks, true) &&
-           set_number("LOCAL_RANK", rank, true) && set_number("LOCAL_WORLD_SIZE", ranks, true) &&
+           set_number("LOCAL_RANK", index, true) &&
+           set_number("LOCAL_WORLD_SIZE", launch->here, true) &&
            set_number("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
            /* Libraries that libfabric loads (PSM) catch crashes and signals when they are loaded,
             * and turn them into exit status 1: ask them not to. */
            setenv("IPATH_NO_BACKTRACE", "1", 0) == 0 && setenv("HFI_NO_BACKTRACE", "1", 0) == 0 &&
-           setenv("MASTER_ADDR", "127.0.0.1", 1) == 0 &&
+           setenv("MASTER_ADDR", launch->address, 1) == 0 &&
            setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
 }
 
@@ -63,7 +65,7 @@ static bool set_files(const struct twill_launch *launch, int rank, const int out
     return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
 }
 
-static _Noreturn void be_child(const struct twill_launch *launch, int rank, pid_t parent,
+static _Noreturn void be_child(const struct twill_launch *launch, int index, pid_t parent,
                                const int out[2], int report)
 {
     const struct twill_options *options = launch->options;
@@ -72,10 +74,11 @@ static _Noreturn void be_child(const struct twill_launch *launch, int rank, pid_
     /* Ends with the launcher, however that ends; a group of its own, so that its children do too.
      */
     bool ok = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setpgid(0, 0) == 0 &&
-              set_files(launch, rank, out) && set_environment(launch, rank);
+              set_files(launch, launch->child[index].rank, out) && set_environment(launch, index) &&
+              setrlimit(RLIMIT_NOFILE, &options->files) == 0;
     if (ok && options->bind == TWILL_BIND_CORE) {
         trouble.where = STEP_BIND;
-        ok = twill_bind_cpus(rank, options->ranks, &cpus) &&
+        ok = twill_bind_cpus(index, launch->here, &cpus) &&
              sched_setaffinity(0, sizeof(cpus), &cpus) == 0;
     }
     if (ok && sigprocmask(SIG_SETMASK, &launch->mask, NULL) == 0) {
@@ -106,32 +109,41 @@ static int hear_of(const struct twill_launch *launch, int rank, int report)
     return trouble.where == STEP_EXEC && trouble.cause == ENOENT ? 127 : 126;
 }
 
-/* Pipes for labelled output; ends[i] = -1 without. */
-static bool open_streams(struct twill_launch *launch, int rank, int ends[2])
+/* Pipes for output that is labelled or passed on; ends[i] = -1 without. */
+static bool open_streams(struct twill_launch *launch, struct twill_child *child, int ends[2])
 {
-    struct twill_child *child = &launch->child[rank];
     for (int i = 0; i < 2; i++) {
         int pair[2] = {-1, -1};
         ends[i] = -1;
-        child->out[i] = (struct twill_stream){.from = -1, .to = STDOUT_FILENO + i};
-        if (!launch->options->label)
+        if (!launch->options->label && !launch->link)
             continue;
         if (pipe2(pair, O_CLOEXEC) != 0 || fcntl(pair[0], F_SETFL, O_NONBLOCK) != 0) {
-            twill_complain("pipe for rank %d: %s", rank, strerror(errno));
+            twill_complain("pipe for rank %d: %s", child->rank, strerror(errno));
             return false;
         }
         child->out[i].from = pair[0];
+        child->out[i].link = launch->link;
         ends[i] = pair[1];
     }
     return true;
 }
 
-int twill_child_start(struct twill_launch *launch, int rank)
+void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank)
 {
-    struct twill_child *child = &launch->child[rank];
-    int report[2], ends[2] = {-1, -1};
+    child->rank = rank;
+    if (options->label)
+        snprintf(child->label, sizeof(child->label), "[%d] ", rank);
+    for (int i = 0; i < 2; i++)
+        child->out[i] = (struct twill_stream){
+            .from = -1, .to = STDOUT_FILENO + i, .rank = rank, .label = child->label};
+}
+
+int twill_child_start(struct twill_launch *launch, int index)
+{
+    struct twill_child *child = &launch->child[index];
+    int report[2], ends[2] = {-1, -1}, rank = child->rank;
     pid_t parent = getpid();
-    if (!open_streams(launch, rank, ends))
+    if (!open_streams(launch, child, ends))
         return 1;
     if (pipe2(report, O_CLOEXEC) != 0) {
         twill_complain("pipe for rank %d: %s", rank, strerror(errno));
@@ -140,7 +152,7 @@ int twill_child_start(struct twill_launch *launch, int rank)
     fflush(NULL);
     child->pid = fork();
     if (child->pid == 0)
-        be_child(launch, rank, parent, ends, report[1]);
+        be_child(launch, index, parent, ends, report[1]);
     int why = errno;
     close(report[1]);
     for (int i = 0; i < 2; i++)

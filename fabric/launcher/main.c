@@ -4,7 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,53 +21,71 @@ void twill_complain(const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    fprintf(stderr, "twillrun: %s\n", text); /* in one piece, among the lines of ranks */
+    fprintf(stderr, TWILL_COMPLAINT "%s\n", text); /* in one piece, among the lines of ranks */
 }
 
 /* The port is ours from here on: rank 0 gets the socket itself, so nobody can take it between. */
-static bool open_port(struct twill_launch *launch)
+bool twill_launch_listen(struct twill_launch *launch, const char *address)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof(address);
-    launch->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (launch->listener < 0 || bind(launch->listener, (struct sockaddr *)&address, length) != 0 ||
-        listen(launch->listener, launch->options->ranks + 64) != 0 ||
-        getsockname(launch->listener, (struct sockaddr *)&address, &length) != 0) {
-        twill_complain("cannot listen on 127.0.0.1: %s", strerror(errno));
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof(bound);
+    int wrong = getaddrinfo(address, "0", &hints, &found);
+    if (wrong != 0) {
+        twill_complain("cannot listen on %s: %s", address, gai_strerror(wrong));
         return false;
     }
-    snprintf(launch->port, sizeof(launch->port), "%u", ntohs(address.sin_port));
-    return true;
+    launch->listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool done =
+        launch->listener >= 0 && bind(launch->listener, found->ai_addr, found->ai_addrlen) == 0 &&
+        listen(launch->listener, launch->options->ranks + 64) == 0 &&
+        getsockname(launch->listener, (struct sockaddr *)&bound, &length) == 0 &&
+        getnameinfo((struct sockaddr *)&bound, length, launch->address, sizeof(launch->address),
+                    launch->port, sizeof(launch->port), NI_NUMERICHOST | NI_NUMERICSERV) == 0;
+    if (!done)
+        twill_complain("cannot listen on %s: %s", address, strerror(errno));
+    freeaddrinfo(found);
+    return done;
 }
 
-static bool make_job(struct twill_launch *launch)
+void twill_files_allow(struct twill_options *options)
 {
-    unsigned char bytes[16];
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &options->files) != 0)
+        return;
+    most = options->files;
+    most.rlim_cur = most.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &most);
+}
+
+bool twill_job_make(char job[TWILL_JOB_TEXT])
+{
+    unsigned char bytes[32];
     if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) {
         twill_complain("getrandom: %s", strerror(errno));
         return false;
     }
     bytes[0] |= 1; /* zero is no job */
     for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(launch->job + 2 * i, 3, "%02x", bytes[i]);
+        snprintf(job + 2 * i, 3, "%02x", bytes[i]);
     return true;
 }
 
-/* Signals become readable instead of interrupting. */
-static bool take_signals(struct twill_launch *launch)
+int twill_signals_take(sigset_t *mask)
 {
     static const int taken[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-    sigset_t set;
+    sigset_t set, broken; /* SIGPIPE: writing says it as well */
+    int fd = -1;
     sigemptyset(&set);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(taken); i++)
         sigaddset(&set, taken[i]);
     (void)signal(SIGCHLD, SIG_DFL); /* an ignored one would hide the ends of our ranks */
-    if (sigprocmask(SIG_BLOCK, &set, &launch->mask) != 0 ||
-        (launch->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0) {
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    if (sigprocmask(SIG_BLOCK, &set, mask) != 0 || sigprocmask(SIG_BLOCK, &broken, NULL) != 0 ||
+        (fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK)) < 0)
         twill_complain("signalfd: %s", strerror(errno));
-        return false;
-    }
-    return true;
+    return fd;
 }
 
 /* A rank is in a process group of its own, and may not read a terminal from there: what is typed is
@@ -92,6 +110,8 @@ static bool relay_stdin(struct twill_launch *launch)
 /* Rank 0 has them now, and is to be the only one. */
 static void let_go(struct twill_launch *launch)
 {
+    if (launch->listener < 0)
+        return;
     close(launch->listener);
     launch->listener = -1;
     if (launch->stdin_to < 0)
@@ -101,44 +121,78 @@ static void let_go(struct twill_launch *launch)
         (void)dup2(null, STDIN_FILENO);
 }
 
-static int run(struct twill_launch *launch)
+bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here)
 {
-    int ranks = launch->options->ranks, code = 0;
-    if (!open_port(launch) || !make_job(launch) || !take_signals(launch) || !relay_stdin(launch))
-        return 1;
-    for (int rank = 0; rank < ranks && code == 0; rank++) {
-        code = twill_child_start(launch, rank);
+    *launch = (struct twill_launch){.options = options,
+                                    .here = here,
+                                    .failed = -1,
+                                    .listener = -1,
+                                    .signals = -1,
+                                    .stdin_from = -1,
+                                    .stdin_to = -1};
+    launch->child = calloc((size_t)here, sizeof(*launch->child));
+    if (!launch->child)
+        twill_complain("no memory for %d ranks", here);
+    return launch->child != NULL;
+}
+
+void twill_launch_close(struct twill_launch *launch)
+{
+    free(launch->child);
+    free(launch->input);
+}
+
+int twill_launch_start(struct twill_launch *launch)
+{
+    int code = 0;
+    for (int i = 0; i < launch->here && code == 0; i++) {
+        code = twill_child_start(launch, i);
         launch->alive += code == 0;
-        if (rank == 0)
+        if (i == 0) /* rank 0 is the first where it is at all */
             let_go(launch);
     }
     if (code != 0) { /* what cannot be started for one is not wanted for the others */
-        launch->failed = ranks;
+        launch->failed = launch->options->ranks;
         launch->code = code;
-        launch->stage = 1;
-        launch->next_ns = twill_now();
+        twill_launch_end(launch, 0);
     }
-    return twill_launch_watch(launch);
+    return code;
+}
+
+/* All ranks are on this host. */
+static int run(const struct twill_options *options)
+{
+    struct twill_launch launch;
+    int code = 1;
+    if (twill_launch_open(&launch, options, options->ranks)) {
+        for (int rank = 0; rank < launch.here; rank++)
+            twill_child_name(options, &launch.child[rank], rank);
+        if (twill_launch_listen(&launch, "127.0.0.1") && twill_job_make(launch.job) &&
+            (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
+            (void)twill_launch_start(&launch);
+            code = twill_launch_watch(&launch);
+        }
+        twill_launch_close(&launch);
+    }
+    return code;
 }
 
 int main(int argc, char **argv)
 {
-    struct twill_options options = {.grace_ns = UINT64_C(3000000000)};
-    struct twill_launch launch = {
-        .options = &options, .failed = -1, .stdin_from = -1, .stdin_to = -1};
+    struct twill_options options = {
+        .grace_ns = UINT64_C(3000000000), .timeout_ns = UINT64_C(30000000000), .agent = "ssh"};
     int code = 0;
     if (twill_options_read(&options, argc, argv, &code) == 0) {
-        launch.child = calloc((size_t)options.ranks, sizeof(*launch.child));
-        for (int rank = 0; launch.child && rank < options.ranks; rank++)
-            launch.child[rank].out[0].from = launch.child[rank].out[1].from = -1;
-        if (launch.child) {
-            code = run(&launch);
-        } else {
-            twill_complain("no memory for %d ranks", options.ranks);
-            code = 1;
-        }
+        int only = options.sites > 0 ? twill_sites_only(&options) : -1;
+        if (!options.serve) /* a server has options of its own */
+            twill_files_allow(&options);
+        if (options.serve)
+            code = twill_server_run();
+        else if (options.sites == 0 || (only >= 0 && options.site[only].local))
+            code = run(&options);
+        else
+            code = twill_front_run(&options);
     }
-    free(launch.child);
-    free(options.assignments);
+    twill_options_free(&options);
     return code;
 }

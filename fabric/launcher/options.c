@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_RANKS 65535
+#define MOST_SECONDS 86400
 
 static const char usage[] =
     "Usage: twillrun -n RANKS [options] [--] program [argument ...]\n"
-    "Start RANKS copies of a program on this host as the ranks of one job.\n"
+    "       twillrun --hosts HOST[:RANKS],... [-n RANKS] [options] [--] program [argument ...]\n"
+    "Start copies of a program, on this host or on several, as the ranks of one job.\n"
     "\n"
-    "  -n, --ranks RANKS    how many, 1 .. 65535\n"
+    "  -n, --ranks RANKS    how many, 1 .. 65535; with hosts, as many as they have places for\n"
     "  -l, --label          put \"[rank] \" before each line of output\n"
     "  -x NAME[=VALUE]      set a variable for the ranks (without a value: as it is here)\n"
     "      --bind WHAT      none (default), or core: whole cores, split evenly over the ranks\n"
@@ -22,33 +23,46 @@ static const char usage[] =
     "  -h, --help           print this\n"
     "  -V, --version        print the version\n"
     "\n"
+    "Several hosts:\n"
+    "      --hosts LIST     HOST[:RANKS],...: where, and how many ranks there (1)\n"
+    "      --hostfile FILE  the same, a host a line: HOST[:RANKS] or HOST slots=RANKS\n"
+    "      --map HOW        core (default): fill a host, then the next; node: one rank a host, "
+    "round\n"
+    "      --agent COMMAND  how to reach a host (default ssh): run as COMMAND HOST program\n"
+    "      --remote PATH    where twillrun is on the other hosts (default: as here)\n"
+    "      --timeout SEC    for all hosts to answer and start their ranks (default 30)\n"
+    "\n"
     "Ranks find RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TWILL_JOB in\n"
     "their environment. Standard input goes to rank 0. When a rank fails, the others are ended "
     "and\n"
     "its exit code is returned (128 + the number of the signal that killed it).\n";
 
-static bool read_ranks(struct twill_options *options, const char *text)
+bool twill_read_number(const char *text, long low, long high, int *value)
 {
     char *end;
     errno = 0;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || value < 1 || value > MAX_RANKS) {
-        twill_complain("-n %s: not a number of ranks from 1 to %d", text, MAX_RANKS);
-        return false;
-    }
-    options->ranks = (int)value;
-    return true;
+    long number = strtol(text, &end, 10);
+    *value = (int)number;
+    return end != text && *end == '\0' && errno == 0 && number >= low && number <= high;
 }
 
-static bool read_grace(struct twill_options *options, const char *text)
+static bool read_ranks(struct twill_options *options, const char *text)
+{
+    bool good = twill_read_number(text, 1, TWILL_MAX_RANKS, &options->ranks);
+    if (!good)
+        twill_complain("-n %s: not a number of ranks from 1 to %d", text, TWILL_MAX_RANKS);
+    return good;
+}
+
+static bool read_seconds(uint64_t *ns, const char *name, const char *text)
 {
     char *end;
     double value = strtod(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0 && value <= 86400)) {
-        twill_complain("--grace %s: not a number of seconds from 0 to 86400", text);
+    if (end == text || *end != '\0' || !(value >= 0 && value <= MOST_SECONDS)) {
+        twill_complain("--%s %s: not a number of seconds from 0 to %d", name, text, MOST_SECONDS);
         return false;
     }
-    options->grace_ns = (uint64_t)(value * 1e9);
+    *ns = (uint64_t)(value * 1e9);
     return true;
 }
 
@@ -63,6 +77,15 @@ static bool read_bind(struct twill_options *options, const char *text)
     return strcmp(text, "none") == 0 || strcmp(text, "core") == 0;
 }
 
+static bool read_map(struct twill_options *options, const char *text)
+{
+    bool node = strcmp(text, "node") == 0;
+    options->map = node ? TWILL_MAP_NODE : TWILL_MAP_CORE;
+    if (!node && strcmp(text, "core") != 0)
+        twill_complain("--map %s: not core or node", text);
+    return node || strcmp(text, "core") == 0;
+}
+
 static bool read_assignment(struct twill_options *options, char *text)
 {
     const char *equals = strchr(text, '=');
@@ -74,9 +97,39 @@ static bool read_assignment(struct twill_options *options, char *text)
         twill_complain("-x %s: not set here, and no value is given", text);
         return false;
     }
-    if (equals) /* else ranks have it anyway: they inherit this environment */
-        options->assignments[options->assigned++] = text;
+    size_t room = equals ? 0 : strlen(text) + strlen(getenv(text)) + 2;
+    char *whole = equals ? strdup(text) : malloc(room);
+    if (!whole) {
+        twill_complain("no memory for -x %s", text);
+        return false;
+    }
+    if (!equals) /* on this host ranks have it anyway, elsewhere they do not */
+        snprintf(whole, room, "%s=%s", text, getenv(text));
+    options->assignments[options->assigned++] = whole;
     return true;
+}
+
+/* --hosts, --hostfile and how to go there. */
+static bool read_hosts(struct twill_options *options, int option)
+{
+    switch (option) {
+    case 'H':
+        return twill_sites_add(options, optarg);
+    case 'F':
+        return twill_sites_read(options, optarg);
+    case 'm':
+        return read_map(options, optarg);
+    case 'T':
+        return read_seconds(&options->timeout_ns, "timeout", optarg);
+    case 'R':
+        options->remote = optarg;
+        return true;
+    default:
+        options->agent = optarg;
+        if (optarg[strspn(optarg, " ")] == '\0')
+            twill_complain("--agent: no program");
+        return optarg[strspn(optarg, " ")] != '\0';
+    }
 }
 
 static bool read_option(struct twill_options *options, int option, int *code)
@@ -92,14 +145,23 @@ static bool read_option(struct twill_options *options, int option, int *code)
     case 'b':
         return read_bind(options, optarg);
     case 'g':
-        return read_grace(options, optarg);
+        return read_seconds(&options->grace_ns, "grace", optarg);
+    case 'H':
+    case 'F':
+    case 'A':
+    case 'R':
+    case 'T':
+    case 'm':
+        return read_hosts(options, option);
+    case 'S':
+        options->serve = true;
+        return true;
     case 'h':
         fputs(usage, stdout);
         *code = 0;
         return false;
     case 'V':
-        printf("twillrun (twill) %d.%d.%d\n", TWILL_VERSION_MAJOR, TWILL_VERSION_MINOR,
-               TWILL_VERSION_PATCH);
+        printf("twillrun (twill) " TWILL_VERSION_TEXT "\n");
         *code = 0;
         return false;
     default: /* getopt has said what */
@@ -114,6 +176,13 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
         {"label", no_argument, NULL, 'l'},
         {"bind", required_argument, NULL, 'b'},
         {"grace", required_argument, NULL, 'g'},
+        {"hosts", required_argument, NULL, 'H'},
+        {"hostfile", required_argument, NULL, 'F'},
+        {"agent", required_argument, NULL, 'A'},
+        {"remote", required_argument, NULL, 'R'},
+        {"timeout", required_argument, NULL, 'T'},
+        {"map", required_argument, NULL, 'm'},
+        {"server", no_argument, NULL, 'S'}, /* what twillrun starts on other hosts */
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
@@ -128,6 +197,10 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
     while ((option = getopt_long(argc, argv, "+n:lx:hV", names, NULL)) != -1)
         if (!read_option(options, option, code))
             return -1;
+    if (options->serve)
+        return 0;
+    if (options->sites > 0 && !twill_sites_place(options))
+        return -1;
     if (options->ranks == 0) {
         twill_complain("how many ranks? (-n RANKS; twillrun --help tells more)");
         return -1;
@@ -138,4 +211,15 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
     }
     options->command = argv + optind;
     return 0;
+}
+
+void twill_options_free(struct twill_options *options)
+{
+    for (int i = 0; i < options->sites; i++)
+        free(options->site[i].name);
+    for (int i = 0; i < options->assigned; i++)
+        free(options->assignments[i]);
+    free(options->site);
+    free(options->place);
+    free(options->assignments);
 }

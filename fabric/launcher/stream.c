@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of ranks, line by line with the rank before each. */
+/* Output of ranks: line by line with the rank before each, or passed on to another twillrun. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -29,36 +29,41 @@ static void write_all(int fd, const char *data, size_t bytes)
 }
 
 /* Label and line in one write where possible, so that lines of others stay apart. */
-static void write_line(const struct twill_stream *stream, int rank, const char *line, size_t bytes)
+static void write_line(const struct twill_stream *stream, const char *line, size_t bytes)
 {
-    char small[2048], label[16];
-    size_t head = (size_t)snprintf(label, sizeof(label), "[%d] ", rank);
-    bool whole = bytes > 0 && line[bytes - 1] == '\n';
+    char small[2048];
+    size_t head = strlen(stream->label), strip = strlen(TWILL_COMPLAINT);
+    /* Only what is labelled has whole lines; else the last one stays as it is. */
+    bool add = head > 0 && (bytes == 0 || line[bytes - 1] != '\n');
+    if (stream->relayed && bytes >= strip && memcmp(line, TWILL_COMPLAINT, strip) == 0) {
+        line += strip;
+        bytes -= strip;
+    }
     if (head + bytes + 1 <= sizeof(small)) {
-        memcpy(small, label, head);
+        memcpy(small, stream->label, head);
         memcpy(small + head, line, bytes);
         small[head + bytes] = '\n';
-        write_all(stream->to, small, head + bytes + !whole);
+        write_all(stream->to, small, head + bytes + add);
         return;
     }
-    write_all(stream->to, label, head);
+    write_all(stream->to, stream->label, head);
     write_all(stream->to, line, bytes);
-    if (!whole)
+    if (add)
         write_all(stream->to, "\n", 1);
 }
 
-static void write_lines(struct twill_stream *stream, int rank)
+static void write_lines(struct twill_stream *stream)
 {
     char *begin = stream->line, *end;
     size_t left = stream->used;
     while ((end = memchr(begin, '\n', left)) != NULL) {
         size_t bytes = (size_t)(end + 1 - begin);
-        write_line(stream, rank, begin, bytes);
+        write_line(stream, begin, bytes);
         begin += bytes;
         left -= bytes;
     }
     if (left == MOST_ROOM) {
-        write_line(stream, rank, begin, left);
+        write_line(stream, begin, left);
         left = 0;
     }
     memmove(stream->line, begin, left);
@@ -71,38 +76,55 @@ static bool make_room(struct twill_stream *stream)
         return true;
     size_t room = stream->room ? 2 * stream->room : FIRST_ROOM;
     char *line = realloc(stream->line, room);
-    if (!line)
+    if (!line) {
+        twill_complain("no memory for a line of output");
         return false;
+    }
     stream->line = line;
     stream->room = room;
     return true;
 }
 
-bool twill_stream_move(struct twill_stream *stream, int rank)
+bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes)
 {
-    for (int turns = 0; turns < 16; turns++) { /* then it is another stream's turn */
-        if (!make_room(stream)) {
-            twill_complain("no memory for a line of rank %d", rank);
+    while (bytes > 0) {
+        if (!make_room(stream))
             return false;
-        }
-        ssize_t n = read(stream->from, stream->line + stream->used, stream->room - stream->used);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR))
-            return true;
-        if (n <= 0)
-            return false;
-        stream->used += (size_t)n;
-        write_lines(stream, rank);
+        size_t part = twill_min(bytes, stream->room - stream->used);
+        memcpy(stream->line + stream->used, data, part);
+        stream->used += part;
+        data += part;
+        bytes -= part;
+        write_lines(stream);
     }
     return true;
 }
 
-void twill_stream_end(struct twill_stream *stream, int rank)
+bool twill_stream_move(struct twill_stream *stream)
 {
-    if (stream->from < 0)
-        return;
+    char data[16384];
+    for (int turns = 0; turns < 16; turns++) { /* then it is another stream's turn */
+        ssize_t n = read(stream->from, data, sizeof(data));
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return true;
+        if (n <= 0)
+            return false;
+        if (stream->link ? !twill_pipe_put(stream->link, TWILL_FRAME_OUTPUT, (uint32_t)stream->rank,
+                                           (uint32_t)(stream->to - STDOUT_FILENO), data, (size_t)n)
+                         : !twill_stream_add(stream, data, (size_t)n))
+            return false;
+    }
+    return true;
+}
+
+void twill_stream_end(struct twill_stream *stream)
+{
     if (stream->used > 0)
-        write_line(stream, rank, stream->line, stream->used);
-    close(stream->from);
+        write_line(stream, stream->line, stream->used);
+    if (stream->from >= 0)
+        close(stream->from);
     free(stream->line);
-    *stream = (struct twill_stream){.from = -1};
+    stream->line = NULL;
+    stream->used = stream->room = 0;
+    stream->from = -1;
 }

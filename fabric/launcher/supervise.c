@@ -12,16 +12,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define TERM_NS UINT64_C(2000000000) /* between SIGTERM and SIGKILL */
-
 enum stage { STAGE_NONE, STAGE_GRACE, STAGE_TERM, STAGE_KILL };
 
 /* To all ranks and their children. */
 static void signal_all(const struct twill_launch *launch, int number)
 {
-    for (int rank = 0; rank < launch->options->ranks; rank++)
-        if (launch->child[rank].pid > 0)
-            (void)kill(-launch->child[rank].pid, number);
+    for (int i = 0; i < launch->here; i++)
+        if (launch->child[i].pid > 0)
+            (void)kill(-launch->child[i].pid, number);
 }
 
 /* Is there another stage to come? */
@@ -30,7 +28,7 @@ static bool is_ending(const struct twill_launch *launch)
     return launch->stage == STAGE_GRACE || launch->stage == STAGE_TERM;
 }
 
-static void begin_end(struct twill_launch *launch, uint64_t after_ns)
+void twill_launch_end(struct twill_launch *launch, uint64_t after_ns)
 {
     if (launch->stage == STAGE_NONE)
         launch->stage = STAGE_GRACE;
@@ -46,72 +44,87 @@ static void next_stage(struct twill_launch *launch)
     if (launch->stage == STAGE_GRACE) {
         signal_all(launch, SIGTERM);
         signal_all(launch, SIGCONT); /* one that is stopped would not notice */
-        launch->next_ns = twill_now() + TERM_NS;
+        launch->next_ns = twill_now() + TWILL_TERM_NS;
         launch->stage = STAGE_TERM;
         return;
     }
-    for (int rank = 0; rank < launch->options->ranks && used + 8 < sizeof(who); rank++)
-        if (launch->child[rank].pid > 0)
-            used += (size_t)snprintf(who + used, sizeof(who) - used, " %d", rank);
+    for (int i = 0; i < launch->here && used + 8 < sizeof(who); i++)
+        if (launch->child[i].pid > 0)
+            used += (size_t)snprintf(who + used, sizeof(who) - used, " %d", launch->child[i].rank);
     twill_complain("killing rank%s, which did not end on SIGTERM", who);
     signal_all(launch, SIGKILL);
     launch->stage = STAGE_KILL;
 }
 
-static void report_failure(struct twill_launch *launch, int rank, const siginfo_t *info)
-{
-    char how[96];
-    if (info->si_code == CLD_EXITED)
-        snprintf(how, sizeof(how), "exited with status %d", info->si_status);
-    else
-        snprintf(how, sizeof(how), "was killed by signal %d (%s)", info->si_status,
-                 strsignal(info->si_status));
-    twill_complain("rank %d (pid %ld) %s%s", rank, (long)info->si_pid, how,
-                   launch->alive > 0 ? "; ending the others" : "");
-}
-
 /* A rank has ended; it is still to be reaped, so its process group is certainly its own. */
-static void rank_ended(struct twill_launch *launch, int rank, const siginfo_t *info)
+static void rank_ended(struct twill_launch *launch, struct twill_child *child,
+                       const siginfo_t *info)
 {
-    int code = info->si_code == CLD_EXITED ? info->si_status : 128 + info->si_status;
-    launch->child[rank].pid = 0;
+    bool left = info->si_code == CLD_EXITED;
+    int code = left ? info->si_status : 128 + info->si_status;
+    char how[128];
+    if (left)
+        snprintf(how, sizeof(how), "(pid %ld) exited with status %d", (long)info->si_pid, code);
+    else
+        snprintf(how, sizeof(how), "(pid %ld) was killed by signal %d (%s)", (long)info->si_pid,
+                 info->si_status, strsignal(info->si_status));
+    child->pid = 0;
     launch->alive--;
-    if (code != 0 && launch->failed < 0) {
-        launch->failed = rank;
+    if (launch->link) { /* it is decided there what that means */
+        twill_server_tell(launch, child->rank, code, how);
+    } else if (code != 0 && launch->failed < 0) {
+        launch->failed = child->rank;
         launch->code = code;
-        report_failure(launch, rank, info);
-        begin_end(launch, launch->options->grace_ns);
+        twill_complain("rank %d %s%s", child->rank, how,
+                       launch->alive > 0 ? "; ending the others" : "");
+        twill_launch_end(launch, launch->options->grace_ns);
     }
     if (launch->stage != STAGE_NONE) /* what it left behind ends with the job */
         (void)kill(-info->si_pid, SIGKILL);
 }
 
+/* Of several that have ended since the last look, those that were killed come first: the others may
+ * have ended because of them, and the first failure decides. */
 static void reap(struct twill_launch *launch)
 {
+    siginfo_t info;
+    for (int i = 0; i < launch->here; i++) {
+        struct twill_child *child = &launch->child[i];
+        info.si_pid = 0;
+        if (child->pid > 0 &&
+            waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid != 0 && info.si_code != CLD_EXITED) {
+            rank_ended(launch, child, &info);
+            (void)waitpid(info.si_pid, NULL, 0);
+        }
+    }
     for (;;) {
-        siginfo_t info = {.si_pid = 0};
+        info.si_pid = 0;
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
             return;
-        for (int rank = 0; rank < launch->options->ranks; rank++)
-            if (launch->child[rank].pid == info.si_pid) {
-                rank_ended(launch, rank, &info);
+        for (int i = 0; i < launch->here; i++)
+            if (launch->child[i].pid == info.si_pid) {
+                rank_ended(launch, &launch->child[i], &info);
                 break;
             }
         (void)waitpid(info.si_pid, NULL, 0);
     }
 }
 
+void twill_launch_signal(struct twill_launch *launch, int number)
+{
+    signal_all(launch, number);
+    /* Ranks may handle the first one; who asks twice means it. */
+    if ((number == SIGINT || number == SIGTERM) && ++launch->interrupts > 1)
+        twill_launch_end(launch, 0);
+}
+
 static void hear_signals(struct twill_launch *launch)
 {
     struct signalfd_siginfo info;
     while (read(launch->signals, &info, sizeof(info)) == sizeof(info)) {
-        int number = (int)info.ssi_signo;
-        if (number == SIGCHLD)
-            continue;
-        signal_all(launch, number);
-        /* Ranks may handle the first one; who asks twice means it. */
-        if ((number == SIGINT || number == SIGTERM) && ++launch->interrupts > 1)
-            begin_end(launch, 0);
+        if (info.ssi_signo != SIGCHLD)
+            twill_launch_signal(launch, (int)info.ssi_signo);
     }
     reap(launch);
 }
@@ -137,15 +150,45 @@ static void relay(struct twill_launch *launch)
 static struct pollfd relay_poll(const struct twill_launch *launch)
 {
     struct pollfd room = {.fd = launch->stdin_to, .events = POLLOUT};
-    if (launch->stdin_from >= 0 && poll(&room, 1, 0) <= 0)
+    if (launch->stdin_from < 0)
+        return (struct pollfd){.fd = -1};
+    if (poll(&room, 1, 0) <= 0)
         return room;
     return (struct pollfd){.fd = launch->stdin_from, .events = POLLIN};
 }
 
-/* polls: signals, terminal, then two for each rank. */
+#define OTHER_POLLS (2 + TWILL_SERVER_POLLS) /* signals, terminal, a server's; then two a rank */
+
+/* Those that are open, in their order: poll() takes no more entries than there may be descriptors.
+ */
+static nfds_t fill_polls(const struct twill_launch *launch, struct pollfd *polls)
+{
+    nfds_t used = 0;
+    /* Somebody does not read: ranks are to wait rather than memory to be filled. */
+    bool full = launch->link && twill_pipe_waiting(launch->link) > TWILL_LINK_FULL;
+    for (int i = 0; i < 2 * launch->here && !full; i++)
+        if (launch->child[i / 2].out[i % 2].from >= 0)
+            polls[used++] =
+                (struct pollfd){.fd = launch->child[i / 2].out[i % 2].from, .events = POLLIN};
+    return used;
+}
+
+/* Move what has come, and what is at its end. */
+static void read_output(struct twill_launch *launch, const struct pollfd *polls, nfds_t used)
+{
+    nfds_t at = 0;
+    for (int i = 0; i < 2 * launch->here && at < used; i++) {
+        struct twill_stream *stream = &launch->child[i / 2].out[i % 2];
+        if (stream->from < 0)
+            continue;
+        if (polls[at++].revents != 0 && !twill_stream_move(stream))
+            twill_stream_end(stream);
+    }
+}
+
 static bool turn(struct twill_launch *launch, struct pollfd *polls)
 {
-    int ranks = launch->options->ranks, timeout = -1;
+    int timeout = -1;
     uint64_t now = twill_now();
     if (is_ending(launch) && now >= launch->next_ns)
         next_stage(launch);
@@ -153,16 +196,12 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
         timeout = launch->next_ns > now ? (int)((launch->next_ns - now) / 1000000) + 1 : 0;
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
-    for (int i = 0; i < 2 * ranks; i++)
-        polls[2 + i] =
-            (struct pollfd){.fd = launch->child[i / 2].out[i % 2].from, .events = POLLIN};
-    if (poll(polls, 2 + 2 * (nfds_t)ranks, timeout) < 0)
+    twill_server_polls(launch, polls + 2);
+    nfds_t streams = fill_polls(launch, polls + OTHER_POLLS);
+    if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
         return errno == EINTR;
-    for (int i = 0; i < 2 * ranks; i++) {
-        struct twill_stream *stream = &launch->child[i / 2].out[i % 2];
-        if (polls[2 + i].revents != 0 && !twill_stream_move(stream, i / 2))
-            twill_stream_end(stream, i / 2);
-    }
+    read_output(launch, polls + OTHER_POLLS, streams);
+    twill_server_turn(launch, polls + 2);
     if (polls[1].revents != 0)
         relay(launch);
     if (polls[0].revents != 0)
@@ -173,18 +212,18 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
 /* Ranks have ended; somebody they left behind may hold a pipe open, and is not waited for. */
 static void drain(struct twill_launch *launch)
 {
-    for (int i = 0; i < 2 * launch->options->ranks; i++) {
+    for (int i = 0; i < 2 * launch->here; i++) {
         struct twill_stream *stream = &launch->child[i / 2].out[i % 2];
         for (int turns = 0; turns < 32 && stream->from >= 0; turns++)
-            if (!twill_stream_move(stream, i / 2))
+            if (!twill_stream_move(stream))
                 break;
-        twill_stream_end(stream, i / 2);
+        twill_stream_end(stream);
     }
 }
 
 int twill_launch_watch(struct twill_launch *launch)
 {
-    struct pollfd *polls = calloc(2 + 2 * (size_t)launch->options->ranks, sizeof(*polls));
+    struct pollfd *polls = calloc(OTHER_POLLS + 2 * (size_t)launch->here, sizeof(*polls));
     bool going = polls != NULL;
     reap(launch);
     while (going && launch->alive > 0)

@@ -2,6 +2,7 @@
 /* What ranks tell each other when the transport is opened, and the state of a peer. */
 #include "fabric/ofi/ofi.h"
 
+#include <netinet/in.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ struct record {
 };
 
 /* The endpoint's name, of whatever length it is. */
-static twill_status own_address(struct twill_ofi *t, unsigned char **address, size_t *bytes,
+static twill_status own_address(struct twill_ofi_home *home, unsigned char **address, size_t *bytes,
                                 struct twill_error *error)
 {
     *bytes = 256;
@@ -32,27 +33,27 @@ static twill_status own_address(struct twill_ofi *t, unsigned char **address, si
         if (grown == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for an address");
         *address = grown;
-        int rc = fi_getname(&t->ep->fid, *address, bytes);
+        int rc = fi_getname(&home->ep->fid, *address, bytes);
         if (rc == 0 && *bytes > 0 && *bytes <= room)
             return TWILL_OK;
         if (rc != -FI_ETOOSMALL || *bytes <= room)
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname: %s",
-                              t->info->fabric_attr->prov_name, fi_strerror(abs(rc)));
+                              home->info->fabric_attr->prov_name, fi_strerror(abs(rc)));
     }
     return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname keeps growing",
-                      t->info->fabric_attr->prov_name);
+                      home->info->fabric_attr->prov_name);
 }
 
-static void describe(struct twill_ofi *t, const unsigned char *address, size_t bytes)
+static void describe(struct twill_ofi_home *home, const unsigned char *address, size_t bytes)
 {
     char text[TWILL_ADDRESS_TEXT];
-    twill_ofi_address_text(t->info, address, bytes, text, sizeof(text));
-    snprintf(t->description, sizeof(t->description), "%s, domain %s, at %s%s: %s",
-             t->info->fabric_attr->prov_name, t->info->domain_attr->name, text,
-             t->registers ? ", registering" : "", t->why);
+    twill_ofi_address_text(home->info, address, bytes, text, sizeof(text));
+    snprintf(home->description, sizeof(home->description), "%s, domain %s, at %s%s: %s",
+             home->info->fabric_attr->prov_name, home->info->domain_attr->name, text,
+             home->registers ? ", registering" : "", home->why);
 }
 
-static twill_status check_record(struct twill_ofi *t, const struct record *mine,
+static twill_status check_record(struct twill_ofi_home *home, const struct record *mine,
                                  const struct record *theirs, uint32_t rank,
                                  struct twill_error *error)
 {
@@ -68,106 +69,110 @@ static twill_status check_record(struct twill_ofi *t, const struct record *mine,
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "ofi: rank %u uses provider %.32s, rank %u %.32s (protocols %u and %u, "
                           "address formats %u and %u): set TWILL_PROVIDER and TWILL_INTERFACE",
-                          rank, theirs->provider, t->rank, mine->provider, theirs->protocol,
+                          rank, theirs->provider, home->rank, mine->provider, theirs->protocol,
                           mine->protocol, theirs->address_format, mine->address_format);
     if (theirs->comm != mine->comm)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "ofi: rank %u opens communicator %u, rank %u %u", rank, theirs->comm,
-                          t->rank, mine->comm);
-    t->max_message = twill_min(t->max_message, (size_t)theirs->max_message);
-    t->address_bytes = twill_max(t->address_bytes, theirs->address_bytes);
+                          home->rank, mine->comm);
+    home->max_message = twill_min(home->max_message, (size_t)theirs->max_message);
+    home->address_bytes = twill_max(home->address_bytes, theirs->address_bytes);
     return TWILL_OK;
 }
 
-static void fill_record(const struct twill_ofi *t, struct record *mine, size_t address_bytes,
-                        twill_status local, const struct twill_error *error)
+static void fill_record(const struct twill_ofi_home *home, struct record *mine,
+                        size_t address_bytes, twill_status local, const struct twill_error *error)
 {
     memset(mine, 0, sizeof(*mine));
     mine->wire = TWILL_OFI_WIRE;
     mine->status = local;
-    mine->comm = t->params->comm;
+    mine->comm = home->params.comm;
     if (local != TWILL_OK) {
         snprintf(mine->message, sizeof(mine->message), "%.191s",
                  error != NULL && error->message[0] != '\0' ? error->message
                                                             : "ofi cannot be opened");
         return;
     }
-    mine->protocol = t->info->ep_attr->protocol;
-    mine->address_format = t->info->addr_format;
+    mine->protocol = home->info->ep_attr->protocol;
+    mine->address_format = home->info->addr_format;
     mine->address_bytes = (uint32_t)address_bytes;
-    mine->max_message = t->max_message;
-    snprintf(mine->provider, sizeof(mine->provider), "%s", t->info->fabric_attr->prov_name);
+    mine->max_message = home->max_message;
+    snprintf(mine->provider, sizeof(mine->provider), "%s", home->info->fabric_attr->prov_name);
 }
 
 /* Second exchange: the addresses, padded to the longest. */
-static twill_status gather_addresses(struct twill_ofi *t, const unsigned char *address,
+static twill_status gather_addresses(struct twill_ofi_home *home, const unsigned char *address,
                                      size_t bytes, struct twill_error *error)
 {
-    t->addresses = calloc(t->size, t->address_bytes);
-    unsigned char *mine = calloc(1, t->address_bytes);
-    if (t->addresses == NULL || mine == NULL) {
+    home->addresses = calloc(home->size, home->address_bytes);
+    unsigned char *mine = calloc(1, home->address_bytes);
+    if (home->addresses == NULL || mine == NULL) {
         free(mine);
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses", t->size);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses", home->size);
     }
     memcpy(mine, address, bytes);
     twill_status status =
-        twill_boot_allgather(t->params->boot, mine, t->addresses, t->address_bytes, error);
+        twill_boot_allgather(home->params.boot, mine, home->addresses, home->address_bytes, error);
     free(mine);
     return status;
 }
 
-static twill_status agree(struct twill_ofi *t, const struct record *mine, struct record *all,
-                          const unsigned char *address, struct twill_error *error)
+static twill_status agree(struct twill_ofi_home *home, const struct record *mine,
+                          struct record *all, const unsigned char *address,
+                          struct twill_error *error)
 {
-    TWILL_TRY(error, twill_boot_allgather(t->params->boot, mine, all, sizeof(*mine), error));
+    TWILL_TRY(error, twill_boot_allgather(home->params.boot, mine, all, sizeof(*mine), error));
     if (mine->status != TWILL_OK)
         return mine->status;
-    t->address_bytes = 1;
-    for (uint32_t r = 0; r < t->size; r++)
-        TWILL_TRY(error, check_record(t, mine, &all[r], r, error));
-    for (uint32_t r = 0; r < t->size; r++)
-        t->address_length[r] = all[r].address_bytes;
-    t->eager = twill_min(TWILL_OFI_EAGER, t->max_message - sizeof(struct twill_ofi_header));
-    return gather_addresses(t, address, mine->address_bytes, error);
+    home->address_bytes = 1;
+    for (uint32_t r = 0; r < home->size; r++)
+        TWILL_TRY(error, check_record(home, mine, &all[r], r, error));
+    for (uint32_t r = 0; r < home->size; r++)
+        home->address_length[r] = all[r].address_bytes;
+    home->eager = twill_min(TWILL_OFI_EAGER, home->max_message - sizeof(struct twill_ofi_header));
+    return gather_addresses(home, address, mine->address_bytes, error);
 }
 
-twill_status twill_ofi_agree(struct twill_ofi *t, twill_status local, struct twill_error *error)
+twill_status twill_ofi_agree(struct twill_ofi_home *home, twill_status local,
+                             struct twill_error *error)
 {
     unsigned char *address = NULL;
     size_t bytes = 0;
     struct record mine;
     if (local == TWILL_OK)
-        local = own_address(t, &address, &bytes, error);
-    fill_record(t, &mine, bytes, local, error);
+        local = own_address(home, &address, &bytes, error);
+    fill_record(home, &mine, bytes, local, error);
     if (local == TWILL_OK)
-        describe(t, address, bytes);
-    struct record *all = calloc(t->size, sizeof(*all));
-    t->address_length = calloc(t->size, sizeof(*t->address_length));
+        describe(home, address, bytes);
+    struct record *all = calloc(home->size, sizeof(*all));
+    home->address_length = calloc(home->size, sizeof(*home->address_length));
     twill_status status;
-    if (all == NULL || t->address_length == NULL)
-        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", t->size);
+    if (all == NULL || home->address_length == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", home->size);
     else
-        status = agree(t, &mine, all, address, error);
+        status = agree(home, &mine, all, address, error);
     free(all);
     free(address);
     return status;
 }
 
 /* Operations of a lane and the buffers of its header receives. */
-static void lane_init(struct twill_ofi_peer *peer, uint32_t number, unsigned char *memory,
-                      size_t stride)
+static void lane_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t number,
+                      unsigned char *memory, size_t stride)
 {
     struct twill_ofi_lane *lane = &peer->lanes[number];
     lane->peer = peer;
     lane->lane = (uint8_t)number;
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
-        lane->header_in[i] = (struct twill_ofi_op){
-            .kind = TWILL_OFI_OP_RECV_HEADER, .lane = lane, .buffer = memory + i * stride};
+        lane->header_in[i] = (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_HEADER,
+                                                   .owner = t,
+                                                   .lane = lane,
+                                                   .buffer = memory + i * stride};
     for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
         lane->segment_in[i] =
-            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_SEGMENT, .lane = lane};
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_SEGMENT, .owner = t, .lane = lane};
         lane->segment_out[i] =
-            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_SEGMENT, .lane = lane};
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_SEGMENT, .owner = t, .lane = lane};
     }
 }
 
@@ -184,9 +189,10 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for the link to rank %u", rank);
     }
     peer->rank = rank;
+    peer->contact = &t->home->contacts[t->job == NULL ? rank : t->job[rank]];
     for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
-        lane_init(peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
-    twill_status status = twill_ofi_register(t, peer->memory, bytes, &peer->mr, error);
+        lane_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
+    twill_status status = twill_ofi_register(t->home, peer->memory, bytes, &peer->mr, error);
     if (status != TWILL_OK)
         twill_ofi_peer_free(peer);
     else
@@ -194,23 +200,38 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
     return status;
 }
 
+/* A link-local address names an interface of the host that said it: put ours there. */
+static void localise(const struct fi_info *info, unsigned char *address, size_t bytes)
+{
+    struct sockaddr_in6 own, theirs;
+    if (info->addr_format != FI_SOCKADDR_IN6 || bytes < sizeof(theirs) ||
+        info->src_addrlen < sizeof(own))
+        return;
+    memcpy(&theirs, address, sizeof(theirs));
+    memcpy(&own, info->src_addr, sizeof(own));
+    if (!IN6_IS_ADDR_LINKLOCAL(&theirs.sin6_addr))
+        return;
+    theirs.sin6_scope_id = own.sin6_scope_id;
+    memcpy(address, &theirs, sizeof(theirs));
+}
+
 /* One address at a time: strings have no fixed stride. */
-static twill_status insert_address(struct twill_ofi *t, struct twill_ofi_peer *peer,
+static twill_status insert_address(struct twill_ofi_home *home, struct twill_ofi_contact *contact,
                                    struct twill_error *error)
 {
-    const unsigned char *address = t->addresses + peer->rank * t->address_bytes;
-    int rc = fi_av_insert(t->av, address, 1, &peer->address, 0, NULL);
+    size_t rank = (size_t)(contact - home->contacts);
+    unsigned char *address = home->addresses + rank * home->address_bytes;
+    localise(home->info, address, home->address_length[rank]);
+    int rc = fi_av_insert(home->av, address, 1, &contact->address, 0, NULL);
     if (rc != 1) {
         char text[TWILL_ADDRESS_TEXT];
-        twill_ofi_address_text(t->info, address, t->address_length[peer->rank], text, sizeof(text));
+        twill_ofi_address_text(home->info, address, home->address_length[rank], text, sizeof(text));
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "libfabric %s: fi_av_insert of rank %u at %s: %s",
-                          t->info->fabric_attr->prov_name, peer->rank, text,
+                          "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
+                          home->info->fabric_attr->prov_name, rank, text,
                           rc < 0 ? fi_strerror(-rc) : "not taken");
     }
-    peer->connected = true;
-    for (uint32_t l = 0; t->standing && l < TWILL_OFI_LANES; l++)
-        twill_ofi_stuck(t, &peer->lanes[l]); /* progress posts the header receives */
+    contact->known = true;
     return TWILL_OK;
 }
 
@@ -220,11 +241,21 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
     if (rank >= t->size || rank == t->rank)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: rank %u is no peer of rank %u of %u",
                           rank, t->rank, t->size);
-    if (t->peers[rank] == NULL)
-        TWILL_TRY(error, peer_create(t, rank, &t->peers[rank], error));
-    if (!t->peers[rank]->connected)
-        TWILL_TRY(error, insert_address(t, t->peers[rank], error));
     *peer = t->peers[rank];
+    if (*peer != NULL)
+        return TWILL_OK;
+    TWILL_TRY(error, peer_create(t, rank, peer, error));
+    if (!(*peer)->contact->known) {
+        twill_status status = insert_address(t->home, (*peer)->contact, error);
+        if (status != TWILL_OK) {
+            twill_ofi_unregister(&(*peer)->mr);
+            twill_ofi_peer_free(*peer);
+            return status;
+        }
+    }
+    t->peers[rank] = *peer;
+    for (uint32_t l = 0; t->home->standing && l < TWILL_OFI_LANES; l++)
+        twill_ofi_stuck(t, &(*peer)->lanes[l]); /* progress posts the header receives */
     return TWILL_OK;
 }
 

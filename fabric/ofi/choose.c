@@ -19,12 +19,39 @@ static const struct preference {
                    {"psm2", false}, {"opx", false}, {"efa", false},
                    {"tcp", true}};
 
+/* Providers that are not used even if asked for, and why: found by tests/test_fabric_providers.c.
+ */
+static const struct refusal {
+    const char *name, *why;
+} refusals[] = {
+    {"shm",
+     "libfabric's shm gives messages to the wrong receives when some receives have wildcards "
+     "(1.17); on a node twill has its own"},
+    {"udp", "libfabric's udp;ofi_rxd does not complete all sends when many messages are under way "
+            "(1.17); use tcp"},
+};
+
+/* What TWILL_PROVIDER asks libfabric for: NAME, or ofi:NAME where NAME alone means something else.
+ */
+static const char *asked_name(const char *asked)
+{
+    return asked != NULL && strncmp(asked, "ofi:", 4) == 0 ? asked + 4 : asked;
+}
+
 /* A name stands for itself and for what is layered on it: tcp for tcp;ofi_rxm. */
 static bool name_matches(const char *provider, const char *asked)
 {
     size_t n = strlen(asked);
     return n > 0 && strncasecmp(provider, asked, n) == 0 &&
            (provider[n] == '\0' || provider[n] == ';');
+}
+
+static const char *why_refused(const char *provider)
+{
+    for (size_t i = 0; provider != NULL && i < TWILL_ARRAY_LENGTH(refusals); i++)
+        if (name_matches(provider, refusals[i].name))
+            return refusals[i].why;
+    return NULL;
 }
 
 static bool is_asked(const char *text)
@@ -38,7 +65,7 @@ static struct fi_info *hints_create(void)
     if (hints == NULL)
         return NULL;
     hints->caps = FI_TAGGED;
-    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_ASYNC_IOV; /* opx; vectors are never sent */
     hints->ep_attr->type = FI_EP_RDM;
     hints->tx_attr->msg_order = FI_ORDER_SAS;
     hints->rx_attr->msg_order = FI_ORDER_SAS;
@@ -52,7 +79,7 @@ static struct fi_info *hints_create(void)
 }
 
 /* All that could serve; an older library answers an older interface. */
-static twill_status list_infos(struct fi_info **list, struct twill_error *error)
+twill_status twill_ofi_list(struct fi_info **list, struct twill_error *error)
 {
     static const uint32_t versions[] = {FI_VERSION(1, 14), FI_VERSION(1, 9), FI_VERSION(1, 5)};
     struct fi_info *hints = hints_create();
@@ -130,6 +157,21 @@ static bool at_interface(const struct fi_info *info, const char *name, struct if
     return false;
 }
 
+/* Is it what one of a list of domains, addresses and interfaces says? */
+static bool is_at(const struct fi_info *info, const char *list, struct ifaddrs *interfaces)
+{
+    bool found = false;
+    for (const char *at = list; at != NULL && !found;) {
+        char name[TWILL_ADDRESS_TEXT] = "";
+        size_t length = strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)twill_min(length, sizeof(name) - 1), at);
+        found = strcmp(info->domain_attr->name, name) == 0 || at_address(info, name) ||
+                at_interface(info, name, interfaces);
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    return found;
+}
+
 static bool is_link_local(const struct fi_info *info)
 {
     const void *bytes;
@@ -143,13 +185,20 @@ static bool is_loopback(const struct fi_info *info)
     return at_address(info, "127.0.0.1") || at_address(info, "::1");
 }
 
+bool twill_ofi_is_ip(const struct fi_info *info)
+{
+    return has_socket_address(info) && !name_matches(info->fabric_attr->prov_name, "verbs");
+}
+
 /* Place in the order of preference; UINT32_MAX: not without being asked. */
 static uint32_t provider_rank(const struct fi_info *info, const char *asked, bool *ip)
 {
     const char *name = info->fabric_attr->prov_name;
-    *ip = has_socket_address(info) && !name_matches(name, "verbs");
+    *ip = twill_ofi_is_ip(info);
+    if (why_refused(name) != NULL)
+        return UINT32_MAX;
     if (is_asked(asked))
-        return name_matches(name, asked) ? 0 : UINT32_MAX;
+        return name_matches(name, asked_name(asked)) ? 0 : UINT32_MAX;
     for (uint32_t i = 0; i < TWILL_ARRAY_LENGTH(preferences); i++) {
         if (!name_matches(name, preferences[i].name))
             continue;
@@ -171,8 +220,7 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
         return UINT32_MAX;
     uint32_t penalty = is_link_local(info) ? 2 : 0;
     if (is_asked(params->interface)) {
-        if (strcmp(domain, params->interface) != 0 && !at_address(info, params->interface) &&
-            !at_interface(info, params->interface, interfaces))
+        if (!is_at(info, params->interface, interfaces))
             return UINT32_MAX;
         penalty += at_address(info, reached) ? 0 : 1;
     } else if (is_asked(reached)) {
@@ -193,8 +241,10 @@ static void add_name(char *list, size_t bytes, const char *name)
     for (const char *at = list; (at = strstr(at, name)) != NULL; at += n)
         if ((at == list || at[-1] == ' ') && (at[n] == '\0' || at[n] == ','))
             return;
-    if (used + n + 3 < bytes)
+    if (used + n + 8 < bytes)
         snprintf(list + used, bytes - used, "%s%s", used == 0 ? "" : ", ", name);
+    else if (strcmp(list + used - 3, "...") != 0) /* what is longer than the list has other names */
+        snprintf(list + used, bytes - used, ", ...");
 }
 
 static twill_status explain_none(const struct fi_info *list,
@@ -204,14 +254,18 @@ static twill_status explain_none(const struct fi_info *list,
     char providers[256] = "", places[256] = "";
     for (const struct fi_info *i = list; i != NULL; i = i->next) {
         bool ip;
-        add_name(providers, sizeof(providers), i->fabric_attr->prov_name);
-        if (provider_rank(i, params->provider, &ip) == UINT32_MAX)
+        if (why_refused(i->fabric_attr->prov_name) == NULL)
+            add_name(providers, sizeof(providers), i->fabric_attr->prov_name);
+        if (provider_rank(i, params->provider, &ip) == UINT32_MAX || is_link_local(i))
             continue;
         char text[TWILL_ADDRESS_TEXT], place[128];
         twill_ofi_address_text(i, i->src_addr, i->src_addrlen, text, sizeof(text));
         snprintf(place, sizeof(place), "%s (%s)", i->domain_attr->name, text);
         add_name(places, sizeof(places), place);
     }
+    if (is_asked(params->provider) && why_refused(asked_name(params->provider)) != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_PROVIDER=%s is not used: %s",
+                          params->provider, why_refused(asked_name(params->provider)));
     if (places[0] == '\0' && is_asked(params->provider))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_PROVIDER=%s: libfabric has no such provider here; it has %s",
@@ -237,12 +291,34 @@ static twill_status explain_none(const struct fi_info *list,
                       params->boot->address, places);
 }
 
+bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes)
+{
+    struct fi_info *list = NULL;
+    struct ifaddrs *interfaces = NULL;
+    uint32_t best = UINT32_MAX;
+    bool ip;
+    if (twill_ofi_list(&list, NULL) != TWILL_OK)
+        return false;
+    if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
+        interfaces = NULL;
+    for (const struct fi_info *i = list; i != NULL; i = i->next) {
+        uint32_t rank = info_rank(i, params, interfaces);
+        if (rank >= best || (provider_rank(i, NULL, &ip), ip))
+            continue;
+        best = rank;
+        snprintf(name, bytes, "%s", i->fabric_attr->prov_name);
+    }
+    freeifaddrs(interfaces);
+    fi_freeinfo(list);
+    return best != UINT32_MAX;
+}
+
 twill_status twill_ofi_choose(struct fi_info **chosen, const struct twill_transport_params *params,
                               char *why, size_t why_bytes, struct twill_error *error)
 {
     struct fi_info *list = NULL;
     struct ifaddrs *interfaces = NULL;
-    TWILL_TRY(error, list_infos(&list, error));
+    TWILL_TRY(error, twill_ofi_list(&list, error));
     if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
         interfaces = NULL;
     const struct fi_info *best = NULL;

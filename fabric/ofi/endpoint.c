@@ -1,41 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The endpoint and what it stands on; memory registration. */
+/* The endpoint of a home and what it stands on. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* What the provider is given to return operations in memory that is bound to its endpoint. */
+#define DRAIN_NS 1000000000ull
 
 #define OR_FAIL(what, call)                                                                        \
     do {                                                                                           \
         int ofi_rc_ = (int)(call);                                                                 \
         if (ofi_rc_ != 0)                                                                          \
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s, domain %s: %s: %s",          \
-                              t->info->fabric_attr->prov_name, t->info->domain_attr->name, (what), \
-                              fi_strerror(abs(ofi_rc_)));                                          \
+                              home->info->fabric_attr->prov_name, home->info->domain_attr->name,   \
+                              (what), fi_strerror(abs(ofi_rc_)));                                  \
     } while (0)
 
 /* Tags are packed into the low bits; the highest bit set in the format bounds what is usable. */
-static twill_status check_tag(const struct twill_ofi *t, struct twill_error *error)
+static twill_status check_tag(const struct twill_ofi_home *home, struct twill_error *error)
 {
-    uint64_t format = t->info->ep_attr->mem_tag_format;
+    uint64_t format = home->info->ep_attr->mem_tag_format;
     int usable = format == 0 ? 64 : 64 - __builtin_clzll(format);
     if (usable < TWILL_OFI_TAG_BITS)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s has tags of %d bits; %d are needed",
-                          t->info->fabric_attr->prov_name, usable, TWILL_OFI_TAG_BITS);
+                          home->info->fabric_attr->prov_name, usable, TWILL_OFI_TAG_BITS);
     return TWILL_OK;
 }
 
-static twill_status open_av(struct twill_ofi *t, struct twill_error *error)
+static twill_status open_av(struct twill_ofi_home *home, struct twill_error *error)
 {
     static const enum fi_av_type types[] = {FI_AV_UNSPEC, FI_AV_TABLE, FI_AV_MAP};
-    struct fi_av_attr attr = {.count = t->size};
+    struct fi_av_attr attr = {.count = home->size};
     int rc = -1;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(types) && rc != 0; i++) {
-        attr.type = i == 0 ? t->info->domain_attr->av_type : types[i];
-        rc = fi_av_open(t->domain, &attr, &t->av, NULL);
+        attr.type = i == 0 ? home->info->domain_attr->av_type : types[i];
+        rc = fi_av_open(home->domain, &attr, &home->av, NULL);
     }
     OR_FAIL("fi_av_open", rc);
     return TWILL_OK;
@@ -48,133 +52,180 @@ static size_t queue_bytes(const struct fi_info *info)
 }
 
 /* One block for all send buffers and control receives, registered once. */
-static twill_status open_memory(struct twill_ofi *t, struct twill_error *error)
+static twill_status open_memory(struct twill_ofi_home *home, struct twill_error *error)
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
     size_t bytes = TWILL_OFI_BUFFERS * stride + (size_t)TWILL_OFI_CONTROLS * TWILL_CACHE_LINE;
-    t->memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
-    if (t->memory == NULL)
+    home->memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
+    if (home->memory == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %zu bytes of buffers",
                           bytes);
     for (uint32_t i = 0; i < TWILL_OFI_BUFFERS; i++) {
-        t->sends[i].kind = TWILL_OFI_OP_SEND_BUFFER;
-        t->sends[i].buffer = t->memory + i * stride;
-        t->sends[i].next = t->free_sends;
-        t->free_sends = &t->sends[i];
+        home->sends[i].kind = TWILL_OFI_OP_SEND_BUFFER;
+        home->sends[i].buffer = home->memory + i * stride;
+        home->sends[i].next = home->free_sends;
+        home->free_sends = &home->sends[i];
     }
     for (uint32_t i = 0; i < TWILL_OFI_CONTROLS; i++) {
-        t->controls[i].kind = TWILL_OFI_OP_RECV_CONTROL;
-        t->controls[i].buffer =
-            t->memory + TWILL_OFI_BUFFERS * stride + (size_t)i * TWILL_CACHE_LINE;
+        home->controls[i].kind = TWILL_OFI_OP_RECV_CONTROL;
+        home->controls[i].buffer =
+            home->memory + TWILL_OFI_BUFFERS * stride + (size_t)i * TWILL_CACHE_LINE;
     }
-    t->controls_idle = TWILL_OFI_CONTROLS;
-    return twill_ofi_register(t, t->memory, bytes, &t->mr, error);
+    home->controls_idle = TWILL_OFI_CONTROLS;
+    return twill_ofi_register(home, home->memory, bytes, &home->mr, error);
 }
 
-static twill_status open_fids(struct twill_ofi *t, struct twill_error *error)
+static twill_status open_fids(struct twill_ofi_home *home, struct twill_error *error)
 {
+    /* What does not fit is sent later. Receives keep what the provider has: they must all fit. */
+    home->info->tx_attr->size = twill_min(home->info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
     struct fi_cq_attr cq = {
-        .size = queue_bytes(t->info), .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
-    OR_FAIL("fi_fabric", fi_fabric(t->info->fabric_attr, &t->fabric, NULL));
-    OR_FAIL("fi_domain", fi_domain(t->fabric, t->info, &t->domain, NULL));
-    TWILL_TRY(error, open_av(t, error));
-    OR_FAIL("fi_cq_open", fi_cq_open(t->domain, &cq, &t->cq, NULL));
-    OR_FAIL("fi_endpoint", fi_endpoint(t->domain, t->info, &t->ep, NULL));
-    OR_FAIL("fi_ep_bind to the address vector", fi_ep_bind(t->ep, &t->av->fid, 0));
+        .size = queue_bytes(home->info), .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
+    OR_FAIL("fi_fabric", fi_fabric(home->info->fabric_attr, &home->fabric, NULL));
+    OR_FAIL("fi_domain", fi_domain(home->fabric, home->info, &home->domain, NULL));
+    TWILL_TRY(error, open_av(home, error));
+    OR_FAIL("fi_cq_open", fi_cq_open(home->domain, &cq, &home->cq, NULL));
+    OR_FAIL("fi_endpoint", fi_endpoint(home->domain, home->info, &home->ep, NULL));
+    OR_FAIL("fi_ep_bind to the address vector", fi_ep_bind(home->ep, &home->av->fid, 0));
     OR_FAIL("fi_ep_bind to the completion queue",
-            fi_ep_bind(t->ep, &t->cq->fid, FI_TRANSMIT | FI_RECV));
-    OR_FAIL("fi_enable", fi_enable(t->ep));
+            fi_ep_bind(home->ep, &home->cq->fid, FI_TRANSMIT | FI_RECV));
+    OR_FAIL("fi_enable", fi_enable(home->ep));
     return TWILL_OK;
+}
+
+/* Providers that take nothing more from a peer while so many of its messages are unexpected (net 5,
+ * tcp of libfabric 1.18 on 64, shm and rxd 1024 in all): what one communicator does not take yet
+ * must not hold up another, so each has an endpoint of its own there. */
+static bool is_impatient(const char *provider)
+{
+    static const char *const names[] = {"net", "tcp", "shm", "udp;ofi_rxd"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
+        if (strcmp(provider, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Does what was injected leave at once? Elsewhere it may wait for a read of the completion queue,
+ * which a rank that has nothing more to send or receive may be long in doing: only a send that has
+ * a completion is known to have left. No attribute says so: all these progress by hand. */
+static bool injects_at_once(const char *provider)
+{
+    static const char *const names[] = {"tcp;ofi_rxm", "tcp", "net", "net;ofi_rxm",
+                                        "verbs;ofi_rxm"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
+        if (strcmp(provider, names[i]) == 0)
+            return true;
+    return false;
 }
 
 /* What this rank can do; max_message is agreed with the other ranks later. */
-static twill_status set_limits(struct twill_ofi *t, struct twill_error *error)
+static twill_status set_limits(struct twill_ofi_home *home, struct twill_error *error)
 {
-    const char *provider = t->info->fabric_attr->prov_name;
-    t->max_message = t->info->ep_attr->max_msg_size;
-    if (t->options.max_message != 0)
-        t->max_message = twill_min(t->max_message, t->options.max_message);
-    t->max_message = twill_min(t->max_message, TWILL_OFI_SEGMENT) & ~(size_t)(TWILL_CACHE_LINE - 1);
-    if (t->max_message < 2 * sizeof(struct twill_ofi_header))
+    const char *provider = home->info->fabric_attr->prov_name;
+    home->max_message = home->info->ep_attr->max_msg_size;
+    if (home->options.max_message != 0)
+        home->max_message = twill_min(home->max_message, home->options.max_message);
+    home->max_message =
+        twill_min(home->max_message, TWILL_OFI_SEGMENT) & ~(size_t)(TWILL_CACHE_LINE - 1);
+    if (home->max_message < 2 * sizeof(struct twill_ofi_header))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s sends messages of at most %zu bytes: too small", provider,
-                          t->info->ep_attr->max_msg_size);
-    t->inject = t->options.no_inject ? 0 : t->info->tx_attr->inject_size;
+                          home->info->ep_attr->max_msg_size);
+    bool at_once = injects_at_once(provider) && !home->options.no_inject;
+    home->inject = at_once ? home->info->tx_attr->inject_size : 0;
     /* libfabric 1.17's net (1.18 renamed it tcp and mended it) stops reading from a peer at the
      * fifth unexpected message, or at one of more than 128 bytes: none may be. */
-    t->standing = strcmp(provider, "net") == 0;
-    t->credits = t->standing ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
+    home->standing = strcmp(provider, "net") == 0;
+    home->exclusive = home->exclusive || is_impatient(provider);
+    home->credits = home->standing ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
     return TWILL_OK;
 }
 
-twill_status twill_ofi_endpoint_open(struct twill_ofi *t, struct twill_error *error)
+twill_status twill_ofi_endpoint_open(struct twill_ofi_home *home, struct twill_error *error)
 {
-    TWILL_TRY(error, twill_ofi_choose(&t->info, t->params, t->why, sizeof(t->why), error));
-    TWILL_TRY(error, check_tag(t, error));
-    t->registers =
-        t->options.force_registration || (t->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
-    TWILL_TRY(error, set_limits(t, error));
-    TWILL_TRY(error, open_fids(t, error));
-    TWILL_TRY(error, open_memory(t, error));
-    return twill_ofi_controls_post(t, error);
+    TWILL_TRY(error,
+              twill_ofi_choose(&home->info, &home->params, home->why, sizeof(home->why), error));
+    TWILL_TRY(error, check_tag(home, error));
+    home->registers =
+        home->options.force_registration || (home->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+    home->caches = home->registers && home->params.caches;
+    twill_ofi_watch(home);
+    TWILL_TRY(error, set_limits(home, error));
+    TWILL_TRY(error, open_fids(home, error));
+    TWILL_TRY(error, open_memory(home, error));
+    return twill_ofi_controls_post(home, error);
+}
+
+static void unregister_all(struct twill_ofi_home *home)
+{
+    twill_ofi_unregister(&home->mr);
+    twill_ofi_forget(home, NULL, 0);
+    struct twill_ofi *const lists[] = {home->open, home->graves};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(lists); i++) {
+        for (struct twill_ofi *t = lists[i]; t != NULL; t = t->next) {
+            twill_ofi_let_go_all(t);
+            twill_ofi_unregister_peers(t);
+        }
+    }
+}
+
+bool twill_ofi_binds_memory(const struct twill_ofi_home *home)
+{
+    return home->registers && (home->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
+}
+
+static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
+{
+    while (n > 0 && !ops[n - 1].posted)
+        n--;
+    return n > 0;
+}
+
+/* Memory that is bound to the endpoint goes before it, and nothing may be under way in it. */
+static void drain(struct twill_ofi_home *home)
+{
+    uint64_t limit = twill_now() + DRAIN_NS;
+    home->closing = true;
+    for (uint32_t i = 0; home->ep != NULL && i < TWILL_OFI_CONTROLS; i++)
+        if (home->controls[i].posted)
+            fi_cancel(&home->ep->fid, &home->controls[i].context);
+    while (home->ep != NULL && twill_now() < limit &&
+           (is_posted(home->controls, TWILL_OFI_CONTROLS) ||
+            is_posted(home->sends, TWILL_OFI_BUFFERS)) &&
+           twill_ofi_read(home, NULL) == TWILL_OK)
+        sched_yield();
 }
 
 /* Registrations bound to the endpoint go before it; all others after it, when nothing can touch the
  * memory any more. */
-void twill_ofi_endpoint_close(struct twill_ofi *t)
+void twill_ofi_endpoint_close(struct twill_ofi_home *home)
 {
-    bool bound = t->info != NULL && (t->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
-    if (bound)
-        twill_ofi_unregister_all(t);
-    if (t->ep != NULL && fi_close(&t->ep->fid) == 0)
-        t->ep = NULL;
+    bool bound = twill_ofi_binds_memory(home);
+    if (bound) {
+        drain(home);
+        unregister_all(home);
+    }
+    if (home->ep != NULL && fi_close(&home->ep->fid) == 0)
+        home->ep = NULL;
     if (!bound)
-        twill_ofi_unregister_all(t);
+        unregister_all(home);
 }
 
 /* Where the provider refuses to close the endpoint, it may still write: its memory is kept. */
-bool twill_ofi_endpoint_free(struct twill_ofi *t)
+bool twill_ofi_endpoint_free(struct twill_ofi_home *home)
 {
-    twill_ofi_endpoint_close(t);
-    if (t->ep != NULL)
+    twill_ofi_endpoint_close(home);
+    if (home->ep != NULL)
         return false;
-    if (t->cq != NULL)
-        fi_close(&t->cq->fid);
-    if (t->av != NULL)
-        fi_close(&t->av->fid);
-    if (t->domain != NULL)
-        fi_close(&t->domain->fid);
-    if (t->fabric != NULL)
-        fi_close(&t->fabric->fid);
-    fi_freeinfo(t->info);
-    free(t->memory);
+    if (home->cq != NULL)
+        fi_close(&home->cq->fid);
+    if (home->av != NULL)
+        fi_close(&home->av->fid);
+    if (home->domain != NULL)
+        fi_close(&home->domain->fid);
+    if (home->fabric != NULL)
+        fi_close(&home->fabric->fid);
+    fi_freeinfo(home->info);
+    free(home->memory);
     return true;
-}
-
-twill_status twill_ofi_register(struct twill_ofi *t, const void *start, size_t bytes,
-                                struct fid_mr **mr, struct twill_error *error)
-{
-    *mr = NULL;
-    if (!t->registers || bytes == 0)
-        return TWILL_OK;
-    uint64_t mode = (uint64_t)t->info->domain_attr->mr_mode;
-    uint64_t key = (mode & FI_MR_PROV_KEY) != 0 ? 0 : ++t->next_key;
-    int rc = fi_mr_reg(t->domain, start, bytes, FI_SEND | FI_RECV, 0, key, 0, mr, NULL);
-    if (rc == 0 && (mode & FI_MR_ENDPOINT) != 0) {
-        rc = fi_mr_bind(*mr, &t->ep->fid, 0);
-        if (rc == 0)
-            rc = fi_mr_enable(*mr);
-    }
-    if (rc == 0)
-        return TWILL_OK;
-    twill_ofi_unregister(mr);
-    return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_mr_reg of %zu bytes: %s",
-                      t->info->fabric_attr->prov_name, bytes, fi_strerror(abs(rc)));
-}
-
-void twill_ofi_unregister(struct fid_mr **mr)
-{
-    if (*mr != NULL)
-        fi_close(&(*mr)->fid);
-    *mr = NULL;
 }

@@ -17,31 +17,43 @@
  * at any time, headers and payload only for a posted RECV. All lanes together stay below the 64
  * unexpected messages that libfabric's newer tcp keeps per peer before it stops reading from it.
  *
- * Tag, 34 bits: communicator 12 (the low ones: each has an endpoint of its own anyway), lane 4,
- * sending rank 16, channel 2. */
+ * All communicators of a context share one endpoint, its memory and its addresses: struct
+ * twill_ofi_home. Who makes progress reads the completion queue for all of them, and leaves what is
+ * another communicator's in that one's list: requests and callers' buffers are touched by the
+ * holder of their communicator only. One lock, the home's, is held in every call.
+ *
+ * Tag, 48 bits (cxi has no more): communicator plus the job's salt 26, lane 4, sending rank 16,
+ * channel 2. */
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
 #include "fabric/registry.h"
 
+#include <pthread.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
-#define TWILL_OFI_LANES    TWILL_LANES
-#define TWILL_OFI_EAGER    8192u /* payload bytes behind a header, at most */
-#define TWILL_OFI_CREDITS  7u    /* headers a sender may be ahead of the RECVs, per lane */
-#define TWILL_OFI_HEADERS  2u    /* header receives posted per lane */
-#define TWILL_OFI_CLEAR    4u    /* large messages cleared to send per lane */
-#define TWILL_OFI_SEGMENTS 4u    /* segments in flight per lane and direction */
-#define TWILL_OFI_CONTROLS 32u   /* control receives posted per endpoint */
-#define TWILL_OFI_BUFFERS  64u   /* sends in flight out of transport memory */
-#define TWILL_OFI_OF_PEER  16u   /* of them to one peer: a slow one must not hold up the rest */
-#define TWILL_OFI_BATCH    16u   /* completions read at once */
-#define TWILL_OFI_TAG_BITS 34
-#define TWILL_OFI_SEGMENT  (64u << 20)
-#define TWILL_OFI_FOLDED   (1u << 20) /* segment when it is folded: overlaps with the next */
+#define TWILL_OFI_LANES        TWILL_LANES
+#define TWILL_OFI_EAGER        16320u /* payload bytes behind a header, at most: gni, rxm 16 KiB */
+#define TWILL_OFI_CREDITS      7u     /* headers a sender may be ahead of the RECVs, per lane */
+#define TWILL_OFI_HEADERS      2u     /* header receives posted per lane */
+#define TWILL_OFI_CLEAR        4u     /* large messages cleared to send per lane */
+#define TWILL_OFI_SEGMENTS     4u     /* segments in flight per lane and direction */
+#define TWILL_OFI_CONTROLS     32u    /* control receives posted per endpoint */
+#define TWILL_OFI_BUFFERS      64u    /* sends in flight out of transport memory */
+#define TWILL_OFI_OF_PEER      16u  /* of them to one peer: a slow one must not hold up the rest */
+#define TWILL_OFI_BATCH        16u  /* completions read at once */
+#define TWILL_OFI_IN_FLIGHT    512u /* sends asked of the provider, at most */
+#define TWILL_OFI_CACHED       128u /* registrations kept, at most: each use asks for all, */
+#define TWILL_OFI_CACHED_BYTES ((size_t)4 << 30) /* and bytes of them */
+#define TWILL_OFI_COMM_BITS    26
+#define TWILL_OFI_TAG_BITS     48
+#define TWILL_OFI_SEGMENT      (64u << 20)
+#define TWILL_OFI_PULLED       16384u     /* longer messages are pulled by some providers */
+#define TWILL_OFI_FOLDED       (1u << 20) /* segment when it is folded: overlaps with the next */
+#define TWILL_OFI_EASY         16384u /* what providers send without asking the receiver, mostly */
 
 enum twill_ofi_channel { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
 
@@ -77,14 +89,27 @@ enum twill_ofi_op_kind {
     TWILL_OFI_OP_RECV_CONTROL
 };
 
+struct twill_ofi;
+struct twill_ofi_home;
+struct twill_ofi_registration;
+
+/* A rank of the job. */
+struct twill_ofi_contact {
+    fi_addr_t address;
+    bool known;          /* inserted into the address vector */
+    uint32_t sends_busy; /* send buffers with messages to it */
+};
+
 /* One operation of the provider. The context comes first: completions name its address. All ops
  * live in the transport's memory, none in requests, so that nothing dangles after a failure. */
 struct twill_ofi_op {
     struct fi_context2 context;
-    struct twill_ofi_op *next;      /* in the pool of free ones */
-    struct twill_ofi_lane *lane;    /* NULL: control receive */
-    struct twill_transfer *request; /* or NULL */
-    unsigned char *buffer;          /* transport memory, or NULL: the request's */
+    struct twill_ofi_op *next;         /* in the pool of free ones */
+    struct twill_ofi *owner;           /* communicator; NULL: nobody's, or it is gone */
+    struct twill_ofi_lane *lane;       /* segments and header receives: of the owner */
+    struct twill_ofi_contact *contact; /* send buffers: whom to */
+    struct twill_transfer *request;    /* or NULL */
+    unsigned char *buffer;             /* transport memory, or NULL: the request's */
     size_t bytes;
     uint8_t kind;
     bool posted; /* the provider has it */
@@ -93,7 +118,7 @@ struct twill_ofi_op {
 
 /* What the transport keeps in a request while it is posted. */
 struct twill_ofi_private {
-    struct fid_mr *mr;
+    struct twill_ofi_registration *memory;
     size_t posted;  /* bytes handed to the provider */
     size_t segment; /* RECV: announced */
     uint32_t sequence;
@@ -138,15 +163,15 @@ struct twill_ofi_lane {
     uint32_t cleared;                  /* large RECVs cleared and not complete */
     uint32_t segments_posted;          /* ring of segment_in, ever */
     uint32_t segments_taken;
+    struct twill_ofi_registration *orphan; /* of a RECV that did not match: the provider still has
+                                              its receives */
     struct twill_ofi_op header_in[TWILL_OFI_HEADERS];
     struct twill_ofi_op segment_in[TWILL_OFI_SEGMENTS];
 };
 
 struct twill_ofi_peer {
-    uint32_t rank;
-    bool connected;      /* address inserted */
-    uint32_t sends_busy; /* send buffers with messages to it */
-    fi_addr_t address;
+    uint32_t rank; /* in the communicator */
+    struct twill_ofi_contact *contact;
     struct fid_mr *mr; /* of memory */
     unsigned char *memory;
     struct twill_ofi_lane lanes[TWILL_OFI_LANES];
@@ -158,107 +183,216 @@ struct twill_ofi_options {
     bool no_inject;
     size_t max_message; /* 0: the endpoint's */
     uint32_t again;     /* every so many posts are answered "later"; 0: never */
+    bool keeps;         /* the provider does not cancel */
+    uint32_t cached;    /* registrations kept, at most; 0: TWILL_OFI_CACHED */
 };
 
-struct twill_ofi {
-    struct twill_transport base;
-    const struct twill_transport_params *params;
+/* What the communicators of a context share. Everything is the lock's but what does not change
+ * after it was made. */
+struct twill_ofi_home {
+    struct twill_common common;
+    pthread_mutex_t lock;
+    bool exclusive; /* of one communicator only */
+    struct twill_transport_params params;
     struct twill_ofi_options options;
-    struct twill_transport_params copy;
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct fid_av *av;
     struct fid_cq *cq;
-    struct fid_ep *ep;
+    struct fid_ep *ep;     /* NULL once it is closed: nothing can land any more */
     struct fid_mr *mr;     /* of memory */
     unsigned char *memory; /* send buffers, then control receives */
     bool registers;        /* every buffer needs a descriptor */
     uint64_t next_key;     /* for providers that leave keys to us */
-    bool standing;         /* header receives are posted before their RECVs */
-    uint32_t credits;      /* headers a sender may be ahead, per lane */
-    size_t eager;          /* agreed by all ranks */
-    size_t max_message;    /* agreed by all ranks */
-    size_t inject;         /* own */
-    uint32_t rank, size;
+    bool caches;           /* registrations outlive the requests they were made for */
+    bool watches;          /* also of memory that may be gone */
+    struct twill_ofi_registration *registrations; /* last used first */
+    uint32_t cached;                              /* of them, in the cache */
+    size_t cached_bytes;
+    size_t locked_before; /* bytes locked by others, at most */
+    bool suspects;        /* what was pinned has gone: it may be elsewhere */
+    bool closing;         /* nothing more is posted */
+    bool standing;        /* header receives are posted before their RECVs */
+    uint32_t credits;     /* headers a sender may be ahead, per lane */
+    size_t eager;         /* agreed by all ranks */
+    size_t max_message;   /* agreed by all ranks */
+    size_t inject;        /* own */
+    uint32_t rank, size;  /* of the job */
+    uint32_t salt;        /* of the job's nonce, in its tags */
     uint32_t posts;       /* counted for options.again */
     size_t address_bytes; /* stride in addresses */
     unsigned char *addresses;
-    size_t *address_length;        /* [size] */
-    struct twill_ofi_peer **peers; /* [size], NULL until first contact */
+    size_t *address_length;             /* [size] */
+    struct twill_ofi_contact *contacts; /* [size] */
     struct twill_ofi_op sends[TWILL_OFI_BUFFERS];
     struct twill_ofi_op *free_sends;
-    uint32_t sends_busy;
     struct twill_ofi_op controls[TWILL_OFI_CONTROLS];
-    uint32_t controls_idle; /* to be posted again */
-    struct twill_ofi_lane *stuck_head, *stuck_tail;
-    twill_status failed;
+    uint32_t controls_idle;   /* to be posted again */
+    struct twill_ofi *open;   /* communicators */
+    struct twill_ofi *graves; /* closed ones of whom the provider still has operations */
+    twill_status failed;      /* for all communicators, and why */
+    char failure[256];
     char why[192];
     char description[512];
 };
 
+/* A communicator. Its requests are touched by its holder only; everything else under the home's
+ * lock, and by whoever reads the completion queue. */
+struct twill_ofi {
+    struct twill_transport base;
+    struct twill_ofi_home *home;
+    struct twill_ofi *next; /* in the home's list */
+    const uint32_t *job;    /* rank of the job of each rank; NULL: the same */
+    uint32_t comm;
+    uint32_t rank, size;
+    struct twill_ofi_peer **peers;           /* [size], NULL until first contact */
+    struct twill_ofi_lane *stuck_head;       /* to be tried again */
+    struct twill_ofi_lane *stuck_tail;       /* */
+    struct twill_transfer *sent, *sent_last; /* sent out of send buffers, likewise */
+    uint32_t sends_busy;                     /* send buffers */
+    uint32_t headers_busy;                   /* header receives with the provider */
+    uint32_t segments_busy;                  /* operations on callers' memory */
+    int noticed;                             /* completions since its holder looked */
+    bool cancelled;
+    twill_status failed;
+    struct twill_error failure; /* noticed by another's progress */
+};
+
 /* Wire format and agreement check; changed when either changes. */
-#define TWILL_OFI_WIRE 0x77740001u
+#define TWILL_OFI_WIRE 0x77740002u
 
 /* --- choose.c: which of the interfaces libfabric offers ------------------------------------- */
 twill_status twill_ofi_choose(struct fi_info **chosen, const struct twill_transport_params *params,
                               char *why, size_t why_bytes, struct twill_error *error);
+/* All that could serve, to be freed with fi_freeinfo(). */
+twill_status twill_ofi_list(struct fi_info **list, struct twill_error *error);
+/* Does it run over an interface's IP address (tcp), instead of a fabric of its own? */
+bool twill_ofi_is_ip(const struct fi_info *info);
 /* "192.0.2.1:4711", or the provider's own notation, for people. */
 void twill_ofi_address_text(const struct fi_info *info, const void *address, size_t bytes,
                             char *text, size_t text_bytes);
 
-/* --- endpoint.c: the fids, and registration -------------------- */
-twill_status twill_ofi_endpoint_open(struct twill_ofi *t, struct twill_error *error);
-void twill_ofi_endpoint_close(struct twill_ofi *t); /* the endpoint only: stops all transfers */
-bool twill_ofi_endpoint_free(struct twill_ofi *t);  /* everything; false: memory must stay */
-twill_status twill_ofi_register(struct twill_ofi *t, const void *start, size_t bytes,
+/* --- home.c: what communicators share ----------------------------------------------------------
+ */
+/* Join the home there is, or make one with the other ranks: collective then. */
+twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_params *params,
+                            const struct twill_ofi_options *options, struct twill_error *error);
+/* Leave it. What the provider has not given back stays until it is, or until the home is closed. */
+void twill_ofi_leave(struct twill_ofi *t);
+/* The open communicator of that number, or NULL. */
+struct twill_ofi *twill_ofi_find(struct twill_ofi_home *home, uint32_t comm);
+/* From now on every communicator fails with these words. */
+void twill_ofi_home_fail(struct twill_ofi_home *home, twill_status status, const char *words);
+/* A communicator fails with this, at its next progress. */
+void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twill_error *error);
+/* Memory of a communicator. */
+void twill_ofi_bury(struct twill_ofi *t);
+
+/* --- endpoint.c: the fids ----------------------------------------------------------------------
+ */
+twill_status twill_ofi_endpoint_open(struct twill_ofi_home *home, struct twill_error *error);
+void twill_ofi_endpoint_close(struct twill_ofi_home *home); /* stops all transfers */
+/* Registered memory is bound to the endpoint (FI_MR_ENDPOINT). */
+bool twill_ofi_binds_memory(const struct twill_ofi_home *home);
+bool twill_ofi_endpoint_free(struct twill_ofi_home *home); /* false: memory must stay */
+
+/* --- registration.c: memory the provider must know ----------------------------------------------
+ */
+/* Of the transport's own memory; *mr stays NULL where the provider needs none. */
+twill_status twill_ofi_register(struct twill_ofi_home *home, const void *start, size_t bytes,
                                 struct fid_mr **mr, struct twill_error *error);
 void twill_ofi_unregister(struct fid_mr **mr);
-void twill_ofi_unregister_all(struct twill_ofi *t); /* of buffers, peers and posted requests */
-static inline void *twill_ofi_desc(struct fid_mr *mr)
-{
-    return mr == NULL ? NULL : fi_mr_desc(mr);
-}
+/* Of a caller's memory, for the time of one request of t. */
+twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
+                            struct twill_ofi_registration **memory, struct twill_error *error);
+void twill_ofi_let_go(struct twill_ofi *t, struct twill_ofi_registration **memory);
+/* Keep nothing of this memory; NULL: of any. */
+void twill_ofi_forget(struct twill_ofi_home *home, const void *start, size_t bytes);
+/* Keep what nobody declared too, where the kernel tells of it. */
+void twill_ofi_watch(struct twill_ofi_home *home);
+/* Of all posted requests of a communicator; and of its peers' memory. */
+void twill_ofi_let_go_all(struct twill_ofi *t);
+void twill_ofi_unregister_peers(struct twill_ofi *t);
+void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 
-/* --- address.c: agreement and peers ---------------------------------------------------------- */
+/* --- address.c: agreement and peers ------------------------------------------------------------
+ */
 /* Collective. local: how far this rank has come, so that the others need not wait for it. */
-twill_status twill_ofi_agree(struct twill_ofi *t, twill_status local, struct twill_error *error);
+twill_status twill_ofi_agree(struct twill_ofi_home *home, twill_status local,
+                             struct twill_error *error);
 /* State of a peer; allocated and its address inserted at the first contact. */
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
                             struct twill_error *error);
 void twill_ofi_peer_free(struct twill_ofi_peer *peer);
 
-/* --- post.c: single operations. 1: done, 0: not now, negative: status ------------------ */
+/* --- post.c: single operations. 1: done, 0: not now, negative: status --------------------------
+ */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
-                   struct fid_mr *mr, enum twill_ofi_channel channel, struct twill_error *error);
+                   void *desc, struct twill_error *error);
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
-                   struct fid_mr *mr, enum twill_ofi_channel channel, struct twill_error *error);
+                   void *desc, struct twill_error *error);
 /* Header and the payload of request (or NULL) in one message out of transport memory. *finished:
  * the data is out of our hands; else the request finishes when the operation completes. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_channel channel, bool *finished, struct twill_error *error);
 uint32_t twill_ofi_tag_from(uint64_t tag);
+uint32_t twill_ofi_tag_comm(const struct twill_ofi_home *home, uint64_t tag);
 /* Post the control receives that are not. */
-twill_status twill_ofi_controls_post(struct twill_ofi *t, struct twill_error *error);
+twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_error *error);
 /* Have progress try this lane again. */
 void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_lane *lane);
 /* Words for a negative libfabric code, and the status it means; lane names the peer, or NULL. */
 twill_status twill_ofi_fail(struct twill_error *error, const char *what, int code,
                             const struct twill_ofi_lane *lane);
 
-/* --- send.c, recv.c, progress.c. How many requests finished, or a negative status ------ */
+/* --- send.c, recv.c. How many requests finished, or a negative status --------------------------
+ */
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
-int twill_ofi_segment_sent(struct twill_ofi *t, struct twill_ofi_op *op, struct twill_error *error);
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
-                               size_t bytes, struct twill_ofi_lane **lane,
-                               struct twill_error *error);
+                               size_t bytes, struct twill_error *error);
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
                         struct twill_transfer *request);
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
+
+/* --- progress.c --------------------------------------------------------------------------------
+ */
+/* Give completions to the communicators they are of. The lock is held. */
+twill_status twill_ofi_read(struct twill_ofi_home *home, struct twill_error *error);
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
+
+/* --- cancel.c ----------------------------------------------------------------------------------
+ */
+void twill_ofi_cancel(struct twill_transport *transport);
+void twill_ofi_close(struct twill_transport *transport);
+
+/* --- locked.c: is memory still the memory it was? ------------------------------------------------
+ */
+/* Does this kernel tell? */
+bool twill_locked_works(void);
+/* Pin it in place; false: it may not, or somebody else has done so (ours: not he, if any). */
+bool twill_locked_take(void *start, size_t bytes, bool ours);
+void twill_locked_drop(void *start, size_t bytes); /* unpin whatever is there */
+/* Is it all of it what was taken? */
+bool twill_locked_still(const void *start, size_t bytes);
+/* Is its first page? A third of the price. */
+bool twill_locked_begins(const void *start);
+/* What this process has locked, by whomever; SIZE_MAX: nobody tells. Some 5 us. */
+size_t twill_locked_bytes(void);
+
+/* Bytes of the segment that begins there, of segments of so many; both sides ask. Where a provider
+ * pulls messages out of the sender's memory it does so by words of 4 bytes (gni, above 16 KiB): an
+ * odd end of a long message goes by itself. */
+static inline size_t twill_ofi_segment_bytes(size_t total, size_t at, size_t segment)
+{
+    size_t left = total - at;
+    if (left >= segment)
+        return segment;
+    return left > TWILL_OFI_PULLED && left % 4 != 0 ? left & ~(size_t)(TWILL_CACHE_LINE - 1) : left;
+}
 
 /* Take the first one off without finishing it. */
 static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *queue)
@@ -269,7 +403,14 @@ static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *
     return request;
 }
 
-/* --- ofi.c ------------------------------------------------------------------------------------ */
+/* --- rails.c: see twill_transport_ops ----------------------------------------------------------
+ */
+twill_status twill_ofi_rails(const struct twill_transport_params *params, const char *name,
+                             struct twill_rail *rails, size_t most, size_t *count,
+                             struct twill_error *error);
+
+/* --- ofi.c -------------------------------------------------------------------------------------
+ */
 twill_status twill_ofi_open(struct twill_transport **transport,
                             const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);

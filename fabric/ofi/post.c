@@ -8,15 +8,18 @@
 
 #define LANE_BITS 4
 #define FROM_BITS 16
-#define LANE_FROM (((uint64_t)1 << (LANE_BITS + FROM_BITS)) - 1)
-_Static_assert(12 + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_BITS, "tag layout");
+#define COMM_MASK ((1u << TWILL_OFI_COMM_BITS) - 1)
+#define ANYBODY   (~(uint64_t)3 & (((uint64_t)1 << TWILL_OFI_TAG_BITS) - 1))
+_Static_assert(TWILL_OFI_COMM_BITS + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_BITS, "tag layout");
 _Static_assert(TWILL_OFI_LANES <= 1 << LANE_BITS, "a lane fits into a tag");
 _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag");
 
+/* The job's salt goes into the number of the communicator: what another job sends to an address
+ * that was, or seems to be, one of its own finds no receive here. */
 static uint64_t tag_of(const struct twill_ofi *t, uint32_t lane, uint32_t from,
                        enum twill_ofi_channel channel)
 {
-    uint64_t tag = t->params->comm & 0xfff;
+    uint64_t tag = (t->comm + t->home->salt) & COMM_MASK;
     tag = tag << LANE_BITS | lane;
     tag = tag << FROM_BITS | from;
     return tag << 2 | (uint64_t)channel;
@@ -25,6 +28,11 @@ static uint64_t tag_of(const struct twill_ofi *t, uint32_t lane, uint32_t from,
 uint32_t twill_ofi_tag_from(uint64_t tag)
 {
     return (uint32_t)(tag >> 2) & ((1u << FROM_BITS) - 1);
+}
+
+uint32_t twill_ofi_tag_comm(const struct twill_ofi_home *home, uint64_t tag)
+{
+    return ((uint32_t)(tag >> (2 + FROM_BITS + LANE_BITS)) - home->salt) & COMM_MASK;
 }
 
 static bool is_peer_gone(int code)
@@ -73,38 +81,48 @@ static int answer(struct twill_ofi *t, ssize_t rc, const char *what,
 }
 
 /* Tests of the retry path: the provider here is seldom busy. */
-static bool pretend_busy(struct twill_ofi *t)
+static bool pretend_busy(struct twill_ofi_home *home)
 {
-    return t->options.again != 0 && ++t->posts % t->options.again == 0;
+    return home->options.again != 0 && ++home->posts % home->options.again == 0;
 }
 
-int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
-                   struct fid_mr *mr, enum twill_ofi_channel channel, struct twill_error *error)
+/* Payload goes by itself; a header, perhaps with payload, and what answers it, out of buffers. */
+static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
+                        size_t bytes, void *desc, const struct twill_ofi_lane *lane,
+                        enum twill_ofi_channel channel, struct twill_error *error)
 {
-    uint64_t tag = tag_of(t, op->lane->lane, t->rank, channel);
-    ssize_t rc = pretend_busy(t) ? -FI_EAGAIN
-                                 : fi_tsend(t->ep, data, bytes, twill_ofi_desc(mr),
-                                            op->lane->peer->address, tag, &op->context);
-    int done = answer(t, rc, "fi_tsend", op->lane, error);
+    uint64_t tag = tag_of(t, lane->lane, t->rank, channel);
+    ssize_t rc = pretend_busy(t->home) ? -FI_EAGAIN
+                                       : fi_tsend(t->home->ep, data, bytes, desc,
+                                                  lane->peer->contact->address, tag, &op->context);
+    int done = answer(t, rc, "fi_tsend", lane, error);
     op->posted = done == 1;
     op->bytes = bytes;
     return done;
 }
 
-int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
-                   struct fid_mr *mr, enum twill_ofi_channel channel, struct twill_error *error)
+int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
+                   void *desc, struct twill_error *error)
 {
-    /* Control messages are taken from anybody. */
-    uint64_t ignore = op->lane == NULL ? LANE_FROM << 2 : 0;
-    uint64_t tag = op->lane == NULL ? tag_of(t, 0, 0, channel)
-                                    : tag_of(t, op->lane->lane, op->lane->peer->rank, channel);
-    ssize_t rc = pretend_busy(t) ? -FI_EAGAIN
-                                 : fi_trecv(t->ep, data, bytes, twill_ofi_desc(mr), FI_ADDR_UNSPEC,
-                                            tag, ignore, &op->context);
+    int done = send_message(t, op, data, bytes, desc, op->lane, TWILL_OFI_PAYLOAD, error);
+    t->segments_busy += done == 1 ? 1 : 0;
+    return done;
+}
+
+int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
+                   void *desc, struct twill_error *error)
+{
+    bool header = op->kind == TWILL_OFI_OP_RECV_HEADER;
+    uint64_t tag = tag_of(t, op->lane->lane, op->lane->peer->rank,
+                          header ? TWILL_OFI_HEADER : TWILL_OFI_PAYLOAD);
+    ssize_t rc = pretend_busy(t->home) ? -FI_EAGAIN
+                                       : fi_trecv(t->home->ep, data, bytes, desc, FI_ADDR_UNSPEC,
+                                                  tag, 0, &op->context);
     int done = answer(t, rc, "fi_trecv", op->lane, error);
     op->posted = done == 1;
     op->done = false;
     op->bytes = bytes;
+    *(header ? &t->headers_busy : &t->segments_busy) += done == 1 ? 1 : 0;
     return done;
 }
 
@@ -117,11 +135,37 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
     memcpy(line, header, sizeof(*header));
     if (more > 0)
         memcpy(line + sizeof(*header), payload->buffer, more);
-    ssize_t rc = pretend_busy(t)
-                     ? -FI_EAGAIN
-                     : fi_tinject(t->ep, line, sizeof(*header) + more, lane->peer->address,
-                                  tag_of(t, lane->lane, t->rank, channel));
+    ssize_t rc = pretend_busy(t->home) ? -FI_EAGAIN
+                                       : fi_tinject(t->home->ep, line, sizeof(*header) + more,
+                                                    lane->peer->contact->address,
+                                                    tag_of(t, lane->lane, t->rank, channel));
     return answer(t, rc, "fi_tinject", lane, error);
+}
+
+/* Out of a send buffer: 0 too while there is none, or while the peer has its part of them. */
+static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                       const struct twill_ofi_header *header, struct twill_transfer *request,
+                       enum twill_ofi_channel channel, struct twill_error *error)
+{
+    struct twill_ofi_home *home = t->home;
+    struct twill_ofi_op *op = home->free_sends;
+    size_t more = request == NULL ? 0 : request->bytes;
+    if (op == NULL || lane->peer->contact->sends_busy == TWILL_OFI_OF_PEER)
+        return 0;
+    memcpy(op->buffer, header, sizeof(*header));
+    if (more > 0)
+        memcpy(op->buffer + sizeof(*header), request->buffer, more);
+    void *desc = home->mr == NULL ? NULL : fi_mr_desc(home->mr);
+    int done = send_message(t, op, op->buffer, sizeof(*header) + more, desc, lane, channel, error);
+    if (done != 1)
+        return done;
+    home->free_sends = op->next;
+    op->owner = t;
+    op->contact = lane->peer->contact;
+    op->request = request;
+    op->contact->sends_busy++;
+    t->sends_busy++;
+    return 1;
 }
 
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
@@ -131,26 +175,9 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
     size_t more = request == NULL ? 0 : request->bytes;
     header->lane = lane->lane;
     header->consumed = lane->consumed;
-    int done;
-    *finished = sizeof(*header) + more <= twill_min(t->inject, 256);
-    if (*finished) {
-        done = inject(t, lane, header, request, channel, error);
-    } else {
-        struct twill_ofi_op *op = t->free_sends;
-        if (op == NULL || lane->peer->sends_busy == TWILL_OFI_OF_PEER)
-            return 0;
-        op->lane = lane;
-        op->request = request;
-        memcpy(op->buffer, header, sizeof(*header));
-        if (more > 0)
-            memcpy(op->buffer + sizeof(*header), request->buffer, more);
-        done = twill_ofi_send(t, op, op->buffer, sizeof(*header) + more, t->mr, channel, error);
-        if (done == 1) {
-            t->free_sends = op->next;
-            t->sends_busy++;
-            lane->peer->sends_busy++;
-        }
-    }
+    *finished = sizeof(*header) + more <= twill_min(t->home->inject, 256);
+    int done = *finished ? inject(t, lane, header, request, channel, error)
+                         : send_buffer(t, lane, header, request, channel, error);
     if (done == 1) {
         t->base.counters.header_bytes += sizeof(*header);
         t->base.counters.copied += more;
@@ -158,17 +185,24 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return done;
 }
 
-twill_status twill_ofi_controls_post(struct twill_ofi *t, struct twill_error *error)
+/* Control messages are taken from anybody, of every communicator. */
+twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_error *error)
 {
-    for (uint32_t i = 0; i < TWILL_OFI_CONTROLS && t->controls_idle > 0; i++) {
-        struct twill_ofi_op *op = &t->controls[i];
+    void *desc = home->mr == NULL ? NULL : fi_mr_desc(home->mr);
+    for (uint32_t i = 0; i < TWILL_OFI_CONTROLS && home->controls_idle > 0 && !home->closing; i++) {
+        struct twill_ofi_op *op = &home->controls[i];
         if (op->posted)
             continue;
-        int done = twill_ofi_recv(t, op, op->buffer, sizeof(struct twill_ofi_header), t->mr,
-                                  TWILL_OFI_CONTROL, error);
-        if (done <= 0)
-            return done;
-        t->controls_idle--;
+        ssize_t rc = pretend_busy(home)
+                         ? -FI_EAGAIN
+                         : fi_trecv(home->ep, op->buffer, sizeof(struct twill_ofi_header), desc,
+                                    FI_ADDR_UNSPEC, TWILL_OFI_CONTROL, ANYBODY, &op->context);
+        if (rc == -FI_EAGAIN)
+            return TWILL_OK;
+        if (rc != 0)
+            return twill_ofi_fail(error, "fi_trecv", (int)rc, NULL);
+        op->posted = true;
+        home->controls_idle--;
     }
     return TWILL_OK;
 }

@@ -19,129 +19,183 @@ static int lane_advance(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
     return recvs < 0 ? recvs : sends + recvs;
 }
 
-static void free_send(struct twill_ofi *t, struct twill_ofi_op *op)
+static void free_send(struct twill_ofi_home *home, struct twill_ofi_op *op)
 {
+    if (op->owner != NULL)
+        op->owner->sends_busy--;
+    op->contact->sends_busy--;
+    op->owner = NULL;
     op->request = NULL;
-    op->next = t->free_sends;
-    t->free_sends = op;
-    t->sends_busy--;
-    op->lane->peer->sends_busy--;
+    op->next = home->free_sends;
+    home->free_sends = op;
 }
 
-static int control_arrived(struct twill_ofi *t, struct twill_ofi_op *op,
-                           const struct fi_cq_tagged_entry *entry, struct twill_error *error)
+/* For the holder of the communicator to finish: nobody else touches its requests, but for `next`.
+ */
+static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
 {
-    struct twill_ofi_lane *lane;
-    TWILL_TRY(error,
-              twill_ofi_control(t, op, twill_ofi_tag_from(entry->tag), entry->len, &lane, error));
-    t->controls_idle++;
-    TWILL_TRY(error, twill_ofi_controls_post(t, error));
-    return twill_ofi_send_advance(t, lane, error);
+    request->next = NULL;
+    if (t->sent == NULL)
+        t->sent = request;
+    else
+        t->sent_last->next = request;
+    t->sent_last = request;
 }
 
-static int segment_arrived(struct twill_ofi *t, struct twill_ofi_op *op, size_t bytes,
-                           struct twill_error *error)
+/* The operation is no longer the provider's. true: its owner still wants to know. */
+static bool give_back(struct twill_ofi_op *op)
 {
-    if (op->request == NULL)
-        return 0; /* abandoned */
-    if (bytes != op->bytes)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: rank %u, lane %u: a segment of %zu bytes came, not of %zu",
-                          op->lane->peer->rank, op->lane->lane, bytes, op->bytes);
-    op->done = true;
-    return twill_ofi_recv_advance(t, op->lane, error);
+    struct twill_ofi *t = op->owner;
+    op->posted = false;
+    if (t == NULL)
+        return false;
+    if (op->kind == TWILL_OFI_OP_RECV_HEADER)
+        t->headers_busy--;
+    else if (op->kind != TWILL_OFI_OP_SEND_BUFFER)
+        t->segments_busy--;
+    return !t->cancelled;
 }
 
-/* How many requests that finished, or a status. */
-static int completed(struct twill_ofi *t, const struct fi_cq_tagged_entry *entry,
-                     struct twill_error *error)
+/* Whatever is wrong with it is its communicator's failure; one that is closed or has failed needs
+ * no more. */
+static twill_status control_arrived(struct twill_ofi_home *home, struct twill_ofi_op *op,
+                                    const struct fi_cq_tagged_entry *entry,
+                                    struct twill_error *error)
+{
+    struct twill_ofi *t = twill_ofi_find(home, twill_ofi_tag_comm(home, entry->tag));
+    struct twill_error theirs = {0};
+    twill_status status = TWILL_OK;
+    if (t != NULL)
+        status = twill_ofi_control(t, op, twill_ofi_tag_from(entry->tag), entry->len, &theirs);
+    if (status != TWILL_OK)
+        twill_ofi_blame(t, status, &theirs);
+    home->controls_idle++;
+    return twill_ofi_controls_post(home, error);
+}
+
+/* A segment of another size than its receive. */
+static void misfit(struct twill_ofi_op *op, size_t bytes)
+{
+    struct twill_error error = {0};
+    twill_status status = TWILL_FAIL(
+        &error, TWILL_ERR_FABRIC, "ofi: rank %u, lane %u: a segment of %zu bytes came, not of %zu",
+        op->lane->peer->rank, op->lane->lane, bytes, op->bytes);
+    twill_ofi_blame(op->owner, status, &error);
+}
+
+static twill_status completed(struct twill_ofi_home *home, const struct fi_cq_tagged_entry *entry,
+                              struct twill_error *error)
 {
     struct twill_ofi_op *op = entry->op_context;
     if (op == NULL)
-        return 0;
-    op->posted = false;
-    switch ((enum twill_ofi_op_kind)op->kind) {
-    case TWILL_OFI_OP_SEND_BUFFER: {
-        int finished = op->request != NULL;
-        if (finished)
-            twill_transfer_finish(op->request, TWILL_OK);
-        free_send(t, op);
-        return finished;
+        return TWILL_OK;
+    bool wanted = give_back(op);
+    if (op->kind == TWILL_OFI_OP_RECV_CONTROL)
+        return control_arrived(home, op, entry, error);
+    if (op->kind == TWILL_OFI_OP_SEND_BUFFER) {
+        if (wanted && op->request != NULL)
+            leave_sent(op->owner, op->request);
+        free_send(home, op);
+        return TWILL_OK;
     }
-    case TWILL_OFI_OP_SEND_SEGMENT:
-        return twill_ofi_segment_sent(t, op, error);
-    case TWILL_OFI_OP_RECV_HEADER:
+    if (op->kind == TWILL_OFI_OP_RECV_SEGMENT && op->request == NULL)
+        return TWILL_OK; /* abandoned */
+    if (op->kind == TWILL_OFI_OP_RECV_HEADER)
         op->bytes = entry->len;
+    else if (op->kind == TWILL_OFI_OP_RECV_SEGMENT && wanted && entry->len != op->bytes)
+        misfit(op, entry->len);
+    if (wanted) {
         op->done = true;
-        return twill_ofi_recv_advance(t, op->lane, error);
-    case TWILL_OFI_OP_RECV_SEGMENT:
-        return segment_arrived(t, op, entry->len, error);
-    case TWILL_OFI_OP_RECV_CONTROL:
-        return control_arrived(t, op, entry, error);
+        op->owner->noticed++;
+        twill_ofi_stuck(op->owner, op->lane); /* its holder goes on there */
     }
-    return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: a completion without an operation");
+    return TWILL_OK;
 }
 
 /* A control message that did not arrive hurts only a peer that still waits for it, and that one
  * notices the death by its watch; a peer that has finished and closed must not fail this rank. */
 static bool is_control(const struct twill_ofi_op *op)
 {
-    struct twill_ofi_header header;
-    if (op->kind != TWILL_OFI_OP_SEND_BUFFER || op->request != NULL)
-        return false;
-    memcpy(&header, op->buffer, sizeof(header));
-    return header.kind == TWILL_OFI_CREDIT || header.kind == TWILL_OFI_CLEAR_TO_SEND;
+    return op->kind == TWILL_OFI_OP_SEND_BUFFER && op->request == NULL;
 }
 
-/* An error on the completion queue; codes are negative in some providers. */
-static int failed_completion(struct twill_ofi *t, struct twill_error *error)
+/* An error on the completion queue, of one operation; codes are negative in some providers. */
+static twill_status failed_completion(struct twill_ofi_home *home, struct twill_error *error)
 {
-    struct fi_cq_err_entry entry = {0};
-    ssize_t rc = fi_cq_readerr(t->cq, &entry, 0);
+    struct fi_cq_err_entry entry = {0}; /* err_data_size 0: the provider's own memory */
+    ssize_t rc = fi_cq_readerr(home->cq, &entry, 0);
     if (rc == -FI_EAGAIN)
-        return 0;
+        return TWILL_OK;
     if (rc < 0)
         return twill_ofi_fail(error, "fi_cq_readerr", (int)rc, NULL);
     struct twill_ofi_op *op = entry.op_context;
     int code = abs(entry.err);
-    if (op != NULL)
-        op->posted = false;
-    if (code == FI_ECANCELED)
-        return 0;
+    bool wanted = op != NULL && give_back(op);
     char text[128], what[192];
-    const char *more = fi_cq_strerror(t->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
+    const char *more =
+        fi_cq_strerror(home->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
     snprintf(what, sizeof(what), "completion%s%s", more == NULL ? "" : ": ",
              more == NULL ? "" : more);
-    if (op == NULL || is_control(op)) {
-        twill_say(t->params->log, TWILL_LOG_DEBUG, "ofi: %s: %s, not waited for", what,
+    if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL && code != FI_ECANCELED)
+        return twill_ofi_fail(error, what, code, NULL);
+    wanted = wanted && code != FI_ECANCELED && !is_control(op);
+    if (wanted) {
+        struct twill_error theirs = {0};
+        twill_ofi_blame(op->owner, twill_ofi_fail(&theirs, what, code, op->lane), &theirs);
+    } else {
+        twill_say(home->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, not waited for", what,
                   fi_strerror(code));
-        if (op != NULL)
-            free_send(t, op);
-        return 0;
     }
-    return twill_ofi_fail(error, what, code, op->lane);
+    if (op != NULL && op->kind == TWILL_OFI_OP_SEND_BUFFER)
+        free_send(home, op);
+    return TWILL_OK;
 }
 
-static int read_completions(struct twill_ofi *t, struct twill_error *error)
+/* In batches, a few of them: the caller has a deadline to return to. */
+static twill_status read_queue(struct twill_ofi_home *home, struct twill_error *error)
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];
-    int moved = 0;
     for (int batch = 0; batch < BATCHES; batch++) {
-        ssize_t n = fi_cq_read(t->cq, entries, TWILL_OFI_BATCH);
+        ssize_t n = fi_cq_read(home->cq, entries, TWILL_OFI_BATCH);
         if (n == -FI_EAGAIN || n == 0)
-            return moved;
+            break;
         if (n == -FI_EAVAIL) {
-            TWILL_TRY(error, failed_completion(t, error));
+            TWILL_TRY(error, failed_completion(home, error));
             continue;
         }
         if (n < 0)
             return twill_ofi_fail(error, "fi_cq_read", (int)n, NULL);
-        for (ssize_t i = 0; i < n; i++) {
-            int finished = completed(t, &entries[i], error);
-            if (finished < 0)
-                return finished;
-            moved += 1 + finished;
-        }
+        for (ssize_t i = 0; i < n; i++)
+            TWILL_TRY(error, completed(home, &entries[i], error));
+        if (n < (ssize_t)TWILL_OFI_BATCH)
+            break;
+    }
+    return home->controls_idle == 0 ? TWILL_OK : twill_ofi_controls_post(home, error);
+}
+
+twill_status twill_ofi_read(struct twill_ofi_home *home, struct twill_error *error)
+{
+    if (home->failed != TWILL_OK || home->ep == NULL)
+        return TWILL_FAIL(error, home->failed != TWILL_OK ? home->failed : TWILL_ERR_BROKEN, "%s",
+                          home->failed != TWILL_OK ? home->failure : "ofi: the endpoint is closed");
+    struct twill_error own = {0};
+    twill_status status = read_queue(home, &own);
+    if (status != TWILL_OK) {
+        twill_ofi_home_fail(home, status, own.message);
+        return TWILL_FAIL(error, status, "%s", own.message);
+    }
+    return TWILL_OK;
+}
+
+/* SENDs that have left out of send buffers. */
+static int finish_sent(struct twill_ofi *t)
+{
+    int moved = 0;
+    while (t->sent != NULL) {
+        struct twill_transfer *request = t->sent;
+        t->sent = request->next;
+        twill_transfer_finish(request, TWILL_OK);
+        moved++;
     }
     return moved;
 }
@@ -165,21 +219,31 @@ static int retry_lanes(struct twill_ofi *t, struct twill_error *error)
     return moved;
 }
 
-int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error)
+static int advance(struct twill_ofi *t, struct twill_error *error)
 {
-    struct twill_ofi *t = (struct twill_ofi *)transport;
     if (t->failed != TWILL_OK)
-        return TWILL_FAIL(error, t->failed, "ofi: the transport failed earlier");
-    int moved = read_completions(t, error);
-    if (moved >= 0 && t->controls_idle > 0) {
-        twill_status status = twill_ofi_controls_post(t, error);
-        moved = status < 0 ? (int)status : moved;
-    }
+        return TWILL_FAIL(error, t->failed, "%s",
+                          t->failure.message[0] != '\0' ? t->failure.message
+                                                        : "ofi: the transport failed earlier");
+    TWILL_TRY(error, twill_ofi_read(t->home, error));
+    int moved = finish_sent(t) + t->noticed;
+    t->noticed = 0;
     if (moved >= 0 && t->stuck_head != NULL) {
         int more = retry_lanes(t, error);
         moved = more < 0 ? more : moved + more;
     }
-    if (moved < 0)
+    return moved;
+}
+
+/* Who has the lock reads for all: then there is nothing to wait for. */
+int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error)
+{
+    struct twill_ofi *t = (struct twill_ofi *)transport;
+    if (pthread_mutex_trylock(&t->home->lock) != 0)
+        return 0;
+    int moved = advance(t, error);
+    if (moved < 0 && t->failed == TWILL_OK)
         t->failed = (twill_status)moved;
+    pthread_mutex_unlock(&t->home->lock);
     return moved;
 }

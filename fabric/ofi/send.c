@@ -9,7 +9,7 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
                        struct twill_error *error)
 {
     struct twill_transfer *request = lane->headers_out.head;
-    bool eager = request->bytes <= t->eager;
+    bool eager = request->bytes <= t->home->eager;
     bool gone = false;
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = lane->sent,
@@ -50,7 +50,7 @@ static struct twill_ofi_clear *find_clear(struct twill_ofi_lane *lane, uint32_t 
 static struct twill_ofi_op *idle_segment(struct twill_ofi_lane *lane)
 {
     for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++)
-        if (!lane->segment_out[i].posted)
+        if (!lane->segment_out[i].posted && !lane->segment_out[i].done)
             return &lane->segment_out[i];
     return NULL;
 }
@@ -61,16 +61,16 @@ static int send_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
                          struct twill_transfer *request, size_t segment, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
-    if (private->posted == 0 && private->mr == NULL)
+    if (private->posted == 0 && private->memory == NULL)
         TWILL_TRY(error,
-                  twill_ofi_register(t, request->buffer, request->bytes, &private->mr, error));
+                  twill_ofi_hold(t, request->buffer, request->bytes, &private->memory, error));
     while (private->posted < request->bytes) {
         struct twill_ofi_op *op = idle_segment(lane);
         if (op == NULL)
             return 0;
         const unsigned char *from = (const unsigned char *)request->buffer + private->posted;
-        size_t bytes = twill_min(segment, request->bytes - private->posted);
-        int done = twill_ofi_send(t, op, from, bytes, private->mr, TWILL_OFI_PAYLOAD, error);
+        size_t bytes = twill_ofi_segment_bytes(request->bytes, private->posted, segment);
+        int done = twill_ofi_send(t, op, from, bytes, twill_ofi_desc(private->memory), error);
         if (done == 0)
             twill_ofi_stuck(t, lane);
         if (done != 1)
@@ -107,11 +107,32 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
     return finished;
 }
 
+/* Segments that have gone: how many requests that finished. */
+static int finish_segments(struct twill_ofi *t, struct twill_ofi_lane *lane)
+{
+    int finished = 0;
+    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
+        struct twill_ofi_op *op = &lane->segment_out[i];
+        struct twill_transfer *request = op->request;
+        if (!op->done)
+            continue;
+        op->done = false;
+        op->request = NULL;
+        request->moved += op->bytes;
+        if (request->moved < request->bytes)
+            continue;
+        twill_ofi_let_go(t, &twill_ofi_private(request)->memory);
+        twill_transfer_finish(request, TWILL_OK);
+        finished++;
+    }
+    return finished;
+}
+
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error)
 {
-    int finished = 0;
-    while (lane->headers_out.head != NULL && lane->sent - lane->acked < t->credits) {
+    int finished = finish_segments(t, lane);
+    while (lane->headers_out.head != NULL && lane->sent - lane->acked < t->home->credits) {
         int done = send_header(t, lane, &finished, error);
         if (done < 0)
             return done;
@@ -124,30 +145,15 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return more < 0 ? more : finished + more;
 }
 
-int twill_ofi_segment_sent(struct twill_ofi *t, struct twill_ofi_op *op, struct twill_error *error)
-{
-    struct twill_transfer *request = op->request;
-    int finished = 0;
-    op->request = NULL;
-    request->moved += op->bytes;
-    if (request->moved == request->bytes) {
-        twill_ofi_unregister(&twill_ofi_private(request)->mr);
-        twill_transfer_finish(request, TWILL_OK);
-        finished = 1;
-    }
-    int more = twill_ofi_send_advance(t, op->lane, error);
-    return more < 0 ? more : finished + more;
-}
-
 /* Keep it until its message is at the head of the lane. */
 static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {
     struct twill_transfer *first = lane->payload_out.head;
-    if (header->segment == 0 || header->segment > t->max_message)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: rank %u clears segments of %llu bytes, of at most %zu",
-                          lane->peer->rank, (unsigned long long)header->segment, t->max_message);
+    if (header->segment == 0 || header->segment > t->home->max_message)
+        return TWILL_FAIL(
+            error, TWILL_ERR_FABRIC, "ofi: rank %u clears segments of %llu bytes, of at most %zu",
+            lane->peer->rank, (unsigned long long)header->segment, t->home->max_message);
     find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
         if (lane->clear[i].used)
@@ -162,8 +168,7 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
 }
 
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
-                               size_t bytes, struct twill_ofi_lane **lane,
-                               struct twill_error *error)
+                               size_t bytes, struct twill_error *error)
 {
     struct twill_ofi_header header;
     struct twill_ofi_peer *peer;
@@ -175,8 +180,9 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
                           "one of ours",
                           from, bytes, header.kind, header.lane);
     TWILL_TRY(error, twill_ofi_peer(t, from, &peer, error));
-    *lane = &peer->lanes[header.lane];
-    if ((int32_t)(header.consumed - (*lane)->acked) > 0)
-        (*lane)->acked = header.consumed;
-    return header.kind == TWILL_OFI_CREDIT ? TWILL_OK : keep_clear(t, *lane, &header, error);
+    struct twill_ofi_lane *lane = &peer->lanes[header.lane];
+    if ((int32_t)(header.consumed - lane->acked) > 0)
+        lane->acked = header.consumed;
+    twill_ofi_stuck(t, lane); /* its holder sends what this allows */
+    return header.kind == TWILL_OFI_CREDIT ? TWILL_OK : keep_clear(t, lane, &header, error);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls every collective in several shapes, each once to warm up and then several times under the
  * watch of the interposer, which must see nothing of ours. With the argument "malloc" or "strdup"
- * it allocates once itself, which must be seen. */
+ * it allocates once itself, which must be seen; with "late" a rank comes late once. */
 #include "watch.h"
 
 #include <dlfcn.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <twill.h>
+#include <unistd.h>
 
 #define CALLS_WATCHED 10
 #define MOST_BYTES    ((size_t)1 << 20)
@@ -149,13 +150,24 @@ static twill_status call(struct program *program, enum call which, size_t count)
 /* What the check is there to notice; once, at a size in the middle. */
 static void misbehave(const struct program *program, enum call which, size_t bytes)
 {
-    if (program->sabotage == NULL || which != ALLREDUCE || bytes != sizes[1])
+    if (program->sabotage == NULL || strcmp(program->sabotage, "late") == 0 || which != ALLREDUCE ||
+        bytes != sizes[1])
         return;
     char *memory =
         strcmp(program->sabotage, "strdup") == 0 ? strdup(program->memory) : malloc(bytes);
     if (memory != NULL)
         memory[0] = 1;
     free(memory);
+}
+
+/* "late": the last rank keeps the others waiting for so long that they ask after it, as they may do
+ * at any time on a busy machine. */
+static void dally(const struct program *program, enum call which, size_t bytes, int turn)
+{
+    if (program->sabotage != NULL && strcmp(program->sabotage, "late") == 0 && turn == 0 &&
+        which == ALLREDUCE && bytes == sizes[1] &&
+        twill_comm_rank(program->comm) == twill_comm_size(program->comm) - 1)
+        usleep(2500000);
 }
 
 static void report(struct program *program, const char *what, size_t bytes,
@@ -168,9 +180,10 @@ static void report(struct program *program, const char *what, size_t bytes,
     if (count->caller != NULL)
         (void)dladdr(count->caller, &info);
     printf("steady: rank %d: %s of %zu bytes in %s memory: %lu allocations, the first by %s from "
-           "%s %s\n",
+           "%s+%#zx %s\n",
            twill_comm_rank(program->comm), what, bytes, program->memory, count->ours, count->first,
            info.dli_fname != NULL ? info.dli_fname : "?",
+           info.dli_fname != NULL ? (size_t)((char *)count->caller - (char *)info.dli_fbase) : 0,
            info.dli_sname != NULL ? info.dli_sname : "");
     program->wrong++;
 }
@@ -183,8 +196,10 @@ static void watch(struct program *program, enum call which, size_t bytes)
     twill_status status =
         which == PREPARED ? prepare(program, elements) : call(program, which, elements);
     program->begin();
-    for (int i = 0; i < CALLS_WATCHED && status == TWILL_OK; i++)
+    for (int i = 0; i < CALLS_WATCHED && status == TWILL_OK; i++) {
+        dally(program, which, bytes, i);
         status = call(program, which, elements);
+    }
     misbehave(program, which, bytes);
     program->end(&count);
     for (int i = 0; i < UNDER_WAY && which == PREPARED; i++)

@@ -14,15 +14,16 @@ fail()
     exit 1
 }
 
+# Seconds that anything may take: only what hangs takes longer, however slow the machine is.
+patience=900
 # ranks N program args: its output goes to $scratch/out and $scratch/err; the status is the job's.
 ranks()
 {
     ranks_n=$1
     shift
-    timeout 240 "$bin/twillrun" -n "$ranks_n" "$@" >"$scratch/out" 2>"$scratch/err"
+    timeout "$patience" "$bin/twillrun" -n "$ranks_n" "$@" >"$scratch/out" 2>"$scratch/err"
 }
 
-patience=240 # seconds; what builds takes longer
 # expect STATUS TEXT command...: it must end with this status, and say this (a fixed string).
 expect()
 {
@@ -32,4 +33,66 @@ expect()
     timeout "$patience" "$@" >"$scratch/out" 2>&1 || expect_got=$?
     [ "$expect_got" -eq "$expect_status" ] || fail "status $expect_got, not $expect_status: $*"
     grep -qF -e "$expect_text" "$scratch/out" || fail "'$expect_text' was not said by: $*"
+}
+# wait_for COMMAND...: until it succeeds, for that long at most.
+wait_for()
+{
+    wait_turns=0
+    until "$@" 2>/dev/null; do
+        wait_turns=$((wait_turns + 1))
+        [ $wait_turns -lt $((patience * 20)) ] || fail "waited in vain for: $*"
+        sleep 0.05
+    done
+}
+# wait_for_row PID: until twill-bench under this process has written a row of its table to $scratch/out.
+wait_for_row()
+{
+    until grep -q '^ *[1-9]' "$scratch/out"; do
+        ! is_gone "$1" || fail "a job that does not begin"
+        sleep 0.05
+    done
+}
+# heeding COMMAND...: becomes the command, which heeds signals again that are ignored here: a shell's background
+# ignores SIGINT, and what nohup has begun SIGHUP.
+heeding()
+{
+    # shellcheck disable=SC2016 # perl's
+    exec perl -e '$SIG{$_} = "DEFAULT" for qw(INT HUP QUIT); exec { $ARGV[0] } @ARGV' "$@"
+}
+# has_lines FILE N
+has_lines()
+{
+    [ "$(wc -l <"$1")" -ge "$2" ]
+}
+is_gone()
+{
+    ! kill -0 "$1" 2>/dev/null
+}
+# reaches SIGNAL LAUNCHER...: sent to a launcher of three ranks it reaches each of them, and all end well.
+reaches()
+{
+    reaches_signal=$1
+    shift
+    : >"$scratch/ready"
+    : >"$scratch/got"
+    heeding "$@" sh -c 'trap "echo '"$reaches_signal"' >>'"$scratch/got"'; exit 0" '"$reaches_signal"'
+        echo >>'"$scratch/ready"'; while :; do sleep 0.05; done' 2>"$scratch/err" &
+    pid=$!
+    wait_for has_lines "$scratch/ready" 3
+    kill -"$reaches_signal" $pid
+    wait $pid || fail "status $? after SIG$reaches_signal"
+    [ "$(grep -c "^$reaches_signal\$" "$scratch/got")" -eq 3 ] || fail "SIG$reaches_signal did not reach all ranks"
+}
+
+# has_ended PID: it is gone, or nobody has asked how it ended.
+has_ended()
+{
+    is_gone "$1" || grep -q 'State:.*Z' "/proc/$1/status"
+}
+# all_gone: no process of those in $scratch/pids is left.
+all_gone()
+{
+    while read -r gone_pid; do
+        is_gone "$gone_pid" || return 1
+    done <"$scratch/pids"
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The JSON of twill-compare as lines of words, for check_compare.sh:
-#   contender NAME KIND TUNED LEFT_OUT; row COLLECTIVE BYTES BOUND INSTALLED TUNED;
-#   time COLLECTIVE BYTES NAME MIN MEDIAN P99 RIGHT ROUNDS; ratio COLLECTIVE BYTES NAME INSTALLED TUNED SHARE
+#   contender NAME KIND TUNED LEFT_OUT BELOW; row COLLECTIVE BYTES BOUND INSTALLED TUNED;
+#   time COLLECTIVE BYTES NAME MIN MEDIAN P99 RIGHT ROUNDS; ratio COLLECTIVE BYTES NAME INSTALLED TUNED SHARE BELOW
 file(READ ${FILE} json)
 
 # GET, but a null is "-" and a word remains one.
@@ -35,7 +35,7 @@ endforeach()
 string(JSON n LENGTH "${json}" contenders)
 math(EXPR last "${n} - 1")
 foreach(i RANGE ${last})
-    line(contender name,kind,tuned,left_out contenders ${i})
+    line(contender name,kind,tuned,left_out,below contenders ${i})
 endforeach()
 string(JSON n LENGTH "${json}" results)
 math(EXPR last "${n} - 1")
@@ -59,7 +59,7 @@ foreach(i RANGE ${last})
     math(EXPR last_ratio "${ratios} - 1")
     foreach(k RANGE ${last_ratio})
         string(JSON name MEMBER "${json}" results ${i} twill ${k})
-        line("ratio ${collective} ${bytes} ${name}" times_installed,times_tuned,share_of_bound results ${i}
+        line("ratio ${collective} ${bytes} ${name}" times_installed,times_tuned,share_of_bound,times_below results ${i}
              twill ${name})
     endforeach()
 endforeach()

@@ -134,6 +134,10 @@ static enum test_rule explain_swap(const struct test_scene *scene)
         return disjoint(scene, a, b) ? COMMUTES : NO_RULE;
     if (b_waits)
         return WAITS_EARLIER;
+    /* leave to send, given before what was waited for has come */
+    if (a->op == TWILL_STEP_WAIT && b->op == TWILL_STEP_SEND && b->blocks == 0 &&
+        scene->test->shape.collective != TWILL_BARRIER)
+        return PACES;
     if (a_tells)
         return TELLS_LATER;
     if (b_tells && twill_step_shape(a->op)->posts)
@@ -216,7 +220,8 @@ static bool copies_more(const struct test_scene *scene, const struct twill_step 
     return !peers;
 }
 
-/* Is this WAIT between messages only, none of which touches what another does? */
+/* Is this WAIT between messages only, none of which touches what another does, and copies that
+ * nobody else has to do with? */
 static bool paces(const struct test_scene *scene)
 {
     const struct twill_step *steps = scene->whole->steps;
@@ -226,7 +231,8 @@ static bool paces(const struct test_scene *scene)
     while (first > scene->whole->lane_first[lane] && steps[first - 1].op != TWILL_STEP_WAIT)
         first--;
     while (end < scene->whole->lane_first[lane + 1] && steps[end].op != TWILL_STEP_WAIT) {
-        if (!twill_step_shape(steps[end].op)->posts && steps[end].op != TWILL_STEP_AWAIT)
+        bool copies = steps[end].op == TWILL_STEP_COPY && is_private(scene, &steps[end]);
+        if (!twill_step_shape(steps[end].op)->posts && steps[end].op != TWILL_STEP_AWAIT && !copies)
             return false;
         end++;
     }

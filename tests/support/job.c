@@ -16,17 +16,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Ports below those of connections (net.ipv4.ip_local_port_range). */
+enum { FIRST_PORT = 10000, PORTS = 10000 };
+
 int twill_test_listen(const char *host, char port[8])
 {
     struct sockaddr_storage address;
-    struct twill_endpoint endpoint;
     socklen_t length;
-    assert_true(twill_endpoint_address(host, 0, &address, &length));
-    int fd = twill_socket_listen((struct sockaddr *)&address, length, 64);
-    if (fd < 0)
-        return -1;
-    assert_true(twill_socket_name(fd, false, &endpoint));
-    snprintf(port, 8, "%u", endpoint.port);
+    unsigned number = (unsigned)(twill_now() ^ (uint64_t)getpid() * 7919);
+    int fd = -1;
+    for (int tries = 0; tries < PORTS && fd < 0; tries++) {
+        number = FIRST_PORT + (number + 1) % PORTS;
+        assert_true(twill_endpoint_address(host, (uint16_t)number, &address, &length));
+        fd = twill_socket_listen((struct sockaddr *)&address, length, 64);
+        if (fd < 0 && errno != EADDRINUSE)
+            break;
+    }
+    snprintf(port, 8, "%u", number);
     return fd;
 }
 
@@ -35,7 +41,7 @@ void twill_test_job_init(struct twill_test_job *job, const char *host, int size)
     memset(job, 0, sizeof(*job));
     job->host = host;
     job->size = size;
-    job->timeout_ns = 30 * TWILL_TEST_SECOND;
+    job->timeout_ns = TWILL_TEST_PATIENCE;
     int fd = twill_test_listen("127.0.0.1", job->port);
     assert_true(fd >= 0);
     close(fd);
@@ -49,7 +55,7 @@ twill_status twill_test_job_open(const struct twill_test_job *job, int rank,
                                        .world_size = size_text,
                                        .master_addr = job->host,
                                        .master_port = job->port,
-                                       .job = job->nonce[rank],
+                                       .job = job->key[rank] ? job->key[rank] : TWILL_TEST_KEY,
                                        .listen_fd = rank == 0 ? job->listen_fd : NULL,
                                        .timeout_ns = job->timeout_ns};
     snprintf(rank_text, sizeof(rank_text), "%d", rank);
@@ -93,7 +99,8 @@ void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *
         usleep(300000);
     TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
     TWILL_CHECK(boot->rank == rank && boot->size == size);
-    TWILL_CHECK(strcmp(boot->ops->name, "tcp") == 0);
+    TWILL_CHECK(
+        strcmp(boot->ops->name, job->key[rank] && !*job->key[rank] ? "torchrun" : "twillrun") == 0);
     /* /etc/hosts may give localhost either address, and Debian's gives both. */
     bool six = strcmp(boot->address, "::1") == 0;
     TWILL_CHECK(six || strcmp(boot->address, "127.0.0.1") == 0);
@@ -114,7 +121,8 @@ int twill_test_dial(const struct twill_test_job *job)
     struct sockaddr_storage address;
     socklen_t length;
     (void)twill_endpoint_address(job->host, (uint16_t)atoi(job->port), &address, &length);
-    for (int tries = 0; tries < 400; tries++) {
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (twill_now() < limit && !twill_test_failed()) {
         int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
         if (connect(fd, (struct sockaddr *)&address, length) == 0 &&
             twill_socket_connected(fd) == 0)
@@ -123,6 +131,21 @@ int twill_test_dial(const struct twill_test_job *job)
         usleep(20000);
     }
     return -1;
+}
+
+bool twill_test_hello(int fd, const struct twill_hello_card *card, struct twill_session *session)
+{
+    struct twill_secret secret;
+    struct twill_hello hello;
+    enum twill_wire_moved outcome;
+    TWILL_REQUIRE(twill_secret_parse(&secret, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
+    TWILL_REQUIRE(twill_hello_call(&hello, &secret, card));
+    do
+        outcome = twill_hello_move(&hello, fd, session);
+    while (outcome == TWILL_WIRE_LATER &&
+           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
+               TWILL_WIRE_DONE);
+    return outcome == TWILL_WIRE_DONE;
 }
 
 bool twill_test_verdict(int rank, twill_status status, const struct twill_error *error,

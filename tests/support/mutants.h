@@ -36,12 +36,13 @@ enum test_rule {
     WAITS_EARLIER, /* stricter, if it ends */
     TELLS_LATER,
     NOTHING_TOLD, /* WAIT for SENDs only: nothing is learnt by it */
-    PACES,      /* a WAIT between messages that have nothing in common: a bound on what is posted */
-    HEARD,      /* AWAIT of a first SIGNAL, which says but that its rank has begun: heard anyway */
-    RELAYED,    /* AWAIT of a rank that has heard of the one it should name */
-    PAIR,       /* of two on a node, who tells whom first is all one */
-    SAME_VALUE, /* of two places that one is a copy of */
-    ORDER_FREE, /* one rank alone folds this: any order gives all the same */
+    PACES,   /* a WAIT between messages that have nothing in common: a bound on what is posted, or
+                sent */
+    HEARD,   /* AWAIT of a first SIGNAL, which says but that its rank has begun: heard anyway */
+    RELAYED, /* AWAIT of a rank that has heard of the one it should name */
+    PAIR,    /* of two on a node, who tells whom first is all one */
+    SAME_VALUE,  /* of two places that one is a copy of */
+    ORDER_FREE,  /* one rank alone folds this: any order gives all the same */
     MORE_COPIED, /* where nobody reads before it is written again */
     TEST_RULES
 };

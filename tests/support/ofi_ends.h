@@ -4,14 +4,16 @@
 #define TWILL_TEST_OFI_ENDS_H
 
 #include "fabric/ofi/ofi.h"
+#include "tests/support/pages.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SECOND   1000000000ull
-#define PATIENCE (20 * SECOND)
+#define SECOND 1000000000ull
 
 #if defined(__SANITIZE_ADDRESS__)
 #define LEAKS_ARE_FOUND
@@ -34,7 +36,7 @@ static const struct setup setups[] = {
     {"without inject", "tcp", {.no_inject = true}},
     {"short messages", "tcp", {.max_message = 4160}},
     {"busy", "tcp", {.again = 3, .max_message = 65536}},
-    {"everything", "tcp", {true, true, 100000, 2}},
+    {"everything", "tcp", {true, true, 100000, 2, false, 0}},
     {"sockets", "sockets", {0}},
 #ifndef LEAKS_ARE_FOUND /* net of libfabric 1.17 leaks at fi_close */
     {"net", "net", {0}},
@@ -51,33 +53,58 @@ struct end {
     uint32_t rank, size;
 };
 
-static inline bool end_open(struct end *end, twill_bootstrap *caller, const struct setup *setup,
-                            uint32_t comm)
+/* Where an end is, besides its provider; each may be NULL. */
+struct place {
+    struct twill_common **common; /* where several ends of a rank meet */
+    const char *interface;        /* TWILL_INTERFACE */
+    const char *address;          /* where other ranks reach this one: 127.0.0.1 */
+};
+
+static inline bool end_open_at(struct end *end, twill_bootstrap *caller, const struct setup *setup,
+                               uint32_t comm, const struct place *place)
 {
     memset(end, 0, sizeof(*end));
     end->boot = twill_test_boot(caller);
     TWILL_REQUIRE(end->boot != NULL);
     end->rank = (uint32_t)caller->rank;
     end->size = (uint32_t)caller->size;
-    end->params = (struct twill_transport_params){
-        .boot = end->boot, .comm = comm, .provider = setup->provider};
+    if (place->address != NULL)
+        snprintf(end->boot->address, sizeof(end->boot->address), "%s", place->address);
+    end->params = (struct twill_transport_params){.boot = end->boot,
+                                                  .comm = comm,
+                                                  .provider = setup->provider,
+                                                  .interface = place->interface,
+                                                  .common = place->common};
     twill_status status =
         twill_ofi_open(&end->transport, &end->params, &setup->options, &end->error);
     if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open %s: %d: %s", setup->name,
                          status, end->error.message))
         return false;
     const char *text = twill_ofi_transport.describe(end->transport);
-    TWILL_REQUIRE((strstr(text, "registering") != NULL) == setup->options.force_registration);
+    TWILL_REQUIRE(strstr(text, "registering") != NULL || !setup->options.force_registration);
     for (uint32_t r = 0; r < end->size; r++)
         if (r != end->rank)
-            TWILL_REQUIRE(twill_ofi_transport.connect(end->transport, r, &end->error) == TWILL_OK);
+            TWILL_REQUIRE(end->transport->ops->connect(end->transport, r, &end->error) == TWILL_OK);
     return true;
+}
+
+static inline bool end_open_with(struct end *end, twill_bootstrap *caller,
+                                 const struct setup *setup, uint32_t comm,
+                                 struct twill_common **common)
+{
+    return end_open_at(end, caller, setup, comm, &(struct place){.common = common});
+}
+
+static inline bool end_open(struct end *end, twill_bootstrap *caller, const struct setup *setup,
+                            uint32_t comm)
+{
+    return end_open_with(end, caller, setup, comm, NULL);
 }
 
 static inline void end_close(struct end *end)
 {
     if (end->transport != NULL)
-        twill_ofi_transport.close(end->transport);
+        end->transport->ops->close(end->transport);
     end->transport = NULL;
     twill_test_boot_close(end->boot);
 }
@@ -93,7 +120,7 @@ static inline bool meet(struct end *end)
 
 static inline bool progress(struct end *end)
 {
-    int moved = twill_ofi_transport.progress(end->transport, &end->error);
+    int moved = end->transport->ops->progress(end->transport, &end->error);
     if (moved == 0)
         sched_yield();
     return twill_test_note(moved >= 0, __FILE__, __LINE__, "rank %u: progress: %s", end->rank,
@@ -102,7 +129,7 @@ static inline bool progress(struct end *end)
 
 static inline bool wait_done(struct end *end, const struct twill_transfer *requests, size_t n)
 {
-    uint64_t limit = twill_now() + PATIENCE;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     for (size_t i = 0; i < n;) {
         if (requests[i].status != TWILL_PENDING) {
             i++;
@@ -134,7 +161,7 @@ static inline bool all_ok(const struct twill_transfer *requests, size_t n)
 
 static inline bool post(struct end *end, struct twill_transfer *request)
 {
-    twill_status status = twill_ofi_transport.post(end->transport, request, &end->error);
+    twill_status status = end->transport->ops->post(end->transport, request, &end->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "post: %s", end->error.message);
 }
 
@@ -208,6 +235,24 @@ static inline bool message_make(struct message *m, struct end *end, enum twill_t
                                          .fold = folds ? add : NULL,
                                          .fold_with = m,
                                          .bounce = m->bounce};
+    return true;
+}
+
+/* Receives and sends that will never complete, of both sorts; false: the transport takes no more.
+ */
+static inline bool post_hopeless(struct end *end, struct twill_transfer *r, size_t n,
+                                 unsigned char *data)
+{
+    for (size_t i = 0; i < n; i++) {
+        r[i] = (struct twill_transfer){.kind = i % 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                       .lane = (uint8_t)(1 + i / 2 % 3),
+                                       .peer = 1 - end->rank,
+                                       .signature = 1,
+                                       .buffer = data + (i << 20),
+                                       .bytes = i % 4 < 2 ? 64 : 1u << 20};
+        if (twill_ofi_transport.post(end->transport, &r[i], &end->error) != TWILL_OK)
+            return false;
+    }
     return true;
 }
 

@@ -16,8 +16,7 @@
 
 #include <cmocka.h>
 
-#define MAX_RANKS  256
-#define PATIENCE_S 60
+#define MAX_RANKS 256
 
 /* In shared memory, so that it serves threads and processes alike. */
 struct group {
@@ -29,6 +28,7 @@ struct group {
     uint64_t generation; /* exchanges completed; its parity chooses the buffer */
     size_t bytes;        /* of the exchange in progress */
     uint8_t nonce[TWILL_NONCE_BYTES];
+    uint64_t came[MAX_RANKS]; /* to how many exchanges */
     bool left[MAX_RANKS];
     bool may_die[MAX_RANKS];
     bool failed;
@@ -83,6 +83,15 @@ static struct group *group_create(int size)
     return group;
 }
 
+/* The first rank that has not come to an exchange, under the mutex. */
+static int absentee(const struct group *group, uint64_t generation)
+{
+    int absent = 0;
+    while (absent + 1 < group->size && group->came[absent] > generation)
+        absent++;
+    return absent;
+}
+
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
     struct rank *self = user;
@@ -91,13 +100,14 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
         return 1;
     struct timespec limit;
     clock_gettime(CLOCK_MONOTONIC, &limit);
-    limit.tv_sec += PATIENCE_S;
+    limit.tv_sec += TWILL_TEST_PATIENCE / 1000000000;
     pthread_mutex_lock(&group->mutex);
     uint64_t generation = group->generation;
     unsigned char *data = buffer(group, generation);
     bool wrong = group->arrived > 0 && group->bytes != bytes;
     memcpy(data + (size_t)self->rank * bytes, mine, wrong ? 0 : bytes);
     group->bytes = bytes;
+    group->came[self->rank] = generation + 1;
     if (!wrong && ++group->arrived == group->size) {
         group->arrived = 0;
         group->generation++;
@@ -106,12 +116,23 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     int rc = 0;
     while (!wrong && rc == 0 && group->generation == generation && group->gone == 0)
         rc = pthread_cond_timedwait(&group->changed, &group->mutex, &limit);
-    bool done = group->generation != generation;
+    bool done = group->generation != generation, late = !done && rc != 0;
+    int absent = absentee(group, generation);
     pthread_mutex_unlock(&group->mutex);
+    if (late)
+        (void)twill_test_note(false, __FILE__, __LINE__,
+                              "rank %d waits in exchange %llu for rank %d", self->rank,
+                              (unsigned long long)generation, absent);
     /* The other parity is filled next, and this one not before everybody has come back here. */
     if (done)
         memcpy(all, data, (size_t)group->size * bytes);
     return done ? 0 : 1;
+}
+
+bool twill_test_meet(twill_bootstrap *boot)
+{
+    char all[MAX_RANKS];
+    return boot->exchange(boot->user, "x", all, 1) == 0;
 }
 
 static void leave(struct group *group, int rank)
@@ -295,7 +316,7 @@ struct twill_boot *twill_test_boot(twill_bootstrap *caller)
     boot->boot = (struct twill_boot){.ops = &test_boot_ops,
                                      .rank = caller->rank,
                                      .size = caller->size,
-                                     .timeout_ns = 20ull * 1000000000u,
+                                     .timeout_ns = TWILL_TEST_PATIENCE,
                                      .address = "127.0.0.1",
                                      .how = "test"};
     memcpy(boot->boot.nonce, ((struct rank *)caller->user)->group->nonce, TWILL_NONCE_BYTES);

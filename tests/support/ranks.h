@@ -13,8 +13,16 @@
 
 typedef void (*twill_rank_fn)(int rank, int size, twill_bootstrap *boot, void *user);
 
-/* Run fn on `size` threads. An exchange ends with an error after 60 s, or at once when another rank
- * has returned from fn. To be called from the main thread, one at a time. */
+/* What only guards against hangs: more than anything takes on a slow and busy machine under a
+ * sanitizer, and less than ctest gives a program. */
+#define TWILL_TEST_PATIENCE (UINT64_C(240) * 1000000000)
+#define TWILL_TEST_PATIENT  "TWILL_TIMEOUT=240" /* the same, as a setting */
+/* A deadline that is to pass, and not before what comes first has been done there. */
+#define TWILL_TEST_SOON  (UINT64_C(5) * 1000000000)
+#define TWILL_TEST_HASTY "TWILL_TIMEOUT=5"
+
+/* Run fn on `size` threads. An exchange ends with an error when it takes longer than that, or at
+ * once when another rank has returned from fn. To be called from the main thread, one at a time. */
 void twill_test_run_ranks(int size, twill_rank_fn fn, void *user);
 /* The same with forked processes. A rank that ends by a signal, or by exit, fails the test, unless
  * it has called twill_test_expect_death(). `user` is a copy in each process. */
@@ -23,8 +31,13 @@ void twill_test_run_processes(int size, twill_rank_fn fn, void *user);
 void twill_test_run_mixed(int size, int threads, twill_rank_fn fn, void *user);
 void twill_test_expect_death(int rank);
 
+/* All ranks have come here, by the bootstrap alone. What fails on one rank is told to all, wherever
+ * they are: before a call that is to fail, or a death, so that nobody is in the good call before it
+ * any longer; and before leaving, so that nobody is gone whom others talk to. */
+bool twill_test_meet(twill_bootstrap *boot);
+
 /* A bootstrap object around a caller's callback, for tests of what sits on fabric/boot.h. Fill in
- * another timeout_ns where 20 s is too long. */
+ * another timeout_ns where TWILL_TEST_PATIENCE is too long. */
 struct twill_boot *twill_test_boot(twill_bootstrap *caller);
 void twill_test_boot_close(struct twill_boot *boot);
 

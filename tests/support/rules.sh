@@ -10,6 +10,8 @@ build=${TEST_BUILD:-$source/build}
 # shellcheck disable=SC2034 # read by who sources this
 sanitize=${TEST_SANITIZE:-}
 scratch=$(mktemp -d)
+# Of other programs, too: Open MPI's jobs all have one folder there, which one may remove as another makes its own in it.
+export TMPDIR="$scratch"
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM
 failures=0
@@ -50,6 +52,18 @@ must_complain()
         fault "$1 does not notice what it is for: no /$pattern/ in: ${said:-nothing}"
 }
 
+# What a program has said: all of it, or the first and the last of it.
+shown()
+{
+    if [ "$(wc -l <"$1")" -le 120 ]; then
+        sed 's/^/    /' "$1"
+    else
+        head -n 60 "$1" | sed 's/^/    /'
+        echo "    ..."
+        tail -n 60 "$1" | sed 's/^/    /'
+    fi
+}
+
 # must_end WANTED TITLE COMMAND...: by exit status, a number or "failure". Output is kept in
 # $scratch/output, and shown when the status is another.
 must_end()
@@ -64,7 +78,7 @@ must_end()
         return 0
     fi
     fault "$title: exit status $status, wanted $wanted"
-    tail -n 40 "$scratch/output" | sed 's/^/    /'
+    shown "$scratch/output"
     return 1
 }
 

@@ -57,9 +57,10 @@ bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, in
 
 static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
 {
-    struct twill_test_scene *scene = user;
+    struct twill_test_scene own = *(const struct twill_test_scene *)user, *scene = &own;
     const char *settings[8] = {"TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", "TWILL_SEGMENT_NET=8K"};
     (void)rank, (void)size;
+    own.boot = boot;
     for (size_t i = 0; scene->settings[i] != NULL; i++)
         settings[3 + i] = scene->settings[i];
     twill_context *context;

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program's side of the connection to twill-compare's driver, where its ranks are on several
+ * hosts and share no board: each has its own, and what belongs to all goes through the driver. C
+ * and C++. */
+#ifndef TWILL_COMPARE_PEER_LINK_H
+#define TWILL_COMPARE_PEER_LINK_H
+
+#include "link.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+struct peer_link {
+    int socket;                 /* -1: ranks share their board */
+    char here[INET_ADDRSTRLEN]; /* this host's address on the way to the driver */
+    double patience;
+};
+
+/* Connect within a second or two. */
+static inline int peer_link_dial(const char *address, int port)
+{
+    struct sockaddr_in to;
+    memset(&to, 0, sizeof(to));
+    to.sin_family = AF_INET;
+    to.sin_port = htons((uint16_t)port);
+    int one = 1, error = 0, link = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t length = sizeof(error);
+    if (link >= 0 && inet_pton(AF_INET, address, &to.sin_addr) == 1) {
+        struct pollfd wait = {link, POLLOUT, 0};
+        if (connect(link, (struct sockaddr *)&to, sizeof(to)) == 0 ||
+            (errno == EINPROGRESS && poll(&wait, 1, 1500) == 1 &&
+             getsockopt(link, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0)) {
+            setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+            return link;
+        }
+    }
+    if (link >= 0)
+        close(link);
+    return -1;
+}
+
+static inline int peer_link_greet(struct peer_link *link, int rank, const char *token,
+                                  struct twill_compare_welcome *welcome)
+{
+    struct twill_compare_hello hello;
+    struct sockaddr_in here;
+    socklen_t length = sizeof(here);
+    cpu_set_t set;
+    memset(&hello, 0, sizeof(hello));
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof(set), &set);
+    for (int cpu = 0; cpu < TWILL_COMPARE_CPUS && cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &set))
+            hello.cpus[cpu / 8] = (uint8_t)(hello.cpus[cpu / 8] | 1 << cpu % 8);
+    strncpy(hello.token, token, sizeof(hello.token) - 1);
+    twill_compare_read_word("/proc/sys/kernel/random/boot_id", hello.boot, sizeof(hello.boot));
+    twill_compare_read_word("/proc/sys/net/ipv4/tcp_congestion_control", hello.congestion,
+                            sizeof(hello.congestion));
+    gethostname(hello.host, sizeof(hello.host) - 1);
+    hello.pid = (int32_t)getpid();
+    if (getsockname(link->socket, (struct sockaddr *)&here, &length) != 0 ||
+        inet_ntop(AF_INET, &here.sin_addr, link->here, sizeof(link->here)) == NULL)
+        return -1;
+    return twill_compare_tell(link->socket, TWILL_COMPARE_HELLO, rank, &hello, sizeof(hello)) ||
+           twill_compare_hear(link->socket, TWILL_COMPARE_WELCOME, welcome, sizeof(*welcome));
+}
+
+/* Reach the driver by one of its addresses; the head of the board is what it says. 0, or -1. */
+static inline int peer_link_open(struct peer_link *link, const char *text, int rank,
+                                 struct twill_compare_board *board)
+{
+    char copy[512], *rest = copy, *address;
+    struct twill_compare_welcome welcome;
+    strncpy(copy, text + strlen(TWILL_COMPARE_LINK), sizeof(copy) - 1);
+    copy[sizeof(copy) - 1] = '\0';
+    const char *port = strsep(&rest, ":"), *token = strsep(&rest, ":");
+    if (rank < 0 || rank >= TWILL_COMPARE_RANKS || token == NULL)
+        return -1;
+    while (link->socket < 0 && (address = strsep(&rest, ",")) != NULL)
+        link->socket = peer_link_dial(address, atoi(port));
+    if (link->socket < 0 || peer_link_greet(link, rank, token, &welcome) != 0)
+        return -1;
+    board->ranks = welcome.ranks;
+    board->bind = welcome.bind;
+    board->core[rank] = welcome.core;
+    board->room = welcome.room;
+    link->patience = welcome.patience;
+    return 0;
+}
+
+static inline void peer_link_done(const struct peer_link *link, int rank,
+                                  struct twill_compare_board *board)
+{
+    struct twill_compare_result result;
+    memset(&result, 0, sizeof(result));
+    result.error = board->error[rank];
+    result.wrong = board->wrong[rank];
+    result.calls = board->calls;
+    result.batches = board->batches;
+    memcpy(result.seconds, board->seconds[rank], sizeof(result.seconds));
+    memcpy(result.library, board->library, sizeof(result.library));
+    memcpy(result.message, board->message, sizeof(result.message));
+    alarm(0);
+    twill_compare_tell(link->socket, TWILL_COMPARE_RESULT, rank, &result, sizeof(result));
+}
+
+/* The next order. A rank that hangs ends itself: nobody may reach it from the driver's host. */
+static inline int peer_link_order(const struct peer_link *link, int rank,
+                                  struct twill_compare_board *board)
+{
+    if (twill_compare_hear(link->socket, TWILL_COMPARE_ORDERED, &board->order,
+                           sizeof(board->order)) != 0)
+        return -1;
+    alarm((unsigned)link->patience + 5);
+    board->calls = board->batches = 0;
+    board->wrong[rank] = 0;
+    return 0;
+}
+
+/* What rank 0 has written is everyone's. */
+static inline int peer_link_settle(const struct peer_link *link, int rank,
+                                   struct twill_compare_board *board)
+{
+    struct twill_compare_settled settled = {board->calls, board->batches};
+    if (rank == 0)
+        return twill_compare_tell(link->socket, TWILL_COMPARE_SETTLED, 0, &settled,
+                                  sizeof(settled));
+    if (twill_compare_hear(link->socket, TWILL_COMPARE_SETTLED, &settled, sizeof(settled)) != 0)
+        return -1;
+    board->calls = settled.calls;
+    board->batches = settled.batches;
+    return 0;
+}
+
+/* Is there something to hear? */
+static inline int peer_link_pending(const struct peer_link *link)
+{
+    struct pollfd wait = {link->socket, POLLIN, 0};
+    return poll(&wait, 1, 0) == 1;
+}
+
+#endif

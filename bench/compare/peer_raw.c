@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-compare's limits between hosts: what TCP itself allows, one connection for each rank of a
+ * host to the rank of the same place on the next host, sockets that do not block, nobody sleeps.
+ *
+ *   exchange  each host sends to the next and hears from the one before, at once, what a collective
+ *             must carry between hosts, each rank its share. Nothing is reduced. It is the bound.
+ *   window    the same, but what comes lands in a small window that stays in the caches, as what is
+ *             reduced at once may.
+ *   steps     likewise, in steps of 128 KiB: the next begins when what belongs to this one has
+ * come. Where the congestion control paces what is sent, that may be quicker. The best counts.
+ *   pingpong  a message goes to and fro between the first ranks of two hosts; a call is one way.
+ *
+ * Arguments: exchange, window, steps or pingpong; hosts. Ranks are in blocks: 0 .. L-1 on the first
+ * host. */
+#include "bench/compare/peer.h"
+
+#include <stdbool.h>
+
+enum { PIECE = 128 << 10 };
+
+struct state {
+    int hosts, places; /* places: ranks of a host */
+    int next, before;  /* sockets; the same one between two hosts */
+    size_t step;
+    bool pingpong, turned; /* turned: the second rank's message is next */
+    char *landing;         /* what comes goes there */
+    size_t window;         /* at most so much of it */
+    size_t room;
+};
+
+struct address {
+    char host[INET_ADDRSTRLEN];
+    int port;
+};
+
+static struct state *of(struct peer *peer)
+{
+    return (struct state *)peer->own;
+}
+
+static int fail(struct peer *peer, const char *what)
+{
+    char text[128];
+    snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
+    return peer_say(peer, text);
+}
+
+static int settle(int link)
+{
+    int one = 1;
+    if (link < 0 || setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0 ||
+        fcntl(link, F_SETFL, O_NONBLOCK) != 0)
+        return -1;
+    return link;
+}
+
+static int listen_on(struct peer *peer, struct address *mine)
+{
+    struct sockaddr_in here = {.sin_family = AF_INET};
+    socklen_t length = sizeof(here);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listener < 0 || inet_pton(AF_INET, peer->link.here, &here.sin_addr) != 1 ||
+        bind(listener, (struct sockaddr *)&here, sizeof(here)) != 0 || listen(listener, 4) != 0 ||
+        getsockname(listener, (struct sockaddr *)&here, &length) != 0)
+        return -1;
+    snprintf(mine->host, sizeof(mine->host), "%s", peer->link.here);
+    mine->port = ntohs(here.sin_port);
+    return listener;
+}
+
+static int meet(struct peer *peer)
+{
+    struct state *state = of(peer);
+    struct address mine = {.port = 0}, all[TWILL_COMPARE_RANKS];
+    int listener = listen_on(peer, &mine);
+    if (listener < 0)
+        return fail(peer, "listen");
+    if (peer_exchange_post(peer, &mine, sizeof(mine)) != 0)
+        return 1;
+    while (!peer_exchange_test(peer, all, sizeof(mine)))
+        usleep(1000);
+    bool last = peer->rank + state->places >= peer->size;
+    const struct address *to = &all[(peer->rank + state->places) % peer->size];
+    if (state->hosts > 2 || !last)
+        state->next = settle(peer_link_dial(to->host, to->port));
+    if (state->hosts > 2 || last)
+        state->before = settle(accept(listener, NULL, NULL));
+    if (state->hosts == 2 && last)
+        state->next = state->before;
+    else if (state->hosts == 2)
+        state->before = state->next;
+    close(listener);
+    return state->next < 0 || state->before < 0 ? fail(peer, "connect") : 0;
+}
+
+static int begin(struct peer *peer)
+{
+    struct state *state = calloc(1, sizeof(*state));
+    const char *size = getenv("WORLD_SIZE");
+    if (state == NULL || size == NULL || peer->arguments[0] == NULL || peer->arguments[1] == NULL)
+        return peer_say(peer, "no memory, or not as it is started");
+    peer->own = state;
+    peer->rank = peer_launched_rank();
+    peer->size = atoi(size);
+    state->next = state->before = -1;
+    state->pingpong = strcmp(peer->arguments[0], "pingpong") == 0;
+    state->window = strcmp(peer->arguments[0], "exchange") == 0 ? SIZE_MAX : PIECE;
+    state->step = strcmp(peer->arguments[0], "steps") == 0 ? PIECE : SIZE_MAX;
+    state->hosts = atoi(peer->arguments[1]);
+    if (state->hosts < 2 || peer->size % state->hosts != 0)
+        return peer_say(peer, "it needs two hosts or more, and as many ranks on each");
+    state->places = peer->size / state->hosts;
+    if (peer->rank == 0)
+        snprintf(peer->board->library, sizeof(peer->board->library), "TCP, %s",
+                 state->pingpong ? "to and fro, one way counted" : "both ways at once");
+    return meet(peer);
+}
+
+static void end(struct peer *peer)
+{
+    struct state *state = of(peer);
+    if (state->landing != NULL)
+        munmap(state->landing, state->room);
+    close(state->next);
+    if (state->before != state->next)
+        close(state->before);
+    free(state);
+}
+
+/* Has something moved? 1: nothing, -1: a failure. */
+static int count(ssize_t n, size_t *moved)
+{
+    if (n == 0 || (n < 0 && errno != EAGAIN))
+        return -1;
+    *moved += n > 0 ? (size_t)n : 0;
+    return n < 0;
+}
+
+static int send_some(int link, const char *data, size_t bytes, size_t *sent)
+{
+    return *sent == bytes ? 1 : count(send(link, data + *sent, bytes - *sent, MSG_NOSIGNAL), sent);
+}
+
+static int hear_some(int link, const struct state *state, size_t bytes, size_t *heard)
+{
+    size_t at = *heard % state->window, most = bytes - *heard;
+    if (*heard == bytes)
+        return 1;
+    most = most > state->window - at ? state->window - at : most;
+    return count(recv(link, state->landing + at, most, 0), heard);
+}
+
+static int land(struct peer *peer, size_t bytes)
+{
+    struct state *state = of(peer);
+    if (state->room >= bytes || state->room >= state->window)
+        return 0;
+    if (state->landing != NULL)
+        munmap(state->landing, state->room);
+    state->room = (bytes + (2 << 20) - 1) >> 21 << 21;
+    void *memory = mmap(NULL, state->room, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    state->landing = memory == MAP_FAILED ? NULL : (char *)memory;
+    return state->landing != NULL ? 0 : peer_say(peer, "no memory for what comes");
+}
+
+/* So much to one, and so much from another. */
+static int move(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
+{
+    size_t sent = 0, heard = 0;
+    if (land(peer, in) != 0)
+        return 1;
+    while (sent < out || heard < in) {
+        int a = send_some(to, (const char *)src, out, &sent);
+        int b = hear_some(from, of(peer), in, &heard);
+        if (a < 0 || b < 0)
+            return fail(peer, "send or recv");
+        if (a > 0 && b > 0 && !peer->board->bind)
+            sched_yield();
+    }
+    return 0;
+}
+
+/* So much to the next host, and so much from the one before. */
+static int shift(struct peer *peer, const float *src, size_t out, size_t in)
+{
+    const struct state *state = of(peer);
+    const size_t most = state->step;
+    do {
+        size_t give = out < most ? out : most, take = in < most ? in : most;
+        if (move(peer, state->next, state->before, src, give, take) != 0)
+            return 1;
+        src += give / sizeof(float);
+        out -= give;
+        in -= take;
+    } while (out > 0 || in > 0);
+    return 0;
+}
+
+/* Everybody has heard of everybody once it came around. */
+static int barrier(struct peer *peer)
+{
+    static const float byte[1];
+    for (int i = 1; i < of(peer)->hosts; i++)
+        if (shift(peer, byte, 1, 1) != 0)
+            return 1;
+    return 0;
+}
+
+/* What a host must send, and hear, at least: a rank's share of it. */
+static int exchange(struct peer *peer, const struct peer_call *call)
+{
+    const struct state *state = of(peer);
+    size_t bytes = call->count * sizeof(float), hosts = (size_t)state->hosts;
+    size_t places = (size_t)state->places, host = (size_t)(peer->rank / state->places);
+    size_t whole = (bytes + places - 1) / places;
+    switch (call->collective) {
+    case TWILL_COMPARE_BROADCAST:
+        return shift(peer, call->src, host + 1 < hosts ? whole : 0, host > 0 ? whole : 0);
+    case TWILL_COMPARE_ALLGATHER: /* of each rank elsewhere its part */
+    case TWILL_COMPARE_REDUCE_SCATTER:
+        for (size_t i = 1; i < hosts; i++)
+            if (shift(peer, call->src, bytes, bytes) != 0)
+                return 1;
+        return 0;
+    case TWILL_COMPARE_BARRIER:
+        return barrier(peer);
+    default:
+        whole = (2 * (hosts - 1) * whole + hosts - 1) / hosts;
+        for (size_t done = 0, part; done < whole; done += part) {
+            part =
+                whole - done < bytes ? whole - done : bytes; /* there is no more to be sent from */
+            if (shift(peer, call->src, part, part) != 0)
+                return 1;
+        }
+        return 0;
+    }
+}
+
+static int run(struct peer *peer, const struct peer_call *call)
+{
+    struct state *state = of(peer);
+    if (!state->pingpong)
+        return exchange(peer, call);
+    if (peer->rank / state->places > 1 || peer->rank % state->places > 0)
+        return 0;
+    size_t bytes = call->count * sizeof(float);
+    int link = peer->rank == 0 ? state->next : state->before;
+    bool out = state->turned == (peer->rank > 0);
+    state->turned = !state->turned;
+    return move(peer, link, link, call->src, out ? bytes : 0, out ? 0 : bytes);
+}
+
+static int can(struct peer *peer, enum twill_compare_collective collective)
+{
+    return of(peer)->pingpong ? collective == TWILL_COMPARE_ALLREDUCE
+                              : collective < TWILL_COMPARE_COMMON;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {
+        .begin = begin, .end = end, .run = run, .barrier = barrier, .can = can, .moves = 1};
+    return peer_main(argc, argv, &program);
+}

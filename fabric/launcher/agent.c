@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Agents: starting ssh or its like with pipes to it, and their ends. */
+#include "fabric/launcher/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOST_WORDS 32
+
+/* In single quotes, for any shell: ' becomes '\''. */
+static bool quote(char *text, size_t bytes, const char *path)
+{
+    size_t used = 0;
+    text[used++] = '\'';
+    for (; *path && used + 6 < bytes; path++) {
+        if (*path == '\'')
+            used += (size_t)snprintf(text + used, bytes - used, "'\\'");
+        text[used++] = *path;
+    }
+    text[used++] = '\'';
+    text[used] = '\0';
+    return *path == '\0';
+}
+
+static bool find_self(char path[PATH_MAX])
+{
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+/* "ssh", and what it needs so as not to ask anybody nor to wait for ever. */
+static size_t add_ssh(const char **word, size_t used, char timeout[32],
+                      const struct twill_options *options)
+{
+    const char *slash = strrchr(word[0], '/');
+    if (strcmp(slash ? slash + 1 : word[0], "ssh") != 0)
+        return used;
+    snprintf(timeout, 32, "-oConnectTimeout=%llu",
+             (unsigned long long)(options->timeout_ns / 1000000000 + 1));
+    word[used++] = "-oBatchMode=yes";
+    word[used++] = timeout;
+    word[used++] = "-oServerAliveInterval=15"; /* a host that is lost later on is noticed too */
+    word[used++] = "-T";
+    word[used++] = "-x";
+    return used;
+}
+
+static _Noreturn void be_agent(const struct twill_options *options, const struct twill_site *site,
+                               const sigset_t *mask, const int files[3])
+{
+    const char *word[MOST_WORDS + 16] = {NULL};
+    char self[PATH_MAX], quoted[2 * PATH_MAX], command[2 * PATH_MAX + 32], timeout[32];
+    char *words = strdup(options->agent), *rest = NULL;
+    size_t used = 0;
+    bool good = find_self(self) && words && setsid() >= 0; /* what is typed is not for it */
+    for (int i = 0; i < 3; i++)
+        good = good && dup2(files[i], i) >= 0;
+    if (site->local) {
+        word[0] = self;
+        word[1] = "--server";
+    } else if (good) {
+        for (char *one = strtok_r(words, " ", &rest); one && used < MOST_WORDS;
+             one = strtok_r(NULL, " ", &rest))
+            word[used++] = one;
+        used = add_ssh(word, used, timeout, options);
+        word[used++] = site->name;
+        good = quote(quoted, sizeof(quoted), options->remote ? options->remote : self);
+        snprintf(command, sizeof(command), "exec %s --server", quoted);
+        word[used++] = command;
+    }
+    if (good && setrlimit(RLIMIT_NOFILE, &options->files) == 0 &&
+        sigprocmask(SIG_SETMASK, mask, NULL) == 0)
+        execvp(word[0], (char *const *)word);
+    twill_complain("cannot run %s: %s", word[0] ? word[0] : "an agent", strerror(errno));
+    _exit(126);
+}
+
+bool twill_agent_start(struct twill_agent *agent, const struct twill_options *options,
+                       const struct twill_site *site, const sigset_t *mask)
+{
+    int in[2] = {-1, -1}, out[2] = {-1, -1}, said[2] = {-1, -1};
+    agent->name = site->name;
+    agent->alive = site->ranks;
+    snprintf(agent->label, sizeof(agent->label), TWILL_COMPLAINT "host %s: ", site->name);
+    if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(said, O_CLOEXEC) != 0) {
+        twill_complain("host %s: pipe: %s", site->name, strerror(errno));
+        for (int i = 0; i < 2; i++) {
+            (void)close(in[i]);
+            (void)close(out[i]);
+        }
+        return false;
+    }
+    const int files[3] = {in[0], out[1], said[1]};
+    fflush(NULL);
+    agent->pid = fork();
+    if (agent->pid == 0)
+        be_agent(options, site, mask, files);
+    if (agent->pid < 0)
+        twill_complain("host %s: fork: %s", site->name, strerror(errno));
+    for (int i = 0; i < 3; i++)
+        close(files[i]);
+    (void)fcntl(in[1], F_SETFL, O_NONBLOCK | O_WRONLY);
+    (void)fcntl(out[0], F_SETFL, O_NONBLOCK);
+    (void)fcntl(said[0], F_SETFL, O_NONBLOCK);
+    agent->pipe = (struct twill_pipe){.in = out[0], .out = in[1]};
+    agent->said = (struct twill_stream){
+        .from = said[0], .to = STDERR_FILENO, .label = agent->label, .relayed = true};
+    agent->state = TWILL_HOST_CALLED;
+    if (agent->pid > 0)
+        return true;
+    agent->pid = 0;
+    return false;
+}
+
+void twill_agent_hear(struct twill_agent *agent)
+{
+    if (agent->said.from >= 0 && !twill_stream_move(&agent->said))
+        twill_stream_end(&agent->said);
+}
+
+/* Its wait status, or -1 when it does not end in time. */
+static int await_end(struct twill_agent *agent, uint64_t time_ns)
+{
+    int status;
+    for (uint64_t deadline = twill_now() + time_ns;;) {
+        pid_t got = waitpid(agent->pid, &status, WNOHANG);
+        twill_agent_hear(agent);
+        if (got == agent->pid || (got < 0 && errno != EINTR)) {
+            agent->pid = 0;
+            return got < 0 ? 0 : status;
+        }
+        if (twill_now() >= deadline)
+            return -1;
+        (void)poll(NULL, 0, 10);
+    }
+}
+
+void twill_agent_how(struct twill_agent *agent, const struct twill_options *options, char *text,
+                     size_t bytes)
+{
+    int status = agent->pid > 0 ? await_end(agent, UINT64_C(1000000000)) : 0;
+    if (status < 0)
+        snprintf(text, bytes, "its agent closed its output");
+    else if (WIFSIGNALED(status))
+        snprintf(text, bytes, "its agent was killed by signal %d", WTERMSIG(status));
+    else if (WEXITSTATUS(status) == 127)
+        snprintf(text, bytes,
+                 "its agent ended with status 127: is twillrun there at %s? (--remote PATH)",
+                 options->remote ? options->remote : "the same path as here");
+    else
+        snprintf(text, bytes, "its agent ended with status %d", WEXITSTATUS(status));
+}
+
+void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
+{
+    agent->state = TWILL_HOST_IDLE;
+    agent->alive = 0;
+    twill_pipe_close(&agent->pipe);
+    if (agent->pid > 0 && await_end(agent, time_ns) < 0) {
+        (void)kill(-agent->pid, SIGKILL);
+        (void)kill(agent->pid, SIGKILL); /* it may not lead anything yet */
+        (void)await_end(agent, UINT64_C(1000000000));
+    }
+    twill_agent_hear(agent);
+    twill_stream_end(&agent->said);
+}

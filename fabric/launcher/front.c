@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job on several hosts: a server of twillrun on each is told its part, starts when all are ready,
+ * and reports. What ends the job is decided here. */
+#include "fabric/launcher/agent.h"
+#include "fabric/launcher/job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#define ANSWER_NS UINT64_C(5000000000) /* beyond what ending takes anyway */
+#define LEAVE_NS  UINT64_C(2000000000) /* for an agent to end when all is done */
+
+struct front {
+    const struct twill_options *options;
+    struct twill_agent *agent; /* [sites] */
+    struct twill_child *child; /* [ranks]: their output */
+    struct pollfd *polls;
+    char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0 */
+    sigset_t mask;
+    int signals;
+    int code, interrupts;
+    bool failed, ending, told; /* to start */
+    uint64_t start_ns, end_ns;
+    uint32_t window; /* standard input that may be sent */
+    bool input;      /* there is more of it */
+};
+
+/* --- ends ------------------------------------------------------------------------------------ */
+
+/* All ranks are to end; who was not told to start has none. */
+static void end_all(struct front *front, uint64_t grace_ns)
+{
+    if (front->ending)
+        return;
+    front->ending = true;
+    front->end_ns = twill_now() + grace_ns + TWILL_TERM_NS + ANSWER_NS;
+    for (int i = 0; i < front->options->sites; i++) {
+        struct twill_agent *agent = &front->agent[i];
+        if (agent->state >= TWILL_HOST_STARTING)
+            (void)twill_pipe_put(&agent->pipe, TWILL_FRAME_END, 0, (uint32_t)(grace_ns / 1000000),
+                                 NULL, 0);
+        else if (agent->state != TWILL_HOST_IDLE)
+            twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : LEAVE_NS);
+    }
+}
+
+/* The first failure decides about the exit code. true: this is it. */
+static bool fail(struct front *front, int code)
+{
+    bool first = !front->failed;
+    front->failed = true;
+    if (first)
+        front->code = code;
+    return first;
+}
+
+/* A host that is of no more use, for a reason. */
+static void lose(struct front *front, struct twill_agent *agent, const char *why, const char *how)
+{
+    if (!front->ending || agent->alive > 0)
+        twill_complain("host %s: %s%s", agent->name, why, how);
+    (void)fail(front, 1);
+    twill_agent_end(agent, 0);
+    end_all(front, front->options->grace_ns);
+}
+
+/* Its agent's output has ended, although it was not done. */
+static void lost(struct front *front, struct twill_agent *agent)
+{
+    static const char *const during[] = {
+        [TWILL_HOST_CALLED] = "no answer from a twillrun there: ",
+        [TWILL_HOST_ANSWERED] = "lost before its ranks were started: ",
+        [TWILL_HOST_READY] = "lost before its ranks were started: ",
+        [TWILL_HOST_STARTING] = "lost while its ranks were started: ",
+        [TWILL_HOST_RUNNING] = "lost: ",
+    };
+    char how[256];
+    twill_agent_how(agent, front->options, how, sizeof(how));
+    lose(front, agent, during[agent->state], how);
+}
+
+static int hosts_left(const struct front *front)
+{
+    int left = 0;
+    for (int i = 0; i < front->options->sites; i++)
+        left += front->agent[i].state != TWILL_HOST_IDLE;
+    return left;
+}
+
+/* Time is over for those that have not answered. */
+static void look_at_time(struct front *front)
+{
+    uint64_t now = twill_now(), timeout_ns = front->options->timeout_ns;
+    char after[64];
+    snprintf(after, sizeof(after), "%g s", (double)timeout_ns / 1e9);
+    for (int i = 0; i < front->options->sites; i++) {
+        struct twill_agent *agent = &front->agent[i];
+        if (agent->state == TWILL_HOST_IDLE)
+            continue;
+        if (front->ending && now >= front->end_ns)
+            lose(front, agent, "no answer about the end of its ranks: they may still be running",
+                 "");
+        else if (!front->ending && agent->state < TWILL_HOST_RUNNING &&
+                 agent->state != TWILL_HOST_READY && now >= front->start_ns + timeout_ns)
+            lose(front, agent,
+                 agent->state == TWILL_HOST_CALLED ? "no answer from a twillrun there within "
+                                                   : "its ranks were not started within ",
+                 after);
+    }
+}
+
+/* --- frames ---------------------------------------------------------------------------------- */
+
+static void broken(struct front *front, struct twill_agent *agent)
+{
+    lose(front, agent, "what came from there is not of a twillrun", "");
+}
+
+static void hello(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+{
+    char version[96];
+    size_t bytes = 0;
+    snprintf(version, sizeof(version), "%.*s (protocol %u)", (int)twill_min(frame->bytes, 32),
+             frame->data, frame->value);
+    if (strcmp(version, TWILL_VERSION_TEXT " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) ")") !=
+        0) {
+        lose(front, agent,
+             "there is another version of twillrun than " TWILL_VERSION_TEXT
+             " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
+             version);
+        return;
+    }
+    char *job = twill_job_write(front->options, (int)(agent - front->agent), front->key, &bytes);
+    if (!job || !twill_pipe_put(&agent->pipe, TWILL_FRAME_JOB, 0, 0, job, bytes)) {
+        lose(front, agent, "cannot be told its part of the job", "");
+    } else {
+        agent->state = TWILL_HOST_ANSWERED;
+    }
+    free(job);
+}
+
+/* When all are ready, and rank 0's port is known, they start. */
+static void ready(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+{
+    if (frame->bytes > 0)
+        snprintf(front->where, sizeof(front->where), "%.*s", (int)twill_min(frame->bytes, 79),
+                 frame->data);
+    agent->state = TWILL_HOST_READY;
+    for (int i = 0; i < front->options->sites; i++)
+        if (front->agent[i].state == TWILL_HOST_CALLED ||
+            front->agent[i].state == TWILL_HOST_ANSWERED)
+            return;
+    for (int i = 0; i < front->options->sites; i++)
+        if (front->agent[i].state == TWILL_HOST_READY) {
+            front->agent[i].state = TWILL_HOST_STARTING;
+            (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_START, 0, 0, front->where,
+                                 strlen(front->where));
+        }
+}
+
+static void ended(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+{
+    int code = (int)frame->value, alive = 0;
+    agent->alive--;
+    for (int i = 0; i < front->options->sites; i++)
+        alive += front->agent[i].alive;
+    if (code == 0 || !fail(front, code))
+        return;
+    twill_complain("rank %u on %s %.*s%s", frame->rank, agent->name,
+                   (int)twill_min(frame->bytes, 200), frame->data,
+                   alive > 0 ? "; ending the others" : "");
+    end_all(front, front->options->grace_ns);
+}
+
+/* Does a host tell of a rank that is there? */
+static bool is_there(const struct front *front, const struct twill_agent *agent, uint32_t rank)
+{
+    return rank < (uint32_t)front->options->ranks &&
+           front->options->place[rank] == (int)(agent - front->agent);
+}
+
+static void take(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+{
+    enum twill_host_state state = agent->state;
+    if (frame->kind == TWILL_FRAME_HELLO && state == TWILL_HOST_CALLED) {
+        hello(front, agent, frame);
+    } else if (frame->kind == TWILL_FRAME_READY && state == TWILL_HOST_ANSWERED) {
+        ready(front, agent, frame);
+    } else if (frame->kind == TWILL_FRAME_STARTED && state == TWILL_HOST_STARTING) {
+        agent->state = TWILL_HOST_RUNNING;
+    } else if (frame->kind == TWILL_FRAME_OUTPUT && is_there(front, agent, frame->rank) &&
+               frame->value < 2) {
+        if (!twill_stream_add(&front->child[frame->rank].out[frame->value], frame->data,
+                              frame->bytes))
+            lose(front, agent, "its output is lost", "");
+    } else if (frame->kind == TWILL_FRAME_ROOM && frame->value <= TWILL_INPUT_WINDOW) {
+        front->window = (uint32_t)twill_min(front->window + frame->value, TWILL_INPUT_WINDOW);
+    } else if (frame->kind == TWILL_FRAME_ENDED && is_there(front, agent, frame->rank) &&
+               frame->value < 256) {
+        ended(front, agent, frame);
+    } else if (frame->kind == TWILL_FRAME_FAILED) { /* it says why itself */
+        agent->alive = 0;
+        (void)fail(front, frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
+        end_all(front, 0);
+    } else if (frame->kind == TWILL_FRAME_DONE) {
+        agent->state = TWILL_HOST_IDLE; /* the agent itself is waited for when all are done */
+        twill_pipe_close(&agent->pipe);
+    } else {
+        broken(front, agent);
+    }
+}
+
+static void hear(struct front *front, struct twill_agent *agent)
+{
+    struct twill_frame frame;
+    int got = 1;
+    bool there = twill_pipe_fill(&agent->pipe);
+    if (!agent->marked) {
+        got = twill_pipe_find_mark(&agent->pipe);
+        agent->marked = got > 0;
+    }
+    while (got > 0 && agent->state != TWILL_HOST_IDLE &&
+           (got = twill_pipe_next(&agent->pipe, &frame)) > 0)
+        take(front, agent, &frame);
+    if (agent->state != TWILL_HOST_IDLE && got < 0)
+        broken(front, agent);
+    else if (agent->state != TWILL_HOST_IDLE && !there)
+        lost(front, agent);
+}
+
+/* --- the loop -------------------------------------------------------------------------------- */
+
+static void hear_signals(struct front *front)
+{
+    struct signalfd_siginfo info;
+    while (read(front->signals, &info, sizeof(info)) == sizeof(info)) {
+        bool interrupt = info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
+        if (info.ssi_signo == SIGCHLD)
+            continue;
+        front->interrupts += interrupt;
+        for (int i = 0; i < front->options->sites; i++)
+            if (front->agent[i].state >= TWILL_HOST_STARTING)
+                (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_SIGNAL, 0, info.ssi_signo,
+                                     NULL, 0);
+            else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
+                     info.ssi_signo != SIGUSR2 && fail(front, 128 + (int)info.ssi_signo))
+                end_all(front, 0);
+        if (interrupt && front->interrupts > 1)
+            end_all(front, 0);
+    }
+}
+
+/* Standard input, to the host of rank 0. */
+static void relay(struct front *front, struct twill_agent *root)
+{
+    char data[16384];
+    ssize_t n = read(STDIN_FILENO, data, twill_min(sizeof(data), front->window));
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
+        return;
+    front->input = n > 0;
+    front->window -= n > 0 ? (uint32_t)n : 0;
+    (void)twill_pipe_put(&root->pipe, TWILL_FRAME_INPUT, 0, 0, data, n > 0 ? (size_t)n : 0);
+}
+
+/* Until the next deadline, in milliseconds. */
+static int time_left(const struct front *front)
+{
+    uint64_t now = twill_now(), until = UINT64_MAX;
+    if (front->ending)
+        until = front->end_ns;
+    else
+        for (int i = 0; i < front->options->sites; i++)
+            if (front->agent[i].state != TWILL_HOST_IDLE &&
+                front->agent[i].state != TWILL_HOST_RUNNING)
+                until = front->start_ns + front->options->timeout_ns;
+    if (until == UINT64_MAX)
+        return -1;
+    return until > now ? (int)((until - now) / 1000000) + 1 : 0;
+}
+
+static bool turn(struct front *front)
+{
+    int sites = front->options->sites;
+    struct twill_agent *root = &front->agent[front->options->place[0]];
+    struct pollfd *polls = front->polls;
+    bool reading = front->input && front->window > 0 && root->state == TWILL_HOST_RUNNING;
+    polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
+    polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
+    for (int i = 0; i < sites; i++) {
+        struct twill_agent *agent = &front->agent[i];
+        bool waiting = twill_pipe_waiting(&agent->pipe) > 0;
+        polls[2 + 3 * i] = (struct pollfd){.fd = agent->pipe.in, .events = POLLIN};
+        polls[3 + 3 * i] = (struct pollfd){.fd = waiting ? agent->pipe.out : -1, .events = POLLOUT};
+        polls[4 + 3 * i] = (struct pollfd){.fd = agent->said.from, .events = POLLIN};
+    }
+    if (poll(polls, 2 + 3 * (nfds_t)sites, time_left(front)) < 0)
+        return errno == EINTR;
+    for (int i = 0; i < sites; i++) {
+        struct twill_agent *agent = &front->agent[i];
+        if (polls[4 + 3 * i].revents != 0)
+            twill_agent_hear(agent);
+        if (polls[3 + 3 * i].revents != 0)
+            (void)twill_pipe_flush(&agent->pipe); /* when nobody reads, its output ends as well */
+        if (polls[2 + 3 * i].revents != 0 && agent->state != TWILL_HOST_IDLE)
+            hear(front, agent);
+    }
+    if (polls[1].revents != 0 && root->state == TWILL_HOST_RUNNING)
+        relay(front, root);
+    if (polls[0].revents != 0)
+        hear_signals(front);
+    look_at_time(front);
+    return true;
+}
+
+static bool open_front(struct front *front)
+{
+    const struct twill_options *options = front->options;
+    front->agent = calloc((size_t)options->sites, sizeof(*front->agent));
+    front->child = calloc((size_t)options->ranks, sizeof(*front->child));
+    front->polls = calloc(2 + 3 * (size_t)options->sites, sizeof(*front->polls));
+    if (!front->agent || !front->child || !front->polls) {
+        twill_complain("no memory for %d ranks", options->ranks);
+        return false;
+    }
+    for (int i = 0; i < options->sites; i++)
+        front->agent[i] =
+            (struct twill_agent){.pipe = {.in = -1, .out = -1}, .said = {.from = -1, .label = ""}};
+    for (int rank = 0; rank < options->ranks; rank++)
+        twill_child_name(options, &front->child[rank], rank);
+    /* In the background a terminal is not to be read. */
+    if (isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) != getpgrp())
+        close(STDIN_FILENO);
+    front->input = true;
+    front->window = TWILL_INPUT_WINDOW;
+    return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
+}
+
+static void run(struct front *front)
+{
+    const struct twill_options *options = front->options;
+    front->start_ns = twill_now();
+    for (int i = 0; i < options->sites && !front->failed; i++)
+        if (options->site[i].ranks > 0 &&
+            !twill_agent_start(&front->agent[i], options, &options->site[i], &front->mask))
+            lose(front, &front->agent[i], "cannot be reached", "");
+    while (hosts_left(front) > 0)
+        if (!turn(front)) {
+            twill_complain("cannot wait for the hosts: %s", strerror(errno));
+            (void)fail(front, 1);
+            break;
+        }
+}
+
+int twill_front_run(const struct twill_options *options)
+{
+    struct front front = {.options = options};
+    int code = 1;
+    if (open_front(&front)) {
+        run(&front);
+        code = front.code;
+        for (int i = 0; i < options->sites; i++)
+            twill_agent_end(&front.agent[i], LEAVE_NS);
+        for (int i = 0; i < 2 * options->ranks; i++)
+            twill_stream_end(&front.child[i / 2].out[i % 2]);
+    }
+    free(front.agent);
+    free(front.child);
+    free(front.polls);
+    return code;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hosts of a job: reading their names, which of them is this one, and which rank goes where. */
+#include "fabric/launcher/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOST_NAME 255
+
+/* What may stand in a name, an address or user@name; not first a dash, which an agent would take
+ * for an option. */
+static bool is_name(const char *text, size_t bytes)
+{
+    static const char good[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:%@";
+    return bytes > 0 && bytes <= MOST_NAME && text[0] != '-' && strspn(text, good) >= bytes;
+}
+
+/* Is it an address of an interface of this host? */
+static bool is_here(const struct sockaddr *address, const struct ifaddrs *list)
+{
+    bool six = address->sa_family == AF_INET6;
+    for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next) {
+        if (!entry->ifa_addr || entry->ifa_addr->sa_family != address->sa_family)
+            continue;
+        if (six ? memcmp(&((const struct sockaddr_in6 *)address)->sin6_addr,
+                         &((const struct sockaddr_in6 *)entry->ifa_addr)->sin6_addr,
+                         sizeof(struct in6_addr)) == 0
+                : ((const struct sockaddr_in *)address)->sin_addr.s_addr ==
+                      ((const struct sockaddr_in *)entry->ifa_addr)->sin_addr.s_addr)
+            return true;
+    }
+    return !six && (ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24) == 127;
+}
+
+static bool resolves_here(const char *name)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    struct ifaddrs *list;
+    bool here = false;
+    if (getifaddrs(&list) != 0)
+        return false;
+    if (getaddrinfo(name, NULL, &hints, &found) == 0) {
+        for (const struct addrinfo *one = found; one && !here; one = one->ai_next)
+            here = (one->ai_family == AF_INET || one->ai_family == AF_INET6) &&
+                   is_here(one->ai_addr, list);
+        freeaddrinfo(found);
+    }
+    freeifaddrs(list);
+    return here;
+}
+
+/* As far as the name alone tells. */
+static bool is_own_name(const char *name)
+{
+    char mine[MOST_NAME + 1] = "";
+    (void)gethostname(mine, sizeof(mine) - 1);
+    return strcmp(name, "localhost") == 0 || strcmp(name, mine) == 0 ||
+           (strcspn(mine, ".") == strlen(name) && strncmp(name, mine, strlen(name)) == 0);
+}
+
+/* Another user of this host is reached as another host is. */
+static bool is_to_look_up(const struct twill_site *site)
+{
+    return site->ranks > 0 && !site->local && !strchr(site->name, '@');
+}
+
+/* Names are looked up by a child: a name server that does not answer keeps it, but not us. */
+static pid_t begin_look_up(const struct twill_options *options, int *answers)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    for (int i = 0; i < options->sites && pid == 0; i++) {
+        char here = is_to_look_up(&options->site[i]) && resolves_here(options->site[i].name);
+        if (write(ends[1], &here, 1) != 1)
+            _exit(1);
+    }
+    if (pid == 0)
+        _exit(0);
+    close(ends[1]);
+    *answers = ends[0];
+    return pid;
+}
+
+/* Which hosts are this one? Who is not known in time is taken for another one. */
+static void look_up(struct twill_options *options)
+{
+    struct pollfd answers = {.fd = -1, .events = POLLIN};
+    uint64_t until = twill_now() + options->timeout_ns;
+    char here;
+    pid_t pid = begin_look_up(options, &answers.fd);
+    if (pid < 0)
+        twill_complain("names of hosts cannot be looked up: %s", strerror(errno));
+    for (int i = 0; i < options->sites && pid > 0; i++) {
+        uint64_t now = twill_now();
+        int left = now < until ? (int)((until - now) / 1000000) + 1 : 0;
+        if (poll(&answers, 1, left) <= 0 || read(answers.fd, &here, 1) != 1) {
+            twill_complain("host %s: its name was not looked up within %g s: taken for another "
+                           "host than this",
+                           options->site[i].name, (double)options->timeout_ns / 1e9);
+            break;
+        }
+        options->site[i].local = options->site[i].local || here != 0;
+    }
+    if (answers.fd >= 0)
+        close(answers.fd);
+    if (pid > 0) {
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+}
+
+static void find_local(struct twill_options *options)
+{
+    bool left = false;
+    int first = -1;
+    for (int i = 0; i < options->sites; i++) {
+        options->site[i].local = options->site[i].ranks > 0 && is_own_name(options->site[i].name);
+        left = left || is_to_look_up(&options->site[i]);
+    }
+    if (left)
+        look_up(options);
+    for (int i = 0; i < options->sites; i++) { /* all that are local are one */
+        if (!options->site[i].local)
+            continue;
+        first = first < 0 ? i : first;
+        for (int rank = 0; rank < options->ranks && i > first; rank++)
+            if (options->place[rank] == i)
+                options->place[rank] = first;
+        options->site[first].ranks += i > first ? options->site[i].ranks : 0;
+        options->site[i].ranks = i > first ? 0 : options->site[i].ranks;
+    }
+}
+
+/* Named twice: it has the places of both. */
+static bool add(struct twill_options *options, const char *name, size_t bytes, int slots)
+{
+    for (int i = 0; i < options->sites; i++)
+        if (strlen(options->site[i].name) == bytes &&
+            memcmp(options->site[i].name, name, bytes) == 0) {
+            options->site[i].slots += slots;
+            return true;
+        }
+    size_t count = (size_t)options->sites;
+    struct twill_site *more = realloc(options->site, (count + 1) * sizeof(*more));
+    if (more) {
+        options->site = more;
+        more[count] = (struct twill_site){.name = strndup(name, bytes), .slots = slots};
+    }
+    if (!more || !more[count].name) {
+        twill_complain("no memory for %zu hosts", count + 1);
+        return false;
+    }
+    options->sites++;
+    return true;
+}
+
+/* "name", "name:2", "[address]:2"; an address with colons and without brackets has no number. */
+static bool add_entry(struct twill_options *options, const char *text, size_t bytes)
+{
+    char number[16] = "1";
+    const char *colon = memchr(text, ':', bytes), *name = text;
+    size_t length = bytes;
+    int slots;
+    if (bytes > 2 && text[0] == '[' && memchr(text, ']', bytes)) {
+        name = text + 1;
+        length = (size_t)((const char *)memchr(text, ']', bytes) - name);
+        colon = name + length + 1 < text + bytes ? name + length + 1 : NULL;
+    } else if (colon && memrchr(text, ':', bytes) == colon) {
+        length = (size_t)(colon - text);
+    } else {
+        colon = NULL;
+    }
+    if (colon)
+        snprintf(number, sizeof(number), "%.*s", (int)(text + bytes - colon - 1), colon + 1);
+    if (!is_name(name, length) || (colon && *colon != ':') ||
+        !twill_read_number(number, 1, TWILL_MAX_RANKS, &slots)) {
+        twill_complain("host %.*s: not NAME or NAME:RANKS with 1 to %d ranks", (int)bytes, text,
+                       TWILL_MAX_RANKS);
+        return false;
+    }
+    return add(options, name, length, slots);
+}
+
+bool twill_sites_add(struct twill_options *options, const char *list)
+{
+    for (const char *text = list;;) {
+        size_t bytes = strcspn(text, ",");
+        if (!add_entry(options, text, bytes))
+            return false;
+        if (text[bytes] == '\0')
+            return true;
+        text += bytes + 1;
+    }
+}
+
+/* A line is what --hosts has between commas, or "name slots=2"; # begins a comment. */
+static bool add_line(struct twill_options *options, char *line)
+{
+    int slots;
+    line[strcspn(line, "#\n")] = '\0';
+    char *rest, *name = strtok_r(line, " \t\r", &rest);
+    char *more = name ? strtok_r(NULL, " \t\r", &rest) : NULL;
+    if (!name)
+        return true;
+    if (!more)
+        return add_entry(options, name, strlen(name));
+    if (strncmp(more, "slots=", 6) != 0 || !is_name(name, strlen(name)) ||
+        !twill_read_number(more + 6, 1, TWILL_MAX_RANKS, &slots) ||
+        strtok_r(NULL, " \t\r", &rest)) {
+        twill_complain("host %s %s: not NAME slots=RANKS", name, more);
+        return false;
+    }
+    return add(options, name, strlen(name), slots);
+}
+
+bool twill_sites_read(struct twill_options *options, const char *path)
+{
+    char line[1024];
+    FILE *file = fopen(path, "re");
+    bool good = file != NULL;
+    int before = options->sites;
+    while (good && fgets(line, sizeof(line), file))
+        good = add_line(options, line);
+    if (!file || ferror(file))
+        twill_complain("--hostfile %s: %s", path, strerror(errno));
+    else if (good && options->sites == before)
+        twill_complain("--hostfile %s: no host in it", path);
+    if (file)
+        fclose(file);
+    return good && options->sites > before;
+}
+
+bool twill_sites_place(struct twill_options *options)
+{
+    long slots = 0;
+    for (int i = 0; i < options->sites; i++)
+        slots += options->site[i].slots;
+    if (options->ranks == 0)
+        options->ranks = slots > TWILL_MAX_RANKS ? TWILL_MAX_RANKS : (int)slots;
+    if (options->ranks > slots) {
+        twill_complain("-n %d: the hosts have places for %ld ranks (--hosts NAME:RANKS,...)",
+                       options->ranks, slots);
+        return false;
+    }
+    options->place = calloc((size_t)options->ranks, sizeof(*options->place));
+    if (!options->place) {
+        twill_complain("no memory for %d ranks", options->ranks);
+        return false;
+    }
+    for (int rank = 0, at = 0; rank < options->ranks; rank++) {
+        while (options->site[at].ranks == options->site[at].slots)
+            at = (at + 1) % options->sites;
+        options->place[rank] = at;
+        options->site[at].ranks++;
+        if (options->map == TWILL_MAP_NODE)
+            at = (at + 1) % options->sites;
+    }
+    find_local(options);
+    return true;
+}
+
+int twill_sites_only(const struct twill_options *options)
+{
+    int only = -1;
+    for (int i = 0; i < options->sites; i++) {
+        if (options->site[i].ranks > 0 && only >= 0)
+            return -1;
+        if (options->site[i].ranks > 0)
+            only = i;
+    }
+    return only;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twillrun --server: the ranks of one host, for the twillrun of another one. It is told what to do
+ * over its standard input, and ends with its ranks when that ends. */
+#include "fabric/boot.h"
+#include "fabric/launcher/job.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define WAIT_NS UINT64_C(600000000000) /* for what the other side decides when to send */
+#define LAST_NS UINT64_C(5000000000)   /* to hand over the last output */
+
+/* --- what a server waits for ----------------------------------------------------------------- */
+
+/* One round of reading and writing. false: the other side has gone, or the time is over. */
+static bool exchange(struct twill_pipe *link, uint64_t deadline)
+{
+    uint64_t now = twill_now();
+    struct pollfd polls[2] = {
+        {.fd = link->in, .events = POLLIN},
+        {.fd = twill_pipe_waiting(link) > 0 ? link->out : -1, .events = POLLOUT},
+    };
+    if (now >= deadline ||
+        (poll(polls, 2, (int)((deadline - now) / 1000000) + 1) < 0 && errno != EINTR))
+        return false;
+    if (polls[1].revents != 0 && !twill_pipe_flush(link))
+        return false;
+    return polls[0].revents == 0 || twill_pipe_fill(link);
+}
+
+/* The next frame, which must be of this kind. */
+static bool expect(struct twill_pipe *link, enum twill_frame_kind kind, struct twill_frame *frame)
+{
+    uint64_t deadline = twill_now() + WAIT_NS;
+    int got;
+    while ((got = twill_pipe_next(link, frame)) == 0)
+        if (!exchange(link, deadline))
+            return false; /* nobody is there to be told */
+    if (got > 0 && frame->kind == kind)
+        return true;
+    if (got < 0 || frame->kind != TWILL_FRAME_END)
+        twill_complain("what came over standard input is not of a twillrun");
+    return false;
+}
+
+static void lose_link(struct twill_launch *launch)
+{
+    close(launch->link->in);
+    launch->link->in = -1;
+    twill_launch_end(launch, 0);
+}
+
+static void hear(struct twill_launch *launch, const struct twill_frame *frame)
+{
+    switch (frame->kind) {
+    case TWILL_FRAME_INPUT:
+        launch->input_ended = launch->input_ended || frame->bytes == 0;
+        if (launch->stdin_to < 0 || launch->input_used + frame->bytes > TWILL_INPUT_WINDOW)
+            return;
+        memcpy(launch->input + launch->input_used, frame->data, frame->bytes);
+        launch->input_used += frame->bytes;
+        return;
+    case TWILL_FRAME_SIGNAL:
+        if (frame->value > 0 && frame->value < 64)
+            twill_launch_signal(launch, (int)frame->value);
+        return;
+    case TWILL_FRAME_END:
+        twill_launch_end(launch, (uint64_t)frame->value * 1000000);
+        return;
+    default:
+        twill_complain("frame %d came over standard input", (int)frame->kind);
+        lose_link(launch);
+    }
+}
+
+/* To rank 0 what it takes; the other side may send so much more. */
+static void feed(struct twill_launch *launch)
+{
+    ssize_t n = 0;
+    if (launch->input_used > 0)
+        n = send(launch->stdin_to, launch->input, launch->input_used, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0) {
+        launch->input_used -= (size_t)n;
+        memmove(launch->input, launch->input + n, launch->input_used);
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_ROOM, 0, (uint32_t)n, NULL, 0);
+    }
+    if (n < 0 || (launch->input_used == 0 && launch->input_ended)) {
+        close(launch->stdin_to);
+        launch->stdin_to = -1;
+    }
+}
+
+void twill_server_polls(struct twill_launch *launch, struct pollfd polls[TWILL_SERVER_POLLS])
+{
+    const struct twill_pipe *link = launch->link;
+    for (int i = 0; i < TWILL_SERVER_POLLS; i++)
+        polls[i] = (struct pollfd){.fd = -1};
+    if (!link)
+        return;
+    polls[0] = (struct pollfd){.fd = link->in, .events = POLLIN};
+    if (twill_pipe_waiting(link) > 0)
+        polls[1] = (struct pollfd){.fd = link->out, .events = POLLOUT};
+    if (launch->input_used > 0 || launch->input_ended)
+        polls[2] = (struct pollfd){.fd = launch->stdin_to, .events = POLLOUT};
+}
+
+void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TWILL_SERVER_POLLS])
+{
+    struct twill_pipe *link = launch->link;
+    struct twill_frame frame;
+    int got = 0;
+    if (!link)
+        return;
+    bool there = polls[0].revents == 0 || twill_pipe_fill(link);
+    while (link->in >= 0 && (got = twill_pipe_next(link, &frame)) > 0)
+        hear(launch, &frame);
+    if (link->in >= 0 && (!there || got < 0))
+        lose_link(launch);
+    if (launch->stdin_to >= 0 && (launch->input_used > 0 || launch->input_ended))
+        feed(launch);
+    (void)twill_pipe_flush(link); /* when nobody reads there, input ends as well */
+}
+
+void twill_server_tell(struct twill_launch *launch, int rank, int code, const char *how)
+{
+    (void)twill_pipe_put(launch->link, TWILL_FRAME_ENDED, (uint32_t)rank, (uint32_t)code, how,
+                         strlen(how));
+}
+
+/* --- its beginning and its end --------------------------------------------------------------- */
+
+/* Frames have descriptors of their own: nothing else is to be written between them. */
+static bool open_link(struct twill_pipe *link)
+{
+    static const char mark[] = TWILL_FRAME_MARK;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    link->in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    link->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (null < 0 || link->in < 0 || link->out < 0 || dup2(null, STDIN_FILENO) < 0 ||
+        dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        twill_complain("--server: %s", strerror(errno));
+        return false;
+    }
+    close(null);
+    if (write(link->out, mark, sizeof(mark) - 1) != (ssize_t)sizeof(mark) - 1)
+        return false;
+    (void)fcntl(link->in, F_SETFL, fcntl(link->in, F_GETFL) | O_NONBLOCK);
+    (void)fcntl(link->out, F_SETFL, fcntl(link->out, F_GETFL) | O_NONBLOCK);
+    return twill_pipe_put(link, TWILL_FRAME_HELLO, 0, TWILL_FRAME_PROTOCOL, TWILL_VERSION_TEXT,
+                          strlen(TWILL_VERSION_TEXT));
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+/* The address of this host on the way to another one: the first that can be resolved. */
+static bool find_address(const struct twill_job *job, char address[TWILL_ADDRESS_TEXT])
+{
+    char interface[32], why[128], peer[TWILL_ADDRESS_TEXT] = "";
+    struct twill_error error = {0};
+    for (int i = 0; i < job->others && peer[0] == '\0'; i++) {
+        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+        if (getaddrinfo(job->other[i], NULL, &hints, &found) != 0)
+            continue;
+        if (getnameinfo(found->ai_addr, found->ai_addrlen, peer, sizeof(peer), NULL, 0,
+                        NI_NUMERICHOST) != 0 ||
+            is_loopback(peer))
+            peer[0] = '\0';
+        freeaddrinfo(found);
+    }
+    bool good = twill_interface_choose(address, interface, getenv("TWILL_INTERFACE"), peer, why,
+                                       sizeof(why), &error) == TWILL_OK;
+    if (!good)
+        twill_complain("%s", error.message);
+    else if (is_loopback(address))
+        twill_complain(
+            "rank 0 is to be here, but other hosts do not reach %s, the address of %s (%s)",
+            address, interface, why);
+    return good && !is_loopback(address);
+}
+
+/* What must be there before ranks can be started anywhere. */
+static bool prepare(struct twill_launch *launch, struct twill_job *job)
+{
+    char address[TWILL_ADDRESS_TEXT] = "127.0.0.1", where[80] = "";
+    int ends[2];
+    for (int i = 0; i < job->options.assigned; i++)
+        (void)putenv(job->options.assignments[i]);
+    if (chdir(job->directory) != 0) {
+        twill_complain("cannot enter %s: %s", job->directory, strerror(errno));
+        return false;
+    }
+    snprintf(launch->job, sizeof(launch->job), "%s", job->key);
+    for (int i = 0; i < launch->here; i++)
+        twill_child_name(launch->options, &launch->child[i], job->rank[i]);
+    if (job->rank[0] == 0) {
+        if ((!job->alone && !find_address(job, address)) || !twill_launch_listen(launch, address))
+            return false;
+        snprintf(where, sizeof(where), "%s %s", launch->address, launch->port);
+        launch->input = malloc(TWILL_INPUT_WINDOW);
+        if (!launch->input || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0 ||
+            dup2(ends[0], STDIN_FILENO) < 0) {
+            twill_complain("standard input: %s", strerror(errno));
+            return false;
+        }
+        close(ends[0]);
+        launch->stdin_to = ends[1];
+    }
+    return twill_pipe_put(launch->link, TWILL_FRAME_READY, 0, 0, where, strlen(where));
+}
+
+/* The ranks, from their start to their end. */
+static bool serve(struct twill_launch *launch, struct twill_job *job)
+{
+    const struct pollfd nothing[TWILL_SERVER_POLLS] = {{.fd = -1}};
+    struct twill_frame frame;
+    char where[80];
+    if (!prepare(launch, job))
+        return false;
+    if (!expect(launch->link, TWILL_FRAME_START, &frame))
+        return true;
+    snprintf(where, sizeof(where), "%.*s", (int)frame.bytes, frame.data);
+    if (sscanf(where, "%63s %7s", launch->address, launch->port) != 2)
+        return false;
+    launch->signals = twill_signals_take(&launch->mask);
+    if (launch->signals < 0)
+        return false;
+    int code = twill_launch_start(launch);
+    (void)(code == 0
+               ? twill_pipe_put(launch->link, TWILL_FRAME_STARTED, 0, 0, NULL, 0)
+               : twill_pipe_put(launch->link, TWILL_FRAME_FAILED, 0, (uint32_t)code, NULL, 0));
+    twill_server_turn(launch, nothing); /* what came with the last frame */
+    (void)twill_launch_watch(launch);
+    return true;
+}
+
+int twill_server_run(void)
+{
+    struct twill_pipe link = {.in = -1, .out = -1};
+    struct twill_frame frame;
+    struct twill_launch launch;
+    struct twill_job job = {.key = NULL};
+    if (!open_link(&link) || !expect(&link, TWILL_FRAME_JOB, &frame))
+        return 1;
+    bool good = twill_job_read(&job, frame.data, frame.bytes);
+    if (!good)
+        twill_complain(
+            "what came over standard input is not a job of twillrun " TWILL_VERSION_TEXT);
+    twill_files_allow(&job.options);
+    if (good && twill_launch_open(&launch, &job.options, job.here)) {
+        launch.link = &link;
+        good = serve(&launch, &job);
+        twill_launch_close(&launch);
+    }
+    (void)(good ? twill_pipe_put(&link, TWILL_FRAME_DONE, 0, 0, NULL, 0)
+                : twill_pipe_put(&link, TWILL_FRAME_FAILED, 0, 1, NULL, 0));
+    for (uint64_t deadline = twill_now() + LAST_NS; twill_pipe_waiting(&link) > 0;)
+        if (!exchange(&link, deadline))
+            break;
+    twill_pipe_close(&link);
+    twill_job_free(&job);
+    return good ? 0 : 1;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What all communicators of a process share: the listener, where the ranks of the job listen, and
+ * connections that are not claimed yet. */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BACKLOG   4096 /* the kernel has its own limit */
+#define GUESTS    4096u
+#define SPARE     16u                   /* there from the start */
+#define HELLO_NS  UINT64_C(10000000000) /* to say it in, where others want the place */
+#define ACCEPTED  16                    /* at once */
+#define ADDRESSED "tcp: cannot listen at %s: %s"
+
+/* What ranks tell each other. */
+struct card {
+    uint32_t wire; /* version and byte order */
+    int32_t status;
+    uint32_t port;
+    uint32_t paces;
+    char address[TWILL_ADDRESS_TEXT];
+    char message[192]; /* when status is not OK */
+};
+
+twill_status twill_tcp_place(const struct twill_transport_params *params,
+                             char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
+                             size_t why_bytes, struct twill_error *error)
+{
+    const struct twill_boot *boot = params->boot;
+    bool asked = params->interface != NULL && params->interface[0] != '\0';
+    if (asked || boot->address[0] == '\0')
+        return twill_interface_choose(address, interface, params->interface,
+                                      boot->address[0] == '\0' ? NULL : boot->address, why,
+                                      why_bytes, error);
+    snprintf(address, TWILL_ADDRESS_TEXT, "%s", boot->address);
+    twill_interface_of(interface, address);
+    snprintf(why, why_bytes, "where other ranks reach this host");
+    return TWILL_OK;
+}
+
+static twill_status start_listening(struct twill_tcp *t, struct card *card,
+                                    struct twill_error *error)
+{
+    struct twill_tcp_common *c = t->common;
+    struct twill_endpoint here;
+    struct sockaddr_storage at;
+    TWILL_TRY(error, twill_tcp_place(&t->params, card->address, c->interface, c->why,
+                                     sizeof(c->why), error));
+    if (!twill_endpoint_address(card->address, 0, &at, &c->source.length) ||
+        c->source.length > sizeof(c->source.at))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, ADDRESSED, card->address, "no such address");
+    memcpy(&c->source.at, &at, c->source.length);
+    c->listener = twill_socket_listen(&c->source.at.any, c->source.length, BACKLOG);
+    if (c->listener < 0 || !twill_socket_name(c->listener, false, &here))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, ADDRESSED, card->address, strerror(errno));
+    TWILL_TRY(error, twill_tcp_congestion(&t->params, c->listener, error));
+    card->port = here.port;
+    card->paces = twill_tcp_congestion_text(c->listener, NULL, 0);
+    snprintf(c->at, sizeof(c->at), strchr(card->address, ':') == NULL ? "%s:%u" : "[%s]:%u",
+             card->address, here.port);
+    return TWILL_OK;
+}
+
+static twill_status read_card(struct twill_tcp *t, uint32_t rank, struct card *card,
+                              const char *own, struct twill_error *error)
+{
+    struct twill_tcp_address *address = &t->common->address[rank];
+    struct sockaddr_storage at;
+    if (card->wire != TWILL_TCP_WIRE)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "tcp: rank %u speaks another wire format (%08x, here %08x)", rank,
+                          card->wire, TWILL_TCP_WIRE);
+    if (card->status != TWILL_OK)
+        return TWILL_FAIL(error, card->status, "rank %u: %.*s", rank, (int)sizeof(card->message),
+                          card->message);
+    card->address[sizeof(card->address) - 1] = '\0';
+    twill_address_localise(card->address, own);
+    if (!twill_endpoint_address(card->address, (uint16_t)card->port, &at, &address->length) ||
+        address->length > sizeof(address->at))
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "tcp: rank %u has an address that is none",
+                          rank);
+    memcpy(&address->at, &at, address->length);
+    t->common->paced |= card->paces != 0;
+    return TWILL_OK;
+}
+
+/* Also where this rank failed, so that the others need not wait for it. */
+static twill_status exchange(struct twill_tcp *t, struct card *mine, twill_status local,
+                             struct twill_error *error)
+{
+    struct card *all = calloc(t->size, sizeof(*all));
+    t->common->address = calloc(t->size, sizeof(*t->common->address));
+    if (all == NULL || t->common->address == NULL) {
+        free(all);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u addresses", t->size);
+    }
+    mine->wire = TWILL_TCP_WIRE;
+    mine->status = local;
+    if (local != TWILL_OK)
+        snprintf(mine->message, sizeof(mine->message), "%.191s",
+                 error != NULL && error->message[0] != '\0' ? error->message
+                                                            : "tcp cannot be opened");
+    twill_status status = twill_boot_allgather(t->params.boot, mine, all, sizeof(*mine), error);
+    if (status == TWILL_OK)
+        status = local;
+    for (uint32_t r = 0; status == TWILL_OK && r < t->size; r++)
+        status = read_card(t, r, &all[r], mine->address, error);
+    free(all);
+    return status;
+}
+
+static void drop_guest(struct twill_tcp_common *c, struct twill_tcp_guest **at, bool stray)
+{
+    struct twill_tcp_guest *guest = *at;
+    *at = guest->next;
+    c->guest_count--;
+    c->strays += stray;
+    if (guest->fd >= 0)
+        close(guest->fd);
+    twill_secret_wipe(&guest->hello, sizeof(guest->hello));
+    guest->next = c->spare; /* those that come later need no memory */
+    c->spare = guest;
+}
+
+static struct twill_tcp_guest *new_guest(struct twill_tcp_common *c)
+{
+    struct twill_tcp_guest *guest = c->spare;
+    if (guest == NULL)
+        return calloc(1, sizeof(*guest));
+    c->spare = guest->next;
+    memset(guest, 0, sizeof(*guest));
+    return guest;
+}
+
+static void common_close(struct twill_common *common)
+{
+    struct twill_tcp_common *c = (struct twill_tcp_common *)common;
+    while (c->guests != NULL)
+        drop_guest(c, &c->guests, false);
+    while (c->spare != NULL) {
+        struct twill_tcp_guest *next = c->spare->next;
+        free(c->spare);
+        c->spare = next;
+    }
+    if (c->listener >= 0)
+        close(c->listener);
+    pthread_mutex_destroy(&c->lock);
+    twill_secret_wipe(&c->secret, sizeof(c->secret));
+    free(c->address);
+    free(c);
+}
+
+static void become_user(struct twill_tcp *t)
+{
+    struct twill_tcp_common *c = t->common;
+    pthread_mutex_lock(&c->lock);
+    t->next = c->users;
+    c->users = t;
+    c->newest = twill_max(c->newest, t->params.comm);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static twill_status make_common(struct twill_tcp *t, struct twill_common **place,
+                                struct twill_error *error)
+{
+    struct twill_tcp_common *c = calloc(1, sizeof(*c));
+    struct card mine;
+    if (c == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory");
+    memset(&mine, 0, sizeof(mine));
+    c->base.close = common_close;
+    c->listener = -1;
+    c->rank = t->rank;
+    c->size = t->size;
+    const struct twill_boot *boot = t->params.boot; /* a caller's has a nonce only */
+    twill_secret_derive(&boot->secret, "tcp", boot->nonce, sizeof(boot->nonce), &c->secret);
+    pthread_mutex_init(&c->lock, NULL);
+    for (unsigned i = 0; i < SPARE; i++) {
+        struct twill_tcp_guest *guest = calloc(1, sizeof(*guest));
+        if (guest != NULL) {
+            guest->next = c->spare;
+            c->spare = guest;
+        }
+    }
+    t->common = c;
+    twill_status status = start_listening(t, &mine, error);
+    status = exchange(t, &mine, status, error);
+    if (status != TWILL_OK) {
+        common_close(&c->base);
+        t->common = NULL;
+        return status;
+    }
+    t->owns_common = place == NULL;
+    if (place != NULL)
+        twill_common_put(place, &c->base);
+    return TWILL_OK;
+}
+
+twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error)
+{
+    struct twill_common **place = t->params.common;
+    if (place != NULL && *place != NULL)
+        t->common = (struct twill_tcp_common *)*place;
+    else
+        TWILL_TRY(error, make_common(t, place, error));
+    become_user(t);
+    return TWILL_OK;
+}
+
+/* --- guests --------------------------------------------------------------------------------- */
+
+/* Go on with a guest's hello. false: it will never be one of ours. */
+static bool hear(struct twill_tcp_guest *guest)
+{
+    struct twill_session session; /* of frames, of which none follow */
+    if (guest->whole)
+        return true;
+    enum twill_wire_moved outcome = twill_hello_move(&guest->hello, guest->fd, &session);
+    guest->whole = outcome == TWILL_WIRE_DONE;
+    if (guest->whole)
+        twill_secret_wipe(&session, sizeof(session));
+    return outcome != TWILL_WIRE_GONE;
+}
+
+/* Somebody has to go, so that others can come: who has shown nothing, the oldest first, at once
+ * where this is pressing, and those who are slow. Else they may take their time: a rank that has
+ * left the library in the middle goes on when it comes back. */
+static bool make_room(struct twill_tcp_common *c, bool pressing)
+{
+    struct twill_tcp_guest **worst = NULL;
+    bool shown = true;
+    uint64_t now = twill_now();
+    for (struct twill_tcp_guest **at = &c->guests; *at != NULL; at = &(*at)->next) {
+        bool knows = hear(*at) && (*at)->hello.step > 0; /* what it has said may be there */
+        if ((*at)->whole || (now < (*at)->until && (knows || !pressing)) || (knows && !shown))
+            continue;
+        worst = at;
+        shown = knows;
+    }
+    if (worst != NULL)
+        drop_guest(c, worst, true);
+    return worst != NULL;
+}
+
+/* accept() says that there is no descriptor also where nobody waits for one. */
+static bool is_knocked_at(const struct twill_tcp_common *c)
+{
+    struct pollfd door = {.fd = c->listener, .events = POLLIN};
+    return poll(&door, 1, 0) > 0;
+}
+
+/* false: there is nobody more at the door, or no room. What the host lacks it may have again soon,
+ * and who waits has a deadline; what this process may not have it never gets. */
+static bool accept_one(struct twill_tcp_common *c, int *why)
+{
+    *why = 0;
+    if (c->guest_count >= GUESTS && !make_room(c, false))
+        return false;
+    int fd = twill_socket_accept(c->listener);
+    if (fd < 0) {
+        int failed = errno;
+        bool full = failed == EMFILE && is_knocked_at(c);
+        if (full && make_room(c, true))
+            return true;
+        *why = full ? failed : 0;
+        return failed == ECONNABORTED || failed == EINTR;
+    }
+    struct twill_tcp_guest *guest = new_guest(c);
+    if (guest == NULL || !twill_tcp_hello_expect(c, &guest->hello)) {
+        free(guest);
+        close(fd);
+        *why = ENOMEM;
+        return false;
+    }
+    guest->fd = fd;
+    guest->until = twill_wire_deadline(HELLO_NS);
+    guest->next = c->guests;
+    c->guests = guest;
+    c->guest_count++;
+    return true;
+}
+
+/* Has it called for a communicator that this rank no longer has? Their numbers only grow. */
+static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_guest *guest)
+{
+    uint32_t comm = twill_tcp_hello_comm(&guest->hello);
+    const struct twill_tcp *user = c->users;
+    while (user != NULL && user->params.comm != comm)
+        user = user->next;
+    return user == NULL && comm <= c->newest && guest->hello.step > 0;
+}
+
+/* The lane that a guest has come for; NULL: none that could be. */
+static struct twill_tcp_lane *lane_of(struct twill_tcp *t, const struct twill_hello *hello,
+                                      struct twill_error *error)
+{
+    struct twill_tcp_peer *peer;
+    uint32_t rank;
+    unsigned number;
+    if (!twill_tcp_hello_fits(t, hello, &rank, &number) ||
+        twill_tcp_peer(t, rank, &peer, error) < 0)
+        return NULL;
+    struct twill_tcp_lane *lane = &peer->lanes[number];
+    bool free = lane->state == TWILL_TCP_WAITING || lane->state == TWILL_TCP_CLOSED;
+    return free ? lane : NULL;
+}
+
+static int claim(struct twill_tcp *t, struct twill_error *error)
+{
+    struct twill_tcp_common *c = t->common;
+    int why = 0, claimed = 0;
+    for (int i = 0; i < ACCEPTED && accept_one(c, &why); i++)
+        ;
+    if (why != 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: cannot accept a connection: %s%s",
+                          strerror(why), why == EMFILE ? " (see ulimit -n)" : "");
+    for (struct twill_tcp_guest **at = &c->guests; *at != NULL;) {
+        struct twill_tcp_guest *guest = *at;
+        uint8_t step = guest->hello.step;
+        bool fine = hear(guest);
+        claimed += guest->hello.step != step;
+        bool ours = fine && guest->whole && twill_tcp_hello_comm(&guest->hello) == t->params.comm;
+        if (fine && !ours && !is_past(c, guest)) {
+            at = &guest->next;
+            continue;
+        }
+        struct twill_tcp_lane *lane = ours ? lane_of(t, &guest->hello, error) : NULL;
+        if (lane != NULL) {
+            twill_tcp_lane_attach(t, lane, guest->fd);
+            guest->fd = -1;
+            claimed++;
+        }
+        drop_guest(c, at, !fine || (ours && lane == NULL));
+    }
+    return claimed;
+}
+
+int twill_tcp_common_claim(struct twill_tcp *t, struct twill_error *error)
+{
+    pthread_mutex_lock(&t->common->lock);
+    int claimed = claim(t, error);
+    pthread_mutex_unlock(&t->common->lock);
+    return claimed;
+}
+
+void twill_tcp_common_forget(struct twill_tcp *t)
+{
+    struct twill_tcp_common *c = t->common;
+    pthread_mutex_lock(&c->lock);
+    struct twill_tcp **user = &c->users;
+    while (*user != NULL && *user != t)
+        user = &(*user)->next;
+    if (*user != NULL)
+        *user = t->next;
+    for (struct twill_tcp_guest **at = &c->guests; *at != NULL;) {
+        if (is_past(c, *at))
+            drop_guest(c, at, false);
+        else
+            at = &(*at)->next;
+    }
+    pthread_mutex_unlock(&c->lock);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a connection says first, and how TCP is told to share the network. */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t rank_in_job(const struct twill_tcp *t, uint32_t rank)
+{
+    return t->params.job != NULL ? t->params.job[rank] : rank;
+}
+
+/* In words of the job: who accepts need not have the communicator. */
+bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
+                          struct twill_hello *hello)
+{
+    const struct twill_hello_card card = {.role = TWILL_HELLO_DATA,
+                                          .rank = rank_in_job(t, t->rank),
+                                          .to = rank_in_job(t, lane->peer->rank),
+                                          .size = t->common->size,
+                                          .argument = (uint64_t)t->params.comm << 8 | lane->number};
+    return twill_hello_call(hello, &t->common->secret, &card);
+}
+
+bool twill_tcp_hello_expect(const struct twill_tcp_common *common, struct twill_hello *hello)
+{
+    return twill_hello_expect(hello, &common->secret, TWILL_HELLO_DATA, common->rank, common->size);
+}
+
+uint32_t twill_tcp_hello_comm(const struct twill_hello *hello)
+{
+    return (uint32_t)(hello->said.call.argument >> 8);
+}
+
+bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *hello,
+                          uint32_t *rank, unsigned *lane)
+{
+    *lane = hello->said.call.argument & 0xff;
+    for (*rank = 0; *rank < t->rank; ++*rank)
+        if (rank_in_job(t, *rank) == hello->said.call.rank)
+            return *lane < TWILL_LANES;
+    return false;
+}
+
+twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
+                                  struct twill_error *error)
+{
+    const char *name = params->congestion;
+    if (name == NULL || name[0] == '\0')
+        return TWILL_OK;
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, (socklen_t)strlen(name)) == 0)
+        return TWILL_OK;
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                      "TWILL_CONGESTION=%s: %s (what there is: "
+                      "/proc/sys/net/ipv4/tcp_allowed_congestion_control)",
+                      name, strerror(errno));
+}
+
+/* bbr believes that the network is as slow as what it is given: who gives it all at once and is
+ * busy with the other direction meanwhile gets a third of what many small steps get, in which it
+ * finds itself limited by who sends (1 MiB both ways between two hosts, in us: bbr at once 760, in
+ * steps of 128 KiB 260; cubic 230 and 260). */
+bool twill_tcp_congestion_text(int fd, char *text, size_t bytes)
+{
+    char name[32] = "";
+    socklen_t length = sizeof(name) - 1;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0)
+        snprintf(name, sizeof(name), "unknown");
+    bool paces = strncmp(name, "bbr", 3) == 0;
+    snprintf(text, bytes, "congestion control %s%s", name,
+             paces ? ", which paces: where hosts are near, TWILL_CONGESTION=cubic is quicker" : "");
+    return paces;
+}

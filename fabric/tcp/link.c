@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections: a lane's is made when something is posted there first. */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STAGE (TWILL_TCP_STAGE + sizeof(struct twill_tcp_header))
+_Static_assert(sizeof(struct twill_hello) <= STAGE && STAGE % _Alignof(struct twill_hello) == 0,
+               "a hello is said before a lane has use for its stage");
+
+static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
+{
+    size_t room = t->busy_room + TWILL_LANES;
+    struct twill_tcp_lane **busy = realloc(t->busy, room * sizeof(struct twill_tcp_lane *));
+    if (busy == NULL)
+        return NULL;
+    t->busy = busy;
+    struct twill_tcp_peer *peer = calloc(1, sizeof(*peer));
+    unsigned char *stages = malloc(TWILL_LANES * STAGE); /* not touched where no lane uses them */
+    if (peer == NULL || stages == NULL) {
+        free(peer);
+        free(stages);
+        return NULL;
+    }
+    t->busy_room = room;
+    peer->rank = rank;
+    peer->stages = stages;
+    for (unsigned l = 0; l < TWILL_LANES; l++) {
+        struct twill_tcp_lane *lane = &peer->lanes[l];
+        lane->peer = peer;
+        lane->number = (uint8_t)l;
+        lane->fd = -1;
+        lane->stage = stages + l * STAGE;
+    }
+    return peer;
+}
+
+twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
+                            struct twill_error *error)
+{
+    if (rank >= t->size || rank == t->rank)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "tcp: rank %u is no peer", rank);
+    if (t->peers[rank] == NULL)
+        t->peers[rank] = make_peer(t, rank);
+    *peer = t->peers[rank];
+    if (*peer == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for rank %u", rank);
+    return TWILL_OK;
+}
+
+void twill_tcp_peer_free(struct twill_tcp_peer *peer)
+{
+    if (peer != NULL)
+        free(peer->stages);
+    free(peer);
+}
+
+twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error)
+{
+    unsigned rank = lane->peer->rank;
+    bool local = why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS;
+    if (local)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no connection to rank %u: %s%s", rank,
+                          strerror(why), why == EMFILE ? " (see ulimit -n)" : "");
+    if (why == EPROTO)
+        return TWILL_FAIL(error, TWILL_ERR_PEER,
+                          "tcp: what answers at the address of rank %u is not of this job", rank);
+    return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: rank %u has died, ended or given up: %s", rank,
+                      why == 0 ? "it has closed its connection" : strerror(why));
+}
+
+static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane)
+{
+    lane->state = TWILL_TCP_OPEN;
+    lane->readable = lane->writable = true;
+    lane->gone_out = 0;
+    twill_tcp_busy(t, lane);
+}
+
+static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                             struct twill_error *error)
+{
+    if (lane->state != TWILL_TCP_CLOSED)
+        return TWILL_OK;
+    if (lane->peer->rank < t->rank) {
+        lane->state = TWILL_TCP_WAITING;
+        t->waiting++;
+        return TWILL_OK;
+    }
+    uint32_t job = t->params.job != NULL ? t->params.job[lane->peer->rank] : lane->peer->rank;
+    const struct twill_tcp_address *to = &t->common->address[job];
+    const struct twill_tcp_address *from = &t->common->source;
+    lane->fd = twill_socket_new(to->at.any.sa_family);
+    if (lane->fd < 0)
+        return twill_tcp_lost(lane, errno, error);
+    TWILL_TRY(error, twill_tcp_congestion(&t->params, lane->fd, error));
+    /* From the chosen interface, where the family is the same; else the kernel chooses. */
+    int late = 1;
+    (void)setsockopt(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));
+    if (from->at.any.sa_family == to->at.any.sa_family)
+        (void)bind(lane->fd, &from->at.any, from->length);
+    if (twill_socket_connect(lane->fd, &to->at.any, to->length) < 0)
+        return twill_tcp_lost(lane, errno, error);
+    lane->state = TWILL_TCP_CONNECTING;
+    twill_tcp_busy(t, lane);
+    return TWILL_OK;
+}
+
+/* And the one that the next call will use. */
+twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                                 struct twill_error *error)
+{
+    unsigned next = (lane->number + TWILL_NODE_LANES / TWILL_WINDOW) % TWILL_NODE_LANES;
+    TWILL_TRY(error, open_one(t, lane, error));
+    if (lane->number == TWILL_POINT_LANE)
+        return TWILL_OK;
+    return open_one(t, &lane->peer->lanes[next], error);
+}
+
+static struct twill_hello *hello_of(const struct twill_tcp_lane *lane)
+{
+    return (struct twill_hello *)(void *)lane->stage;
+}
+
+/* It cannot be connected. That is news where something waits for it; else a peer may have ended
+ * that needed nothing more, and what it has sent on other lanes is still to come. */
+static int give_up(struct twill_tcp_lane *lane, int why, struct twill_error *error)
+{
+    if (twill_tcp_sends(lane) || twill_tcp_receives(lane))
+        return twill_tcp_lost(lane, why, error);
+    twill_tcp_lane_close(lane, false);
+    lane->state = TWILL_TCP_LOST;
+    lane->why = why;
+    return 0;
+}
+
+static int greet(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    struct twill_session session; /* of frames, of which none follow */
+    struct twill_hello *hello = hello_of(lane);
+    uint8_t step = hello->step;
+    enum twill_wire_moved outcome = twill_hello_move(hello, lane->fd, &session);
+    if (outcome == TWILL_WIRE_LATER)
+        return hello->step != step;
+    if (outcome == TWILL_WIRE_GONE)
+        return give_up(lane, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
+    twill_secret_wipe(&session, sizeof(session));
+    t->base.counters.header_bytes += sizeof(hello->said.call) + sizeof(hello->reply);
+    make_open(t, lane);
+    return 1;
+}
+
+int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                           struct twill_error *error)
+{
+    if (lane->state == TWILL_TCP_CONNECTING) {
+        struct pollfd one = {.fd = lane->fd, .events = POLLOUT};
+        if (poll(&one, 1, 0) <= 0)
+            return 0;
+        int why = twill_socket_connected(lane->fd);
+        if (why != 0)
+            return give_up(lane, why, error);
+        if (!twill_tcp_hello_call(t, lane, hello_of(lane)))
+            return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no random numbers");
+        lane->state = TWILL_TCP_GREETING;
+    }
+    return greet(t, lane, error);
+}
+
+void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd)
+{
+    if (lane->state == TWILL_TCP_WAITING)
+        t->waiting--;
+    lane->fd = fd;
+    make_open(t, lane);
+}
+
+void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once)
+{
+    struct linger now = {.l_onoff = 1, .l_linger = 0};
+    if (lane->fd >= 0) {
+        if (at_once)
+            (void)setsockopt(lane->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+        close(lane->fd);
+    }
+    lane->fd = -1;
+    if (lane->state == TWILL_TCP_GREETING)
+        twill_secret_wipe(lane->stage, sizeof(struct twill_hello));
+    lane->state = TWILL_TCP_CLOSED;
+    lane->out = lane->in = (struct twill_transfer_queue){NULL, NULL};
+}
+
+void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane)
+{
+    if (lane->busy)
+        return;
+    lane->busy = true;
+    t->busy[t->busy_count++] = lane;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Progress: the lanes on which something was posted, each direction in its turn. A few are simply
+ * tried; of many, epoll says which can go on. */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+/* Polls in vain between looks at the door while something else goes on. */
+#define POLLS_PER_CLAIM 16u
+#define EVENTS          64
+
+static bool has_work(const struct twill_tcp_lane *lane)
+{
+    if (lane->state == TWILL_TCP_LOST)
+        return false;
+    return lane->state != TWILL_TCP_OPEN || twill_tcp_sends(lane) || twill_tcp_receives(lane);
+}
+
+static int step(struct twill_tcp *t, struct twill_tcp_lane *lane, bool direct,
+                struct twill_error *error)
+{
+    int moved = 0, more;
+    if (lane->state != TWILL_TCP_OPEN) {
+        moved = twill_tcp_lane_connect(t, lane, error);
+        if (moved < 0 || lane->state != TWILL_TCP_OPEN)
+            return moved;
+    }
+    if (twill_tcp_sends(lane) && (direct || lane->writable)) {
+        TWILL_TRY(error, more = twill_tcp_send(t, lane, error));
+        moved += more;
+    }
+    if (twill_tcp_receives(lane) && (direct || lane->readable || lane->end > lane->begin)) {
+        TWILL_TRY(error, more = twill_tcp_recv(t, lane, error));
+        moved += more;
+    }
+    if (twill_tcp_sends(lane) && !twill_tcp_receives(lane) && (direct || lane->readable)) {
+        TWILL_TRY(error, more = twill_tcp_recv_refusal(t, lane, error));
+        moved += more;
+    }
+    return moved;
+}
+
+/* Which of many lanes can go on. Edges: so a lane is asked about once, and costs nothing else. */
+static twill_status gather(struct twill_tcp *t, struct twill_error *error)
+{
+    struct epoll_event events[EVENTS];
+    if (t->epoll < 0 && (t->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_create1: %s", strerror(errno));
+    for (size_t i = 0; i < t->busy_count; i++) {
+        struct twill_tcp_lane *lane = t->busy[i];
+        struct epoll_event all = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
+                                  .data.ptr = lane};
+        if (lane->watched || lane->state != TWILL_TCP_OPEN)
+            continue;
+        if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, lane->fd, &all) != 0)
+            return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_ctl: %s", strerror(errno));
+        lane->watched = true;
+    }
+    int n = epoll_wait(t->epoll, events, EVENTS, 0);
+    for (int i = 0; i < n; i++) {
+        struct twill_tcp_lane *lane = events[i].data.ptr;
+        lane->readable |= (events[i].events & ~(uint32_t)EPOLLOUT) != 0;
+        lane->writable |= (events[i].events & ~(uint32_t)EPOLLIN) != 0;
+    }
+    return TWILL_OK;
+}
+
+static int all_steps(struct twill_tcp *t, struct twill_error *error)
+{
+    int moved = 0;
+    bool direct = t->busy_count <= TWILL_TCP_DIRECT;
+    if (!direct)
+        TWILL_TRY(error, gather(t, error));
+    for (size_t i = 0; i < t->busy_count;) {
+        struct twill_tcp_lane *lane = t->busy[i];
+        int more = step(t, lane, direct, error);
+        if (more < 0)
+            return more;
+        moved += more;
+        if (has_work(lane)) {
+            i++;
+            continue;
+        }
+        lane->busy = false;
+        t->busy[i] = t->busy[--t->busy_count];
+    }
+    return moved;
+}
+
+int twill_tcp_progress(struct twill_transport *transport, struct twill_error *error)
+{
+    struct twill_tcp *t = (struct twill_tcp *)transport;
+    if (TWILL_UNLIKELY(t->failed != TWILL_OK))
+        return TWILL_FAIL(error, t->failed, "tcp: the transport failed earlier");
+    int moved = all_steps(t, error);
+    bool looks = t->waiting > 0 && (moved == 0 || ++t->polls % POLLS_PER_CLAIM == 0);
+    if (TWILL_UNLIKELY(moved >= 0 && looks)) {
+        int claimed = twill_tcp_common_claim(t, error);
+        moved = claimed < 0 ? claimed : moved + claimed;
+    }
+    if (TWILL_UNLIKELY(moved < 0))
+        t->failed = (twill_status)moved;
+    return moved;
+}

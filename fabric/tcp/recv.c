@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Receiving: no more than a posted RECV asks for, so that nothing is stored before it was compared
+ * and TCP itself holds back a sender who is ahead. */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define HEADER sizeof(struct twill_tcp_header)
+/* Reads of one lane before others have their turn. */
+#define TURNS 8
+
+/* What reading can answer, besides an error. A SHORT one has emptied the socket. */
+enum { EMPTY = 0, SHORT = 1, FULL = 2 };
+
+/* Read up to `bytes`; *got of them. */
+static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t *got,
+                     struct twill_error *error)
+{
+    ssize_t n = recv(lane->fd, to, bytes, MSG_DONTWAIT);
+    *got = n > 0 ? (size_t)n : 0;
+    if (n > 0)
+        return (size_t)n == bytes ? FULL : SHORT;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        lane->readable = lane->readable && errno == EINTR; /* no edge will tell of that */
+        return EMPTY;
+    }
+    return twill_tcp_lost(lane, n == 0 ? 0 : errno, error);
+}
+
+static size_t staged(const struct twill_tcp_lane *lane)
+{
+    return lane->end - lane->begin;
+}
+
+static void unstage(struct twill_tcp_lane *lane, size_t bytes)
+{
+    lane->begin += bytes;
+    if (lane->begin == lane->end)
+        lane->begin = lane->end = 0;
+}
+
+/* Have a header in the stage; small messages come with it, and those behind them. */
+static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    size_t got, wanted = HEADER - staged(lane);
+    const struct twill_transfer *next = lane->in.head;
+    if (lane->begin > 0) {
+        memmove(lane->stage, lane->stage + lane->begin, staged(lane));
+        lane->end -= lane->begin;
+        lane->begin = 0;
+    }
+    if (next != NULL && next->bytes <= TWILL_TCP_STAGE)
+        wanted = HEADER + TWILL_TCP_STAGE - lane->end;
+    int answer = read_some(lane, lane->stage + lane->end, wanted, &got, error);
+    lane->end += got;
+    return answer;
+}
+
+/* The message in front is not what was asked for. */
+static void refuse(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
+{
+    struct twill_transfer *request = lane->in.head;
+    lane->skip = header->bytes;
+    if (!lane->refusing) {
+        lane->refuses = true;
+        lane->refusal = (struct twill_tcp_header){.signature = request->signature,
+                                                  .sequence = header->sequence,
+                                                  .bytes = request->bytes,
+                                                  .kind = TWILL_TCP_REFUSED};
+    }
+    twill_transfer_pop(&lane->in, TWILL_ERR_MISMATCH);
+}
+
+static void hear_refusal(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
+{
+    struct twill_transfer *first = lane->out.head;
+    if (first == NULL || lane->gone_out == 0 || header->sequence != lane->sent)
+        return; /* that one has gone */
+    first->peer_signature = header->signature;
+    first->peer_bytes = header->bytes;
+    lane->refused = true;
+}
+
+/* A whole header is in the stage. 1: it was taken, 0: it is a message that nobody asked for yet. */
+static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_error *error)
+{
+    struct twill_tcp_header header;
+    memcpy(&header, lane->stage + lane->begin, sizeof(header));
+    if (header.kind == TWILL_TCP_REFUSED) {
+        unstage(lane, HEADER);
+        hear_refusal(lane, &header);
+        return 1;
+    }
+    if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->received)
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "tcp: rank %u sent what is no message (lane %u, number %u, kind %u)",
+                          lane->peer->rank, lane->number, header.sequence, (unsigned)header.kind);
+    if (lane->in.head == NULL)
+        return 0;
+    unstage(lane, HEADER);
+    lane->received++;
+    if (twill_transfer_matches(lane->in.head, header.signature, header.bytes)) {
+        lane->taking = true;
+        return 1;
+    }
+    refuse(lane, &header);
+    ++*finished;
+    return 1;
+}
+
+static int skip(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    size_t got = twill_min(lane->skip, staged(lane));
+    int answer = FULL;
+    unstage(lane, got);
+    lane->skip -= got;
+    if (lane->skip == 0)
+        return FULL;
+    answer = read_some(lane, t->scratch, twill_min(lane->skip, TWILL_TCP_SCRATCH), &got, error);
+    lane->skip -= got;
+    return answer;
+}
+
+/* Payload to where it belongs. */
+static int store(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    struct twill_transfer *request = lane->in.head;
+    unsigned char *to = request->buffer;
+    size_t got = twill_min(request->bytes - request->moved, staged(lane));
+    if (got > 0) {
+        memcpy(to + request->moved, lane->stage + lane->begin, got);
+        unstage(lane, got);
+        request->moved += got;
+        t->base.counters.copied += got;
+    }
+    if (request->moved == request->bytes)
+        return FULL;
+    size_t most = twill_min(request->bytes - request->moved, t->once);
+    int answer = read_some(lane, to + request->moved, most, &got, error);
+    request->moved += got;
+    return answer;
+}
+
+/* Fold what there is, but for what may be a part of an element: how much. */
+static size_t fold_some(struct twill_transfer *request, const unsigned char *data, size_t bytes)
+{
+    size_t left = request->bytes - request->moved;
+    size_t now = bytes >= left ? left : bytes & ~(size_t)(TWILL_TCP_GRAIN - 1);
+    if (now > 0)
+        request->fold(request, request->moved, data, now);
+    request->moved += now;
+    return now;
+}
+
+/* Payload through the stage, then through the scratch; what is left of a grain waits in the stage.
+ */
+static int fold(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    struct twill_transfer *request = lane->in.head;
+    unstage(lane, fold_some(request, lane->stage + lane->begin, staged(lane)));
+    if (request->moved == request->bytes)
+        return FULL;
+    size_t have = staged(lane), got, left = request->bytes - request->moved;
+    size_t most = twill_min(left, TWILL_TCP_SCRATCH);
+    memcpy(t->scratch, lane->stage + lane->begin, have);
+    int answer = read_some(lane, t->scratch + have, most - have, &got, error);
+    if (got == 0)
+        return answer;
+    size_t folded = fold_some(request, t->scratch, have + got);
+    t->base.counters.copied += have;
+    lane->begin = 0;
+    lane->end = have + got - folded;
+    memcpy(lane->stage, t->scratch + folded, lane->end);
+    return answer;
+}
+
+/* The next thing there is to do on a lane. */
+static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
+                struct twill_error *error)
+{
+    int answer = FULL;
+    if (lane->skip > 0)
+        return skip(t, lane, error);
+    if (!lane->taking) {
+        if (staged(lane) < HEADER)
+            answer = read_header(lane, error);
+        if (answer < 0 || staged(lane) < HEADER)
+            return answer;
+        TWILL_TRY(error, take_header(lane, finished, error));
+        if (!lane->taking)
+            return FULL;
+    }
+    struct twill_transfer *request = lane->in.head;
+    if (request->moved < request->bytes) {
+        bool there = staged(lane) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
+        if (answer != SHORT || there) { /* else there is nothing more to read */
+            int more = request->fold != NULL ? fold(t, lane, error) : store(t, lane, error);
+            answer = more < answer ? more : answer;
+        }
+    }
+    if (request->moved == request->bytes) {
+        lane->taking = false;
+        twill_transfer_pop(&lane->in, TWILL_OK);
+        ++*finished;
+        return staged(lane) >= HEADER ? FULL : answer;
+    }
+    return answer;
+}
+
+int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    int finished = 0, moved = 0;
+    for (int turn = 0; turn < TURNS && twill_tcp_receives(lane); turn++) {
+        int answer = take(t, lane, &finished, error);
+        if (answer < 0)
+            return answer;
+        moved |= answer != EMPTY;
+        if (answer != FULL)
+            break;
+    }
+    return finished + moved;
+}
+
+int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                           struct twill_error *error)
+{
+    int finished = 0;
+    (void)t;
+    if (lane->taking || lane->in.head != NULL || lane->skip > 0)
+        return 0; /* who takes messages finds it */
+    if (staged(lane) < HEADER) {
+        int answer = read_header(lane, error);
+        if (answer < 0 || staged(lane) < HEADER)
+            return answer < 0 ? answer : 0;
+    }
+    return take_header(lane, &finished, error);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sending: header and payload in one system call, from where they are. */
+#include "fabric/tcp/tcp.h"
+
+#include <errno.h>
+#include <sys/uio.h>
+
+/* Hand over what is left of header and payload. 1: all has gone, 0: not now, -1: errno says. */
+static int give(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                const struct twill_tcp_header *header, void *payload, size_t bytes, size_t *moved)
+{
+    struct iovec parts[2];
+    struct msghdr message = {.msg_iov = parts};
+    size_t head = sizeof(*header), all = head + bytes;
+    while (lane->gone_out < all) {
+        size_t gone = lane->gone_out, from = gone < head ? 0 : gone - head, asked = 0;
+        message.msg_iovlen = 0;
+        if (gone < head) {
+            parts[message.msg_iovlen++] = (struct iovec){
+                .iov_base = (unsigned char *)(uintptr_t)header + gone, .iov_len = head - gone};
+            asked = head - gone;
+        }
+        if (bytes > from) {
+            size_t now = twill_min(bytes - from, t->once);
+            parts[message.msg_iovlen++] =
+                (struct iovec){.iov_base = (unsigned char *)payload + from, .iov_len = now};
+            asked += now;
+        }
+        ssize_t n = sendmsg(lane->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            return -1;
+        t->base.counters.again += n < 0;
+        *moved += n < 0 ? 0 : (size_t)n;
+        lane->gone_out += n < 0 ? 0 : (size_t)n;
+        lane->writable = n == (ssize_t)asked || (n < 0 && errno == EINTR);
+        if (lane->gone_out < all)
+            return 0; /* the other direction has its turn */
+    }
+    lane->gone_out = 0;
+    t->base.counters.header_bytes += head;
+    return 1;
+}
+
+/* Nothing can be sent any more; what the peer has said before may be why. */
+static int lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
+                struct twill_error *error)
+{
+    if (!lane->refused && lane->out.head != NULL)
+        TWILL_TRY(error, twill_tcp_recv_refusal(t, lane, error));
+    if (!lane->refused)
+        return twill_tcp_lost(lane, why, error);
+    lane->refused = false;
+    twill_transfer_pop(&lane->out, TWILL_ERR_MISMATCH);
+    return 1;
+}
+
+static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *moved,
+                      struct twill_error *error)
+{
+    struct twill_transfer *request = lane->out.head;
+    lane->out_header = (struct twill_tcp_header){.signature = request->signature,
+                                                 .sequence = lane->sent,
+                                                 .bytes = request->bytes,
+                                                 .kind = TWILL_TCP_MESSAGE};
+    int done = give(t, lane, &lane->out_header, request->buffer, request->bytes, moved);
+    if (done < 0)
+        return lost(t, lane, errno, error);
+    if (done == 0)
+        return 0;
+    lane->sent++;
+    t->base.counters.messages++;
+    t->base.counters.bytes += request->bytes;
+    twill_transfer_pop(&lane->out, lane->refused ? TWILL_ERR_MISMATCH : TWILL_OK);
+    lane->refused = false;
+    return 1;
+}
+
+static int send_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *moved,
+                        struct twill_error *error)
+{
+    int done = give(t, lane, &lane->refusal, NULL, 0, moved);
+    if (done < 0)
+        return twill_tcp_lost(lane, errno, error);
+    lane->refusing = done == 0 && lane->gone_out > 0;
+    lane->refuses = done == 0;
+    return done;
+}
+
+int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    int finished = 0;
+    size_t moved = 0;
+    while (twill_tcp_sends(lane)) {
+        bool refuses = lane->refusing || (lane->refuses && lane->gone_out == 0);
+        int done =
+            refuses ? send_refusal(t, lane, &moved, error) : send_first(t, lane, &moved, error);
+        if (done < 0)
+            return done;
+        if (done == 0)
+            break;
+        finished += !refuses;
+    }
+    return finished + (moved > 0);
+}

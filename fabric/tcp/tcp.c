@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of the tcp transport: open, post, cancel, close. */
+#include "fabric/tcp/tcp.h"
+#include "fabric/links.h"
+
+#include <linux/sockios.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* What has been sent is given to leave this host by itself when a transport is closed. */
+#define FLUSH_NS UINT64_C(1000000000)
+
+static bool tcp_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
+{
+    return params->own_tcp && from != to;
+}
+
+typedef void (*lane_fn)(struct twill_tcp_lane *lane, void *with);
+
+static void each_lane(struct twill_tcp *t, lane_fn act, void *with)
+{
+    for (uint32_t r = 0; t->peers != NULL && r < t->size; r++)
+        for (unsigned l = 0; t->peers[r] != NULL && l < TWILL_LANES; l++)
+            act(&t->peers[r]->lanes[l], with);
+}
+
+static void drop(struct twill_tcp_lane *lane, void *with)
+{
+    (void)with;
+    twill_tcp_lane_close(lane, true);
+    lane->busy = false;
+}
+
+static void hang_up(struct twill_tcp_lane *lane, void *with)
+{
+    (void)with;
+    twill_tcp_lane_close(lane, false);
+}
+
+/* The kernel delivers what was sent after close(), unless something was not read: then it resets
+ * the connection, which may overtake it. */
+static void count_unsafe(struct twill_tcp_lane *lane, void *with)
+{
+    int in = 0, out = 0;
+    if (lane->fd < 0 || ioctl(lane->fd, SIOCINQ, &in) != 0 || in == 0 ||
+        ioctl(lane->fd, SIOCOUTQ, &out) != 0)
+        return;
+    *(size_t *)with += out > 0;
+}
+
+/* Sockets go at once: whatever peers still send, nothing lands in the callers' buffers, and they
+ * hear that this rank has given up. */
+static void tcp_cancel(struct twill_transport *transport)
+{
+    struct twill_tcp *t = (struct twill_tcp *)transport;
+    each_lane(t, drop, NULL);
+    if (t->common != NULL)
+        twill_tcp_common_forget(t); /* who has called meanwhile hears of it, too */
+    t->busy_count = 0;
+    t->waiting = 0;
+    if (t->failed == TWILL_OK)
+        t->failed = TWILL_ERR_BROKEN;
+}
+
+static bool has_sends(const struct twill_tcp *t)
+{
+    for (size_t i = 0; i < t->busy_count; i++)
+        if (twill_tcp_sends(t->busy[i]))
+            return true;
+    return false;
+}
+
+static void flush(struct twill_tcp *t)
+{
+    uint64_t limit = twill_now() + FLUSH_NS;
+    size_t unsafe = 1;
+    while (t->failed == TWILL_OK && has_sends(t) && twill_now() < limit)
+        twill_tcp_progress(&t->base, NULL);
+    while (t->failed == TWILL_OK && unsafe > 0 && twill_now() < limit) {
+        unsafe = 0;
+        each_lane(t, count_unsafe, &unsafe);
+        if (unsafe > 0)
+            usleep(100);
+    }
+}
+
+static void tcp_close(struct twill_transport *transport)
+{
+    struct twill_tcp *t = (struct twill_tcp *)transport;
+    if (t == NULL)
+        return;
+    flush(t);
+    each_lane(t, hang_up, NULL);
+    if (t->common != NULL)
+        twill_tcp_common_forget(t);
+    if (t->common != NULL && t->owns_common)
+        t->common->base.close(&t->common->base);
+    if (t->epoll >= 0)
+        close(t->epoll);
+    for (uint32_t r = 0; t->peers != NULL && r < t->size; r++)
+        twill_tcp_peer_free(t->peers[r]);
+    free(t->peers);
+    free(t->busy);
+    free(t->scratch);
+    free(t);
+}
+
+static twill_status set_up(struct twill_tcp *t, struct twill_error *error)
+{
+    char congestion[128];
+    TWILL_TRY(error, twill_tcp_common_open(t, error));
+    t->peers = calloc(t->size, sizeof(*t->peers));
+    t->scratch = aligned_alloc(4096, TWILL_TCP_SCRATCH);
+    if (t->peers == NULL || t->scratch == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u peers", t->size);
+    (void)twill_tcp_congestion_text(t->common->listener, congestion, sizeof(congestion));
+    t->once = t->common->paced ? TWILL_TCP_PACED : TWILL_TCP_ONCE;
+    t->base.best_message = t->common->paced ? 2 * TWILL_TCP_PACED : 0;
+    snprintf(t->description, sizeof(t->description), "twill's tcp at %s, interface %s, %s; %s",
+             t->common->at, t->common->interface, t->common->why, congestion);
+    return TWILL_OK;
+}
+
+static twill_status tcp_open(struct twill_transport **transport,
+                             const struct twill_transport_params *params, struct twill_error *error)
+{
+    *transport = NULL;
+    struct twill_tcp *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory");
+    t->base.ops = &twill_tcp_transport;
+    t->params = *params;
+    t->rank = (uint32_t)params->boot->rank;
+    t->size = (uint32_t)params->boot->size;
+    t->epoll = -1;
+    twill_status status = set_up(t, error);
+    if (status != TWILL_OK) {
+        tcp_close(&t->base);
+        return status;
+    }
+    twill_say(params->log, TWILL_LOG_INFO, "tcp: %s", t->description);
+    *transport = &t->base;
+    return TWILL_OK;
+}
+
+static twill_status tcp_connect(struct twill_transport *transport, uint32_t rank,
+                                struct twill_error *error)
+{
+    struct twill_tcp_peer *peer;
+    return twill_tcp_peer((struct twill_tcp *)transport, rank, &peer, error);
+}
+
+static twill_status outcome(int moved)
+{
+    return moved < 0 ? (twill_status)moved : TWILL_OK;
+}
+
+/* A SEND goes out at once if it can; a RECV waits for progress, which comes soon enough. */
+static twill_status tcp_post(struct twill_transport *transport, struct twill_transfer *request,
+                             struct twill_error *error)
+{
+    struct twill_tcp *t = (struct twill_tcp *)transport;
+    if (t->failed != TWILL_OK)
+        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "tcp: the transport failed earlier");
+    if (request->lane >= TWILL_LANES || request->peer >= t->size || t->peers[request->peer] == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "tcp: rank %u, lane %u is not connected",
+                          request->peer, request->lane);
+    struct twill_tcp_lane *lane = &t->peers[request->peer]->lanes[request->lane];
+    bool sends = request->kind == TWILL_TRANSFER_SEND;
+    bool first = !twill_tcp_sends(lane);
+    twill_transfer_push(sends ? &lane->out : &lane->in, request);
+    twill_status status = TWILL_OK;
+    if (lane->state == TWILL_TCP_CLOSED)
+        status = twill_tcp_lane_open(t, lane, error);
+    else if (lane->state == TWILL_TCP_LOST)
+        status = twill_tcp_lost(lane, lane->why, error);
+    else if (lane->state == TWILL_TCP_OPEN && sends && first)
+        status = outcome(twill_tcp_send(t, lane, error));
+    if (status == TWILL_OK && lane->state == TWILL_TCP_OPEN &&
+        (twill_tcp_sends(lane) || twill_tcp_receives(lane)))
+        twill_tcp_busy(t, lane);
+    if (status != TWILL_OK)
+        t->failed = status;
+    return status;
+}
+
+static const char *tcp_describe(const struct twill_transport *transport)
+{
+    return ((const struct twill_tcp *)transport)->description;
+}
+
+static twill_status tcp_preview(const struct twill_transport_params *params, char *text,
+                                size_t bytes, struct twill_error *error)
+{
+    char address[TWILL_ADDRESS_TEXT], interface[32], why[128], congestion[128];
+    TWILL_TRY(error, twill_tcp_place(params, address, interface, why, sizeof(why), error));
+    int fd = twill_socket_new(strchr(address, ':') != NULL ? AF_INET6 : AF_INET);
+    if (fd < 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no socket");
+    twill_status status = twill_tcp_congestion(params, fd, error);
+    twill_tcp_congestion_text(fd, congestion, sizeof(congestion));
+    close(fd);
+    snprintf(text, bytes, "twill's tcp at %s, interface %s, %s; %s", address, interface, why,
+             congestion);
+    return status;
+}
+
+const struct twill_transport_ops twill_tcp_transport = {
+    .size_of = sizeof(struct twill_transport_ops),
+    .name = "tcp",
+    .needs_bounce = false,
+    .sleeps_on_bell = false,
+    .reaches = tcp_reaches,
+    .open = tcp_open,
+    .close = tcp_close,
+    .connect = tcp_connect,
+    .post = tcp_post,
+    .progress = twill_tcp_progress,
+    .cancel = tcp_cancel,
+    .describe = tcp_describe,
+    .preview = tcp_preview,
+    .rails = twill_links_rails,
+};

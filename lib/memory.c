@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of callers and of the library. What stays where it is until twill is told otherwise - from
+ * twill_alloc(), by twill_register(), the library's own - is in a list, so that a network that must
+ * know memory is shown each piece once. */
+#include "lib/context.h"
+
+#include <stdlib.h>
+
+struct twill_lasting_piece {
+    struct twill_lasting_piece *next;
+    void *start;
+    size_t bytes;
+    bool theirs; /* of twill_register() */
+};
+
+static bool find(void *user, const void *start, size_t bytes, void **piece, size_t *piece_bytes)
+{
+    struct twill_context *context = user;
+    uintptr_t from = (uintptr_t)start;
+    twill_context_lock(context);
+    const struct twill_lasting_piece *p = context->pieces;
+    while (p != NULL && (from < (uintptr_t)p->start || bytes > p->bytes ||
+                         from - (uintptr_t)p->start > p->bytes - bytes))
+        p = p->next;
+    if (p != NULL) {
+        *piece = p->start;
+        *piece_bytes = p->bytes;
+    }
+    twill_context_unlock(context);
+    return p != NULL;
+}
+
+/* The lock is held. */
+static twill_status lasting_add(struct twill_context *context, void *start, size_t bytes,
+                                bool theirs, struct twill_error *error)
+{
+    struct twill_lasting_piece *piece = malloc(sizeof(*piece));
+    if (piece == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    *piece = (struct twill_lasting_piece){context->pieces, start, bytes, theirs};
+    context->pieces = piece;
+    return TWILL_OK;
+}
+
+/* Before the memory goes: transports have locks of their own, which come before the context's. */
+static bool lasting_remove(struct twill_context *context, const void *start, bool theirs)
+{
+    twill_context_lock(context);
+    struct twill_lasting_piece **at = &context->pieces;
+    while (*at != NULL && ((*at)->start != start || (*at)->theirs != theirs))
+        at = &(*at)->next;
+    struct twill_lasting_piece *piece = *at;
+    if (piece != NULL)
+        *at = piece->next;
+    twill_context_unlock(context);
+    if (piece == NULL)
+        return false;
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        twill_common_forget(&context->common[t], piece->start, piece->bytes);
+    free(piece);
+    return true;
+}
+
+void twill_lasting_init(struct twill_context *context)
+{
+    context->lasting =
+        (struct twill_lasting){.find = find, .user = context, .pinned = &context->pinned};
+}
+
+void twill_lasting_clear(struct twill_context *context)
+{
+    while (context->pieces != NULL) {
+        struct twill_lasting_piece *piece = context->pieces;
+        context->pieces = piece->next;
+        free(piece);
+    }
+}
+
+twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
+                                struct twill_error *error)
+{
+    twill_context_lock(context);
+    twill_status status = twill_memory_alloc(context->library_memory, memory, bytes, error);
+    if (status == TWILL_OK) {
+        status = lasting_add(context, *memory, bytes, false, error);
+        if (status != TWILL_OK)
+            twill_memory_free(context->library_memory, *memory, bytes);
+    }
+    twill_context_unlock(context);
+    return status;
+}
+
+void twill_context_give(struct twill_context *context, void *memory, size_t bytes)
+{
+    if (memory == NULL)
+        return;
+    (void)lasting_remove(context, memory, false);
+    twill_context_lock(context);
+    twill_memory_free(context->library_memory, memory, bytes);
+    twill_context_unlock(context);
+}
+
+/* Errors go to the context when they are complete: several threads may be in here. */
+static twill_status check_use(const struct twill_context *context, const char *call,
+                              struct twill_error *error)
+{
+    if (twill_context_is_forked(context)) /* the memory is shared with the parent, and its data */
+        return TWILL_FAIL(error, TWILL_ERR_FORKED,
+                          "%s: this process was forked after the context was created", call);
+    return TWILL_OK;
+}
+
+static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
+                          struct twill_error *error)
+{
+    TWILL_TRY(error, twill_heap_alloc(&context->heap, memory, bytes, error));
+    twill_status status = lasting_add(context, *memory, bytes, false, error);
+    if (status != TWILL_OK)
+        (void)twill_heap_free(&context->heap, *memory, NULL);
+    return status;
+}
+
+twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
+{
+    struct twill_error error = {0};
+    if (context == NULL || memory == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_alloc", &error);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = alloc(context, memory, bytes, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+twill_status twill_free(twill_context *context, void *memory)
+{
+    struct twill_error error = {0};
+    if (memory == NULL)
+        return TWILL_OK;
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_free", &error);
+    if (status == TWILL_OK) {
+        (void)lasting_remove(context, memory, false);
+        twill_context_lock(context);
+        status = twill_heap_free(&context->heap, memory, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+twill_status twill_register(twill_context *context, void *memory, size_t bytes)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_register", &error);
+    if (status == TWILL_OK && (memory == NULL || bytes == 0))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_register: %zu bytes at %p", bytes,
+                            memory);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = lasting_add(context, memory, bytes, true, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+twill_status twill_deregister(twill_context *context, void *memory)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_deregister", &error);
+    if (status == TWILL_OK && !lasting_remove(context, memory, true))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                            "twill_deregister: nothing was registered at %p", memory);
+    return twill_context_outcome(context, status, &error);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What makes communicators, of which the collectives are taken from then on. The MPI makes them and
+ * judges the arguments. What returns before all ranks have called it (MPI_Comm_idup) and what is
+ * not of this world (MPI_Comm_spawn, sessions) is left alone: nothing is known of these. */
+#include "lib/mpi/shim.h"
+
+static int made(int code, const MPI_Comm *comm)
+{
+    if (code == MPI_SUCCESS)
+        twill_mpi_comm_adopt(*comm);
+    return code;
+}
+
+int MPI_Comm_dup(MPI_Comm comm, MPI_Comm *newcomm)
+{
+    return made(PMPI_Comm_dup(comm, newcomm), newcomm);
+}
+
+int MPI_Comm_dup_with_info(MPI_Comm comm, MPI_Info info, MPI_Comm *newcomm)
+{
+    return made(PMPI_Comm_dup_with_info(comm, info, newcomm), newcomm);
+}
+
+int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *newcomm)
+{
+    return made(PMPI_Comm_split(comm, color, key, newcomm), newcomm);
+}
+
+int MPI_Comm_split_type(MPI_Comm comm, int split_type, int key, MPI_Info info, MPI_Comm *newcomm)
+{
+    return made(PMPI_Comm_split_type(comm, split_type, key, info, newcomm), newcomm);
+}
+
+int MPI_Comm_create(MPI_Comm comm, MPI_Group group, MPI_Comm *newcomm)
+{
+    return made(PMPI_Comm_create(comm, group, newcomm), newcomm);
+}
+
+int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm *newcomm)
+{
+    return made(PMPI_Comm_create_group(comm, group, tag, newcomm), newcomm);
+}
+
+int MPI_Cart_create(MPI_Comm comm_old, int ndims, const int dims[], const int periods[],
+                    int reorder, MPI_Comm *comm_cart)
+{
+    return made(PMPI_Cart_create(comm_old, ndims, dims, periods, reorder, comm_cart), comm_cart);
+}
+
+int MPI_Cart_sub(MPI_Comm comm, const int remain_dims[], MPI_Comm *newcomm)
+{
+    return made(PMPI_Cart_sub(comm, remain_dims, newcomm), newcomm);
+}
+
+int MPI_Graph_create(MPI_Comm comm_old, int nnodes, const int indx[], const int edges[],
+                     int reorder, MPI_Comm *comm_graph)
+{
+    return made(PMPI_Graph_create(comm_old, nnodes, indx, edges, reorder, comm_graph), comm_graph);
+}
+
+int MPI_Dist_graph_create(MPI_Comm comm_old, int n, const int sources[], const int degrees[],
+                          const int destinations[], const int weights[], MPI_Info info, int reorder,
+                          MPI_Comm *newcomm)
+{
+    return made(PMPI_Dist_graph_create(comm_old, n, sources, degrees, destinations, weights, info,
+                                       reorder, newcomm),
+                newcomm);
+}
+
+int MPI_Dist_graph_create_adjacent(MPI_Comm comm_old, int indegree, const int sources[],
+                                   const int sourceweights[], int outdegree,
+                                   const int destinations[], const int destweights[], MPI_Info info,
+                                   int reorder, MPI_Comm *comm_dist_graph)
+{
+    return made(PMPI_Dist_graph_create_adjacent(comm_old, indegree, sources, sourceweights,
+                                                outdegree, destinations, destweights, info, reorder,
+                                                comm_dist_graph),
+                comm_dist_graph);
+}
+
+/* Nothing to take, but its calls are known for what they are. */
+int MPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_comm,
+                         int remote_leader, int tag, MPI_Comm *newintercomm)
+{
+    return made(PMPI_Intercomm_create(local_comm, local_leader, peer_comm, remote_leader, tag,
+                                      newintercomm),
+                newintercomm);
+}
+
+int MPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm)
+{
+    return made(PMPI_Intercomm_merge(intercomm, high, newintracomm), newintracomm);
+}

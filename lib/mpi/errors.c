@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Failures of twill's, told as MPI wants it: the sentence on standard error, then the error handler
+ * of the communicator, with a code by which MPI_Error_string() tells the sentence too. */
+#include "lib/mpi/shim.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int class_of(twill_status status)
+{
+    switch (status) {
+    case TWILL_ERR_ARGUMENT:
+        return MPI_ERR_ARG;
+    case TWILL_ERR_MISMATCH: /* as the MPI would find out: one gives more than another takes */
+        return MPI_ERR_TRUNCATE;
+    case TWILL_ERR_MEMORY:
+        return MPI_ERR_NO_MEM;
+    case TWILL_ERR_INTERNAL:
+        return MPI_ERR_INTERN;
+    default:
+        return MPI_ERR_OTHER;
+    }
+}
+
+/* A code of a class of ours, which all failures share that MPI has no class for. Its string is the
+ * sentence. MPICH can make codes of classes only that were made, too. */
+static int code_with(const char *sentence)
+{
+    struct twill_mpi *mpi = &twill_mpi;
+    char text[MPI_MAX_ERROR_STRING];
+    int code = MPI_ERR_OTHER;
+    pthread_mutex_lock(&mpi->errors_lock);
+    if (mpi->error_class == 0 && PMPI_Add_error_class(&mpi->error_class) == MPI_SUCCESS)
+        PMPI_Add_error_string(mpi->error_class, "twill failed, see standard error");
+    snprintf(text, sizeof(text), "%s", sentence);
+    if (mpi->error_class == 0 || PMPI_Add_error_code(mpi->error_class, &code) != MPI_SUCCESS ||
+        PMPI_Add_error_string(code, text) != MPI_SUCCESS)
+        code = MPI_ERR_OTHER;
+    pthread_mutex_unlock(&mpi->errors_lock);
+    return code;
+}
+
+void twill_mpi_say(const char *format, ...)
+{
+    char text[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    if (!twill_mpi.silent)
+        fprintf(stderr, "libtwill-mpi: %s\n", text);
+}
+
+/* The code of a failure: found when it is first heard of, and kept for what follows from it. */
+static int code_of(struct twill_mpi_comm *comm, twill_status status)
+{
+    const char *message = comm->comm != NULL ? twill_comm_message(comm->comm) : "";
+    if (*message == '\0')
+        message = twill_strerror(status);
+    if (status == TWILL_ERR_BROKEN && comm->broken_code != 0)
+        return comm->broken_code;
+    int code = class_of(status);
+    if (code == MPI_ERR_OTHER)
+        code = code_with(message);
+    comm->broken_code = code;
+    twill_mpi_say("%s", message);
+    return code;
+}
+
+int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status)
+{
+    if (TWILL_LIKELY(status == TWILL_OK))
+        return MPI_SUCCESS;
+    int code = code_of(comm, status);
+    MPI_Comm handle = atomic_load(&comm->handle);
+    /* Of a communicator that was freed before its request failed: MPI says the world's. */
+    PMPI_Comm_call_errhandler(handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD, code);
+    return code;
+}

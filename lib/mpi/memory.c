@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* MPI_Alloc_mem: memory of twill_alloc(), which collectives on a node need not copy. What cannot be
+ * had of it the MPI gives. Hints of the info argument are of no use to twill. */
+#include "lib/mpi/shim.h"
+
+/* Memory may be asked for, and given back, as long as the context is there: also by what runs at
+ * the very end. */
+int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
+{
+    struct twill_mpi_memory *memory = &twill_mpi.memory;
+    void *given = NULL;
+    if (!atomic_load_explicit(&twill_mpi.ready, memory_order_acquire) || size <= 0 ||
+        baseptr == NULL)
+        return PMPI_Alloc_mem(size, info, baseptr);
+    if (twill_alloc(twill_mpi.context, &given, (size_t)size) != TWILL_OK) {
+        atomic_fetch_add(&memory->refused, 1);
+        return PMPI_Alloc_mem(size, info, baseptr);
+    }
+    atomic_fetch_add(&memory->pieces, 1);
+    atomic_fetch_add(&memory->bytes, (uint64_t)size);
+    atomic_fetch_add(&memory->out, 1);
+    *(void **)baseptr = given;
+    return MPI_SUCCESS;
+}
+
+int MPI_Free_mem(void *base)
+{
+    struct twill_mpi_memory *memory = &twill_mpi.memory;
+    if (base == NULL || atomic_load(&memory->out) == 0 ||
+        twill_free(twill_mpi.context, base) != TWILL_OK)
+        return PMPI_Free_mem(base);
+    atomic_fetch_sub(&memory->out, 1);
+    return MPI_SUCCESS;
+}

@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that move data as twill makes them: bytes. Ranks may describe the same data by different
+ * types; what has holes or another order is packed here, never passed on. So is what twill does not
+ * work on where it is: buffers that are interleaved, and parts of absolute addresses. What a rank
+ * need not give is not looked at. */
+#include "lib/mpi/bound.h"
+
+#include <limits.h>
+
+/* More bytes than any memory has: twill refuses them, for good. */
+#define BYTES_MOST ((MPI_Count)1 << 50)
+
+/* A side of a call as the program describes it. */
+struct span {
+    const struct twill_mpi_type *type;
+    struct twill_mpi_type room; /* for what has no other place */
+    MPI_Datatype handle;
+    const void *user;
+    MPI_Count count; /* elements of each part; or counts */
+    const void *counts, *displs;
+    bool large;
+    int parts;
+    size_t *lengths, *offsets; /* of parts, in bytes from begin on; or NULL */
+    size_t part, bytes;        /* of each part (no counts), and of all */
+    char *begin;               /* where the bytes are, if they are in a row: ... */
+    size_t reach;              /* ... so many, with what is in between */
+};
+
+/* --- sides ----------------------------------------------------------------------------------- */
+
+/* All looks: false if the call is erroneous. */
+static inline bool look_at_type(struct span *span, const void *user, MPI_Datatype type)
+{
+    span->handle = type;
+    span->user = user;
+    if (user == MPI_IN_PLACE)
+        return false;
+    span->type = twill_mpi_type_find(type, &span->room);
+    return span->type != NULL;
+}
+
+/* Nobody has bytes at no address, but in a type that says where. */
+static inline bool is_somewhere(const struct span *span)
+{
+    return span->bytes == 0 || span->begin != NULL || !span->type->plain;
+}
+
+static inline bool look(struct span *span, const void *user, MPI_Count count, int parts,
+                        MPI_Datatype type)
+{
+    MPI_Count part;
+    if (count < 0 || !look_at_type(span, user, type) ||
+        __builtin_mul_overflow(count, span->type->size, &part) || part > BYTES_MOST / parts)
+        return false;
+    span->count = count;
+    span->parts = parts;
+    span->counts = span->displs = NULL;
+    span->lengths = span->offsets = NULL;
+    span->part = (size_t)part;
+    span->bytes = span->reach = (size_t)part * (size_t)parts;
+    span->begin = twill_mpi_at(user, span->type->true_lb);
+    return is_somewhere(span);
+}
+
+/* Counts into lengths, displacements into offsets from the least of them on, which is begin. */
+static bool measure(struct span *span)
+{
+    MPI_Count low = 0, high = 0, bytes = 0;
+    const struct twill_mpi_type *type = span->type;
+    for (int i = 0; i < span->parts; i++) {
+        MPI_Count length, at, end;
+        MPI_Count count = twill_mpi_number(span->counts, span->large, i);
+        if (count < 0 || __builtin_mul_overflow(count, type->size, &length) || length > BYTES_MOST)
+            return false;
+        span->lengths[i] = (size_t)length;
+        span->offsets[i] = 0;
+        if (length == 0)
+            continue;
+        if (__builtin_mul_overflow(twill_mpi_number(span->displs, span->large, i), type->extent,
+                                   &at) ||
+            __builtin_add_overflow(at, length, &end))
+            return false;
+        span->offsets[i] = (size_t)at;
+        low = bytes == 0 || at < low ? at : low;
+        high = bytes == 0 || end > high ? end : high;
+        bytes += length;
+        if (bytes > BYTES_MOST)
+            return false;
+    }
+    if (high - low > BYTES_MOST)
+        return false;
+    for (int i = 0; i < span->parts; i++)
+        span->offsets[i] -= span->lengths[i] != 0 ? (size_t)low : 0;
+    span->bytes = (size_t)bytes;
+    span->reach = (size_t)(high - low);
+    span->begin = twill_mpi_at(span->user, type->true_lb + low);
+    return true;
+}
+
+/* Parts by counts and displacements. numbers: [2][parts] to write to. */
+static bool look_at_parts(struct span *span, const void *user, const void *counts,
+                          const void *displs, const struct twill_mpi_call *call, MPI_Datatype type,
+                          int parts, size_t *numbers)
+{
+    if (counts == NULL || displs == NULL || !look_at_type(span, user, type))
+        return false;
+    span->counts = counts;
+    span->displs = displs;
+    span->large = call->large;
+    span->parts = parts;
+    span->lengths = numbers;
+    span->offsets = numbers + parts;
+    return measure(span) && is_somewhere(span);
+}
+
+/* Twill works on what it is told by one base and offsets: not on what is all over memory. */
+static inline bool is_direct(const struct span *span)
+{
+    return span->type->plain && (span->lengths == NULL || span->user != MPI_BOTTOM);
+}
+
+static inline bool overlap(const struct span *a, const struct span *b)
+{
+    return a->begin < b->begin + b->reach && b->begin < a->begin + a->reach && a->bytes != 0 &&
+           b->bytes != 0;
+}
+
+/* Twill is to work on a copy of this side, but for the part `skip`. */
+static void stage(struct twill_mpi_bound *bound, unsigned which, const struct span *span, int skip)
+{
+    struct twill_mpi_side *side = which == TWILL_MPI_STAGES_IN ? &bound->in : &bound->out;
+    const bool one_run = span->counts == NULL && skip < 0;
+    *side = (struct twill_mpi_side){
+        .user = span->user,
+        .type = span->handle,
+        .size = span->type->size,
+        .extent = span->type->extent,
+        .true_lb = span->type->true_lb,
+        .plain = span->type->plain,
+        .large = span->large,
+        .parts = one_run ? 1 : span->parts,
+        .skip = skip,
+        .count = one_run ? span->count * span->parts : span->count,
+        .counts = span->counts,
+        .displs = span->displs,
+        .bytes = span->bytes,
+    };
+    bound->staged |= which;
+}
+
+/* Where twill finds this side. */
+static inline void settle(struct twill_mpi_bound *bound, unsigned which, const struct span *span,
+                          int skip)
+{
+    const bool direct = is_direct(span);
+    const size_t *offsets = direct ? span->offsets : NULL;
+    if (which == TWILL_MPI_STAGES_IN) {
+        bound->src = span->begin;
+        bound->src_counts = span->lengths;
+        bound->src_offsets = offsets;
+    } else {
+        bound->dst = span->begin;
+        bound->dst_counts = span->lengths;
+        bound->dst_offsets = offsets;
+    }
+    if (!direct)
+        stage(bound, which, span, skip);
+}
+
+/* Buffers that overlap without being the same in place: MPICH refuses them if they are one, of one
+ * type and by one array of counts; others, and parts between another's parts, which are legal, are
+ * copied. What it does not refuse this rank must not pass on alone. */
+static inline bool is_refused(const struct span *a, const void *a_at, const struct span *b,
+                              const void *b_at)
+{
+#if defined(MPICH)
+    return a_at == b_at && a->handle == b->handle &&
+           (a->counts == b->counts || a->counts == NULL || b->counts == NULL);
+#else
+    (void)a, (void)a_at, (void)b, (void)b_at;
+    return false;
+#endif
+}
+
+/* --- one buffer ------------------------------------------------------------------------------ */
+
+enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
+                                        struct twill_mpi_bound *bound)
+{
+    struct span span;
+    if (call->root < 0 || call->root >= bound->comm->size ||
+        !look(&span, call->recv, call->recv_count, 1, call->recv_type))
+        return TWILL_MPI_WHY_ERRONEOUS;
+    bound->src = bound->dst = span.begin;
+    bound->count = span.bytes;
+    bound->type = TWILL_U8;
+    bound->root = call->root;
+    if (!is_direct(&span)) {
+        bound->src = bound->dst = NULL;
+        stage(bound, call->root == bound->comm->rank ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT,
+              &span, -1);
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
+                                          struct twill_mpi_bound *bound)
+{
+    (void)call, (void)bound;
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* --- a part on one side, all parts on the other ---------------------------------------------- */
+
+/* What the collectives of this shape differ by. */
+struct shape {
+    bool gathers; /* the part is given, the whole received; else the other way round */
+    bool rooted;  /* the whole is on the root only */
+    bool vector;
+};
+
+/* Bytes of the parts before this rank's, in a row or where they are. */
+static size_t own_at(const struct span *whole, int rank, bool direct)
+{
+    size_t at = 0;
+    if (whole->lengths == NULL)
+        return whole->part * (size_t)rank;
+    if (direct)
+        return whole->offsets[rank];
+    for (int i = 0; i < rank; i++)
+        at += whole->lengths[i];
+    return at;
+}
+
+/* This rank's part as a span of its own. */
+static struct span own_part(const struct span *whole, int rank)
+{
+    struct span own = *whole;
+    MPI_Count first = whole->count * rank;
+    if (whole->counts != NULL) {
+        own.count = twill_mpi_number(whole->counts, whole->large, rank);
+        first = twill_mpi_number(whole->displs, whole->large, rank);
+    }
+    own.user = twill_mpi_at(whole->user, first * whole->type->extent);
+    own.counts = own.displs = NULL;
+    own.parts = 1;
+    own.bytes = whole->lengths != NULL ? whole->lengths[rank] : whole->part;
+    return own;
+}
+
+/* What a rank gives to itself, by the MPI. Not all of them say that there is no room for it. */
+static bool move_own(const struct span *from, const struct span *to)
+{
+    return from->bytes <= to->bytes && from->count <= INT_MAX && to->count <= INT_MAX &&
+           twill_mpi_to_self(from->user, (int)from->count, from->handle, (void *)to->user,
+                             (int)to->count, to->handle) == MPI_SUCCESS;
+}
+
+/* MPI_IN_PLACE: the part is in the whole. */
+static void settle_in_place(struct twill_mpi_bound *bound, struct shape shape,
+                            const struct span *whole)
+{
+    const int rank = bound->comm->rank;
+    const bool direct = is_direct(whole);
+    const size_t at = own_at(whole, rank, direct);
+    settle(bound, shape.gathers ? TWILL_MPI_STAGES_OUT : TWILL_MPI_STAGES_IN, whole, rank);
+    if (direct) {
+        if (shape.gathers)
+            bound->src = whole->begin + at;
+        else
+            bound->dst = whole->begin + at;
+        return;
+    }
+    bound->shared = true;
+    bound->src_at = shape.gathers ? at : 0;
+    bound->dst_at = shape.gathers ? 0 : at;
+    if (!shape.rooted) {
+        struct span own = own_part(whole, rank);
+        stage(bound, TWILL_MPI_STAGES_IN, &own, -1);
+    }
+}
+
+static inline bool look_at_whole(struct span *whole, const struct twill_mpi_call *call,
+                                 struct twill_mpi_bound *bound, struct shape shape)
+{
+    const int size = bound->comm->size;
+    const void *user = shape.gathers ? call->recv : call->send;
+    MPI_Datatype type = shape.gathers ? call->recv_type : call->send_type;
+    if (!shape.vector)
+        return look(whole, user, shape.gathers ? call->recv_count : call->send_count, size, type);
+    return look_at_parts(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
+                         shape.gathers ? call->recv_displs : call->send_displs, call, type, size,
+                         bound->comm->numbers);
+}
+
+static inline bool look_at_part(struct span *part, const struct twill_mpi_call *call,
+                                struct shape shape)
+{
+    return shape.gathers ? look(part, call->send, call->send_count, 1, call->send_type)
+                         : look(part, call->recv, call->recv_count, 1, call->recv_type);
+}
+
+/* A rank whose own part is not as long as its place in the whole. MPI has no such call, but the
+ * MPIs do it, and the others cannot know of it: as in place, with what comes of the own part made
+ * of it at once. */
+static enum twill_mpi_why settle_unequal(struct twill_mpi_bound *bound, struct shape shape,
+                                         const struct span *part, const struct span *whole)
+{
+    const struct span own = own_part(whole, bound->comm->rank);
+    const struct span *from = shape.gathers ? part : &own, *to = shape.gathers ? &own : part;
+    bound->count = own.bytes;
+    settle_in_place(bound, shape, whole);
+    if (bound->form == TWILL_MPI_PERSISTENT || !move_own(from, to))
+        twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* Both are here. */
+static inline enum twill_mpi_why settle_both(struct twill_mpi_bound *bound, struct shape shape,
+                                             const struct span *part, const struct span *whole)
+{
+    const int rank = bound->comm->rank;
+    const unsigned mine = shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT;
+    const unsigned others = TWILL_MPI_STAGES_IN + TWILL_MPI_STAGES_OUT - mine;
+    if (TWILL_UNLIKELY(part->bytes !=
+                       (whole->lengths != NULL ? whole->lengths[rank] : whole->part)))
+        return settle_unequal(bound, shape, part, whole);
+    settle(bound, others, whole, -1);
+    settle(bound, mine, part, -1);
+    if (bound->staged == 0 && TWILL_UNLIKELY(overlap(part, whole))) {
+        const char *own = whole->begin + own_at(whole, rank, true);
+        if (is_refused(part, part->begin, whole, own))
+            return TWILL_MPI_WHY_ERRONEOUS;
+        if (part->begin != own)
+            stage(bound, mine, part, -1);
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* In each binder on its own: what the shape says is known there. */
+static inline __attribute__((always_inline)) enum twill_mpi_why
+bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, struct shape shape)
+{
+    struct span part, whole;
+    struct twill_mpi_comm *comm = bound->comm;
+    const bool has_whole = !shape.rooted || call->root == comm->rank;
+    const bool in_place = has_whole && (shape.gathers ? call->send : call->recv) == MPI_IN_PLACE;
+    if ((shape.rooted && (call->root < 0 || call->root >= comm->size)) ||
+        (has_whole && !look_at_whole(&whole, call, bound, shape)) ||
+        (!in_place && !look_at_part(&part, call, shape)))
+        return TWILL_MPI_WHY_ERRONEOUS;
+    bound->type = TWILL_U8;
+    bound->root = call->root;
+    if (in_place) {
+        bound->count = whole.lengths != NULL ? whole.lengths[comm->rank] : whole.part;
+        settle_in_place(bound, shape, &whole);
+        return TWILL_MPI_WHY_TAKEN;
+    }
+    bound->count = part.bytes;
+    if (has_whole)
+        return settle_both(bound, shape, &part, &whole);
+    bound->src = bound->dst = NULL;
+    settle(bound, shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT, &part, -1);
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+#define BINDER(name, gathers, rooted, vector)                                                      \
+    enum twill_mpi_why twill_mpi_bind_##name(const struct twill_mpi_call *call,                    \
+                                             struct twill_mpi_bound *bound)                        \
+    {                                                                                              \
+        return bind_parts(call, bound, (struct shape){gathers, rooted, vector});                   \
+    }
+BINDER(gather, true, true, false)
+BINDER(gatherv, true, true, true)
+BINDER(scatter, false, true, false)
+BINDER(scatterv, false, true, true)
+BINDER(allgather, true, false, false)
+BINDER(allgatherv, true, false, true)
+
+/* --- all parts on both sides ----------------------------------------------------------------- */
+
+enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
+                                           struct twill_mpi_bound *bound)
+{
+    struct span src, dst;
+    const int size = bound->comm->size;
+    const bool in_place = call->send == MPI_IN_PLACE;
+    if (!look(&dst, call->recv, call->recv_count, size, call->recv_type) ||
+        (!in_place && !look(&src, call->send, call->send_count, size, call->send_type)) ||
+        (!in_place && src.part != dst.part))
+        return TWILL_MPI_WHY_ERRONEOUS;
+    bound->count = dst.part;
+    bound->type = TWILL_U8;
+    settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
+    settle(bound, TWILL_MPI_STAGES_IN, in_place ? &dst : &src, -1);
+    if (in_place) {
+        bound->shared = bound->staged != 0;
+        bound->src_at = bound->dst_at = 0;
+    } else if (bound->staged == 0 && TWILL_UNLIKELY(overlap(&src, &dst))) {
+        if (is_refused(&src, src.begin, &dst, dst.begin))
+            return TWILL_MPI_WHY_ERRONEOUS;
+        stage(bound, TWILL_MPI_STAGES_IN, &src, -1);
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* In place twill has none: what is given is copied first. */
+enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
+                                            struct twill_mpi_bound *bound)
+{
+    struct span src, dst;
+    const int size = bound->comm->size, rank = bound->comm->rank;
+    const bool in_place = call->send == MPI_IN_PLACE;
+    size_t *numbers = bound->comm->numbers;
+    if (!look_at_parts(&dst, call->recv, call->recv_counts, call->recv_displs, call,
+                       call->recv_type, size, numbers + 2 * size) ||
+        (!in_place && !look_at_parts(&src, call->send, call->send_counts, call->send_displs, call,
+                                     call->send_type, size, numbers)))
+        return TWILL_MPI_WHY_ERRONEOUS;
+    if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know of it */
+        twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
+    const struct span *from = in_place ? &dst : &src;
+    bound->type = TWILL_U8;
+    settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
+    settle(bound, TWILL_MPI_STAGES_IN, from, -1);
+    if (bound->staged == 0 && TWILL_UNLIKELY(overlap(from, &dst))) {
+        if (!in_place && is_refused(from, from->begin, &dst, dst.begin))
+            return TWILL_MPI_WHY_ERRONEOUS;
+        stage(bound, TWILL_MPI_STAGES_IN, from, -1);
+        bound->src_offsets = NULL;
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What MPI's operations are to twill: its own where it has type and operation; else an operation
+ * made of PMPI_Reduce_local(), over elements that are opaque to twill. Those that were made are
+ * kept: an MPI names an operation and a type by handles, and whatever a handle stands for now is
+ * what PMPI_Reduce_local() does with it. */
+#include "lib/mpi/shim.h"
+
+#include <limits.h>
+#include <string.h>
+
+#define CHUNK_BYTES ((size_t)1024) /* of operands that must be copied */
+
+#define INTEGERS  (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_FORTRAN_INTEGER)
+#define NUMBERS   (INTEGERS | 1u << TWILL_MPI_FLOATING)
+#define ALGEBRAIC (NUMBERS | 1u << TWILL_MPI_COMPLEX_NUMBER)
+#define LOGICAL   (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_TRUTH)
+#define BITWISE   (INTEGERS | 1u << TWILL_MPI_BITS)
+#define PAIRS     (1u << TWILL_MPI_PAIR)
+
+/* Predefined operations, and the classes of types that MPI allows them (MPI 4.0, 6.9.2). */
+static const struct {
+    MPI_Op op;
+    twill_op native;
+    unsigned classes;
+} predefined[] = {
+    {MPI_SUM, TWILL_SUM, ALGEBRAIC},   {MPI_MAX, TWILL_MAX, NUMBERS},
+    {MPI_MIN, TWILL_MIN, NUMBERS},     {MPI_PROD, TWILL_PROD, ALGEBRAIC},
+    {MPI_LAND, TWILL_LAND, LOGICAL},   {MPI_LOR, TWILL_LOR, LOGICAL},
+    {MPI_LXOR, TWILL_LXOR, LOGICAL},   {MPI_BAND, TWILL_BAND, BITWISE},
+    {MPI_BOR, TWILL_BOR, BITWISE},     {MPI_BXOR, TWILL_BXOR, BITWISE},
+    {MPI_MINLOC, TWILL_MINLOC, PAIRS}, {MPI_MAXLOC, TWILL_MAXLOC, PAIRS},
+};
+
+/* --- operations that are made ---------------------------------------------------------------- */
+
+static void reduce_local(const void *left, void *right, size_t count,
+                         const struct twill_mpi_operation *operation)
+{
+    for (size_t done = 0; done < count;) {
+        int n = count - done < INT_MAX ? (int)(count - done) : INT_MAX;
+        (void)PMPI_Reduce_local((const char *)left + done * operation->element,
+                                (char *)right + done * operation->element, n,
+                                (MPI_Datatype)operation->handle[TWILL_MPI_ITS_TYPE],
+                                (MPI_Op)operation->handle[TWILL_MPI_ITS_OP]);
+        done += (size_t)n;
+    }
+}
+
+/* MPI combines into the right operand: what is wanted elsewhere is copied there first; into the
+ * left one, by way of a copy of the right one. */
+static void apply(const void *left, const void *right, void *result, size_t count, twill_type type,
+                  void *user)
+{
+    const struct twill_mpi_operation *operation = user;
+    size_t element = operation->element;
+    (void)type;
+    if (result == right) {
+        reduce_local(left, result, count, operation);
+        return;
+    }
+    if (result != left) {
+        memcpy(result, right, count * element);
+        reduce_local(left, result, count, operation);
+        return;
+    }
+    _Alignas(64) unsigned char copy[TWILL_MPI_ELEMENT_MOST];
+    size_t chunk = element < CHUNK_BYTES ? CHUNK_BYTES / element : 1;
+    for (size_t done = 0; done < count; done += chunk) {
+        size_t n = count - done < chunk ? count - done : chunk;
+        memcpy(copy, (const char *)right + done * element, n * element);
+        reduce_local((const char *)left + done * element, copy, n, operation);
+        memcpy((char *)result + done * element, copy, n * element);
+    }
+}
+
+static bool is_same(const struct twill_mpi_operation *have, const struct twill_mpi_operation *want)
+{
+    return have->made && have->handle[TWILL_MPI_ITS_OP] == want->handle[TWILL_MPI_ITS_OP] &&
+           have->handle[TWILL_MPI_ITS_TYPE] == want->handle[TWILL_MPI_ITS_TYPE] &&
+           have->element == want->element && have->commutative == want->commutative;
+}
+
+/* One that is made and fits, else a place for it: a free one, else one that nothing uses. */
+static struct twill_mpi_operation *place_for(const struct twill_mpi_operation *want)
+{
+    struct twill_mpi_operation *place = NULL;
+    for (unsigned i = 0; i < TWILL_MPI_OPERATIONS; i++) {
+        struct twill_mpi_operation *at = &twill_mpi.operations.place[i];
+        if (is_same(at, want))
+            return at;
+        if (at->users == 0 && (place == NULL || (place->made && !at->made)))
+            place = at;
+    }
+    if (place != NULL && place->made) {
+        (void)twill_op_destroy(twill_mpi.context, place->made_op);
+        place->made = false;
+    }
+    return place;
+}
+
+/* With the table locked: *want, made, for one user more; NULL if there is no room. */
+static struct twill_mpi_operation *make(const struct twill_mpi_operation *want, bool keeps)
+{
+    struct twill_mpi_operations *all = &twill_mpi.operations;
+    struct twill_mpi_operation *place = place_for(want);
+    if (place == NULL || (keeps && place->keepers == 0 && all->kept == TWILL_MPI_OPERATIONS_KEPT))
+        return NULL;
+    if (!place->made) {
+        *place = *want;
+        place->made = twill_op_create(twill_mpi.context, &place->made_op, apply, place,
+                                      place->element, place->commutative) == TWILL_OK;
+    }
+    if (!place->made)
+        return NULL;
+    place->users++;
+    atomic_fetch_add(&all->users, 1);
+    all->kept += keeps && place->keepers++ == 0;
+    return place;
+}
+
+/* Who uses an operation or a type of the program's in something under way. */
+static struct twill_mpi_operation *user_of(enum twill_mpi_handle which, uintptr_t handle)
+{
+    for (unsigned i = 0; i < TWILL_MPI_OPERATIONS; i++) {
+        struct twill_mpi_operation *at = &twill_mpi.operations.place[i];
+        if (at->users > 0 && at->handle[which] == handle)
+            return at;
+    }
+    return NULL;
+}
+
+/* What the program has freed while this was under way: true if it is to be freed now, and not by
+ * another user. */
+static bool is_last(struct twill_mpi_operation *operation, enum twill_mpi_handle which)
+{
+    if (!operation->freed[which])
+        return false;
+    operation->freed[which] = false;
+    struct twill_mpi_operation *other = user_of(which, operation->handle[which]);
+    if (other != NULL)
+        other->freed[which] = true;
+    return other == NULL;
+}
+
+void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kept)
+{
+    struct twill_mpi_operations *all = &twill_mpi.operations;
+    bool last_of_op = false, last_of_type = false;
+    pthread_mutex_lock(&all->lock);
+    MPI_Op op = (MPI_Op)operation->handle[TWILL_MPI_ITS_OP];
+    MPI_Datatype type = (MPI_Datatype)operation->handle[TWILL_MPI_ITS_TYPE];
+    all->kept -= kept && --operation->keepers == 0;
+    if (--operation->users == 0) {
+        last_of_op = is_last(operation, TWILL_MPI_ITS_OP);
+        last_of_type = is_last(operation, TWILL_MPI_ITS_TYPE);
+    }
+    atomic_fetch_sub(&all->users, 1);
+    pthread_mutex_unlock(&all->lock);
+    if (last_of_op)
+        PMPI_Op_free(&op);
+    if (last_of_type)
+        PMPI_Type_free(&type);
+}
+
+/* MPI lets a program free what is in use, operations and the types that their functions are told:
+ * true if it is, and goes with its last user. */
+static bool put_off(enum twill_mpi_handle which, uintptr_t handle)
+{
+    struct twill_mpi_operations *all = &twill_mpi.operations;
+    if (TWILL_LIKELY(atomic_load_explicit(&all->users, memory_order_acquire) == 0))
+        return false;
+    pthread_mutex_lock(&all->lock);
+    struct twill_mpi_operation *user = user_of(which, handle);
+    if (user != NULL)
+        user->freed[which] = true;
+    pthread_mutex_unlock(&all->lock);
+    return user != NULL;
+}
+
+int MPI_Op_free(MPI_Op *op)
+{
+    if (op == NULL || !put_off(TWILL_MPI_ITS_OP, (uintptr_t)*op))
+        return PMPI_Op_free(op);
+    *op = MPI_OP_NULL;
+    return MPI_SUCCESS;
+}
+
+int MPI_Type_free(MPI_Datatype *type)
+{
+    if (type == NULL || !put_off(TWILL_MPI_ITS_TYPE, (uintptr_t)*type))
+        return PMPI_Type_free(type);
+    *type = MPI_DATATYPE_NULL;
+    return MPI_SUCCESS;
+}
+
+/* --- which it is to be ----------------------------------------------------------------------- */
+
+static size_t alignment_of(size_t element)
+{
+    size_t alignment = element & (~element + 1);
+    return alignment < 16 ? alignment : 16;
+}
+
+static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_op op,
+                                      struct twill_mpi_reduction *found)
+{
+    *found = (struct twill_mpi_reduction){.type = (twill_type)type->native,
+                                          .op = op,
+                                          .parts = type->parts,
+                                          .element = (size_t)type->extent};
+    found->alignment =
+        alignment_of(type->class == TWILL_MPI_PAIR ? (size_t)type->extent / 2
+                                                   : twill_type_size((twill_type)type->native));
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
+                                    const struct twill_mpi_type *type,
+                                    struct twill_mpi_reduction *found)
+{
+    const bool keeps = call->form == TWILL_MPI_PERSISTENT;
+    size_t element = (size_t)type->extent;
+    int commutative = 0;
+    if (PMPI_Op_commutative(call->op, &commutative) != MPI_SUCCESS)
+        return TWILL_MPI_WHY_ERRONEOUS;
+    const struct twill_mpi_operation want = {
+        .handle = {(uintptr_t)call->op, (uintptr_t)call->recv_type},
+        .element = element,
+        .commutative = commutative != 0};
+    *found = (struct twill_mpi_reduction){
+        .type = TWILL_U8, .parts = 1, .element = element, .alignment = alignment_of(element)};
+    pthread_mutex_lock(&twill_mpi.operations.lock);
+    found->made = make(&want, keeps);
+    pthread_mutex_unlock(&twill_mpi.operations.lock);
+    found->lacks = found->made == NULL;
+    found->op = found->lacks ? TWILL_SUM : found->made->made_op;
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* The function of a program may be called by the thread that called MPI only, unless it has asked
+ * for more: all ranks have, because one alone must not decide it. (What is predefined keeps nothing
+ * between calls in either MPI: it may run anywhere.) */
+static bool may_run_anywhere(enum twill_mpi_form form)
+{
+    return form == TWILL_MPI_BLOCKING || twill_mpi.all_multiple;
+}
+
+enum twill_mpi_why twill_mpi_reduction_find(const struct twill_mpi_call *call,
+                                            const struct twill_mpi_type *type,
+                                            struct twill_mpi_reduction *found)
+{
+    for (size_t i = 0; i < sizeof(predefined) / sizeof(*predefined); i++) {
+        if (predefined[i].op != call->op)
+            continue;
+        if (!(predefined[i].classes >> type->class & 1))
+            return TWILL_MPI_WHY_ERRONEOUS;
+        bool native = type->native >= 0 && (type->parts == 1 || call->op == MPI_SUM);
+        return native ? take_native(type, predefined[i].native, found)
+                      : take_made(call, type, found);
+    }
+    if (call->op == MPI_OP_NULL || call->op == MPI_REPLACE || call->op == MPI_NO_OP)
+        return TWILL_MPI_WHY_ERRONEOUS;
+    if (!type->plain || type->true_lb != 0)
+        return TWILL_MPI_WHY_TYPE;
+    if (type->extent < 1 || type->extent > (MPI_Count)TWILL_MPI_ELEMENT_MOST)
+        return TWILL_MPI_WHY_ELEMENT;
+    if (!may_run_anywhere(call->form))
+        return TWILL_MPI_WHY_FUNCTION;
+    return take_made(call, type, found);
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TWILL_MPI_REPORT: what was taken, what was passed on and why, summed over the ranks, at the end.
+ * Lines are made to be read, and to be cut into words: "twill-mpi:" and then columns. */
+#include "lib/mpi/shim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define KINDS TWILL_MPI_KIND_COUNT
+#define FORMS TWILL_MPI_FORM_COUNT
+#define WHYS  TWILL_MPI_WHY_COUNT
+
+/* One call in one form. All numbers, so that one reduction sums them. */
+struct row {
+    uint64_t calls[WHYS];
+    uint64_t ns[2]; /* taken, passed on */
+    uint64_t bytes;
+};
+struct sums {
+    struct row row[KINDS][FORMS];
+    uint64_t fates[TWILL_MPI_FATE_COUNT];
+    uint64_t pieces, bytes, refused;
+};
+_Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers");
+
+struct report {
+    struct sums mine, all;
+    uint64_t slowest[KINDS][FORMS], own[KINDS][FORMS]; /* ns of the rank that has most */
+    uint64_t slowest_of_all, own_of_all;
+};
+
+static const char *const kind_names[] = {
+#define NAME(name, text) text,
+    TWILL_MPI_KINDS(NAME)
+#undef NAME
+};
+static const char *const why_names[] = {
+#define NAME(name, text) text,
+    TWILL_MPI_REASONS(NAME)
+#undef NAME
+};
+static const char *const fate_names[] = {
+#define NAME(name, text) text,
+    TWILL_MPI_FATES(NAME)
+#undef NAME
+};
+
+/* --- counting -------------------------------------------------------------------------------- */
+
+static uint64_t sum_of(const void *counts, bool large, int size)
+{
+    uint64_t sum = 0;
+    for (int r = 0; counts != NULL && r < size; r++)
+        sum += (uint64_t)(large ? ((const MPI_Count *)counts)[r] : ((const int *)counts)[r]);
+    return sum;
+}
+
+static uint64_t type_bytes(MPI_Datatype type)
+{
+    MPI_Count size = 0;
+    if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
+        return 0;
+    return (uint64_t)size;
+}
+
+/* What this rank gives: to each of the others where it has something for each. */
+static uint64_t bytes_given(const struct twill_mpi_call *call, int rank, int size)
+{
+    uint64_t count = (uint64_t)call->send_count;
+    bool in_place = call->send == MPI_IN_PLACE;
+    MPI_Datatype type = in_place ? call->recv_type : call->send_type;
+    switch (call->kind) {
+    case TWILL_MPI_Barrier:
+        return 0;
+    case TWILL_MPI_Bcast:
+        return rank == call->root ? count * type_bytes(type) : 0;
+    case TWILL_MPI_Reduce_scatter:
+        return sum_of(call->recv_counts, call->large, size) * type_bytes(type);
+    case TWILL_MPI_Reduce_scatter_block:
+        return count * (uint64_t)size * type_bytes(type);
+    case TWILL_MPI_Scatterv:
+        return rank == call->root
+                   ? sum_of(call->send_counts, call->large, size) * type_bytes(call->send_type)
+                   : 0;
+    case TWILL_MPI_Scatter:
+        return rank == call->root ? count * (uint64_t)size * type_bytes(call->send_type) : 0;
+    case TWILL_MPI_Alltoall:
+        count = in_place ? (uint64_t)call->recv_count : count;
+        return count * (uint64_t)size * type_bytes(type);
+    case TWILL_MPI_Alltoallv:
+        return sum_of(in_place ? call->recv_counts : call->send_counts, call->large, size) *
+               type_bytes(type);
+    case TWILL_MPI_Allgatherv:
+    case TWILL_MPI_Gatherv:
+        if (!in_place)
+            return count * type_bytes(type);
+        return call->recv_counts == NULL || rank >= size ? 0
+               : call->large
+                   ? (uint64_t)((const MPI_Count *)call->recv_counts)[rank] * type_bytes(type)
+                   : (uint64_t)((const int *)call->recv_counts)[rank] * type_bytes(type);
+    case TWILL_MPI_Allgather:
+    case TWILL_MPI_Gather:
+        return (in_place ? (uint64_t)call->recv_count : count) * type_bytes(type);
+    default:
+        return count * type_bytes(type);
+    }
+}
+
+void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why, uint64_t ticks)
+{
+    struct twill_mpi_tally *tally = &twill_mpi.tally[call->kind][call->form];
+    struct twill_mpi_comm *comm = twill_mpi_comm_find(call->comm);
+    twill_mpi_add(&tally->ticks[why != TWILL_MPI_WHY_TAKEN], ticks);
+    /* Of what is not known, or refused by the MPI, there is no size that may be asked for. */
+    if (comm != NULL && why != TWILL_MPI_WHY_ERRONEOUS && why != TWILL_MPI_WHY_INTER)
+        twill_mpi_add(&tally->bytes, bytes_given(call, comm->rank, comm->size));
+}
+
+/* --- summing --------------------------------------------------------------------------------- */
+
+static void collect(struct report *report)
+{
+    uint64_t ticks = twill_ticks() - twill_mpi.ticks_at_start;
+    double ns = ticks > 0 ? (double)(twill_now() - twill_mpi.ns_at_start) / (double)ticks : 0;
+    for (int k = 0; k < KINDS; k++)
+        for (int f = 0; f < FORMS; f++) {
+            struct twill_mpi_tally *tally = &twill_mpi.tally[k][f];
+            struct row *row = &report->mine.row[k][f];
+            for (int w = 0; w < WHYS; w++)
+                row->calls[w] = atomic_load(&tally->calls[w]);
+            for (int i = 0; i < 2; i++) {
+                row->ns[i] = (uint64_t)((double)atomic_load(&tally->ticks[i]) * ns);
+                report->own[k][f] += row->ns[i];
+            }
+            row->bytes = atomic_load(&tally->bytes);
+            report->own_of_all += report->own[k][f];
+        }
+    memcpy(report->mine.fates, twill_mpi.comms.fates, sizeof(report->mine.fates));
+    report->mine.pieces = atomic_load(&twill_mpi.memory.pieces);
+    report->mine.bytes = atomic_load(&twill_mpi.memory.bytes);
+    report->mine.refused = atomic_load(&twill_mpi.memory.refused);
+}
+
+static void sum_up(struct report *report)
+{
+    MPI_Comm comm = twill_mpi.shadow;
+    PMPI_Reduce(&report->mine, &report->all, sizeof(report->all) / sizeof(uint64_t), MPI_UINT64_T,
+                MPI_SUM, 0, comm);
+    PMPI_Reduce(report->own, report->slowest, KINDS * FORMS, MPI_UINT64_T, MPI_MAX, 0, comm);
+    PMPI_Reduce(&report->own_of_all, &report->slowest_of_all, 1, MPI_UINT64_T, MPI_MAX, 0, comm);
+    twill_mpi_share_text(twill_mpi.comms.failure, sizeof(twill_mpi.comms.failure));
+}
+
+/* --- writing --------------------------------------------------------------------------------- */
+
+/* As the MPI has it: Allreduce, Iallreduce, Allreduce_init. */
+static void name_of(int kind, int form, char *name, size_t bytes)
+{
+    const char *text = kind_names[kind];
+    if (form == TWILL_MPI_NONBLOCKING)
+        snprintf(name, bytes, "I%c%s", text[0] | 0x20, text + 1);
+    else
+        snprintf(name, bytes, "%s%s", text, form == TWILL_MPI_PERSISTENT ? "_init" : "");
+}
+
+static uint64_t passed_on(const struct row *row)
+{
+    uint64_t sum = 0;
+    for (int w = 0; w < WHYS; w++)
+        sum += w != TWILL_MPI_WHY_TAKEN ? row->calls[w] : 0;
+    return sum;
+}
+
+static void write_row(FILE *file, const char *name, const struct row *row, uint64_t slowest)
+{
+    fprintf(file, "twill-mpi: %-25s %10llu %10llu %14llu %9.3f %9.3f %9.3f\n", name,
+            (unsigned long long)row->calls[TWILL_MPI_WHY_TAKEN], (unsigned long long)passed_on(row),
+            (unsigned long long)row->bytes, (double)row->ns[0] * 1e-9, (double)row->ns[1] * 1e-9,
+            (double)slowest * 1e-9);
+}
+
+static void write_calls(FILE *file, const struct report *report)
+{
+    struct row total = {{0}, {0}, 0};
+    char name[40];
+    fprintf(file, "twill-mpi: %-25s %10s %10s %14s %9s %9s %9s\n", "call", "taken", "passed_on",
+            "bytes", "s_taken", "s_passed", "s_slowest");
+    for (int k = 0; k < KINDS; k++)
+        for (int f = 0; f < FORMS; f++) {
+            const struct row *row = &report->all.row[k][f];
+            for (int w = 0; w < WHYS; w++)
+                total.calls[w] += row->calls[w];
+            for (int i = 0; i < 2; i++)
+                total.ns[i] += row->ns[i];
+            total.bytes += row->bytes;
+            name_of(k, f, name, sizeof(name));
+            if (row->calls[TWILL_MPI_WHY_TAKEN] + passed_on(row) > 0)
+                write_row(file, name, row, report->slowest[k][f]);
+        }
+    write_row(file, "all", &total, report->slowest_of_all);
+}
+
+static void write_reasons(FILE *file, const struct report *report)
+{
+    char name[40];
+    bool any = false;
+    for (int k = 0; k < KINDS; k++)
+        for (int f = 0; f < FORMS; f++)
+            for (int w = 0; w < WHYS; w++) {
+                uint64_t calls = report->all.row[k][f].calls[w];
+                if (w == TWILL_MPI_WHY_TAKEN || calls == 0)
+                    continue;
+                if (!any)
+                    fprintf(file, "twill-mpi:\ntwill-mpi: %-25s %10s  why\n", "passed on", "calls");
+                any = true;
+                name_of(k, f, name, sizeof(name));
+                fprintf(file, "twill-mpi: %-25s %10llu  %s\n", name, (unsigned long long)calls,
+                        why_names[w]);
+            }
+}
+
+static void write_rest(FILE *file, const struct report *report)
+{
+    const struct sums *all = &report->all;
+    bool any = all->pieces + all->refused > 0;
+    for (int f = 0; f < TWILL_MPI_FATE_COUNT; f++)
+        any = any || all->fates[f] > 0;
+    if (any)
+        fprintf(file, "twill-mpi:\n");
+    for (int f = 0; f < TWILL_MPI_FATE_COUNT; f++)
+        if (all->fates[f] > 0)
+            fprintf(file, "twill-mpi: %-25s %10llu  %s%s%s\n", "communicators",
+                    (unsigned long long)all->fates[f], fate_names[f],
+                    f == TWILL_MPI_FATE_FAILED ? ": " : "",
+                    f == TWILL_MPI_FATE_FAILED ? twill_mpi.comms.failure : "");
+    if (all->pieces + all->refused > 0)
+        fprintf(file, "twill-mpi: %-25s %10llu  pieces of %llu bytes from MPI_Alloc_mem\n",
+                "memory", (unsigned long long)all->pieces, (unsigned long long)all->bytes);
+    if (all->refused > 0)
+        fprintf(file, "twill-mpi: %-25s %10llu  left to the MPI\n", "memory",
+                (unsigned long long)all->refused);
+}
+
+/* "MPICH Version:      4.0.2, and lines more": what it is and which. */
+static void shorten(char *version)
+{
+    static const char noise[] = "Version:";
+    version[strcspn(version, ",\n")] = '\0';
+    char *from = strstr(version, noise);
+    if (from == NULL)
+        return;
+    char *number = from + sizeof(noise) - 1;
+    number += strspn(number, " \t");
+    memmove(from, number, strlen(number) + 1);
+}
+
+static void write_report(FILE *file, const struct report *report)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0, size = 0;
+    PMPI_Get_library_version(version, &length);
+    shorten(version);
+    PMPI_Comm_size(twill_mpi.shadow, &size);
+    fprintf(file, "twill-mpi: %d rank%s, twill %s over %s: %s%s\n", size, size == 1 ? "" : "s",
+            twill_version(), version,
+            twill_mpi.off[0] != '\0' ? "nothing is taken: " : "collectives are taken",
+            twill_mpi.off);
+    write_calls(file, report);
+    write_reasons(file, report);
+    write_rest(file, report);
+}
+
+/* Standard error, or the file whose name TWILL_MPI_REPORT is. */
+static void deliver(const struct report *report)
+{
+    const char *name = getenv("TWILL_MPI_REPORT");
+    bool is_name =
+        name != NULL && *name != '\0' && strcmp(name, "0") != 0 && strcmp(name, "1") != 0;
+    FILE *file = is_name ? fopen(name, "w") : stderr;
+    if (file == NULL) {
+        twill_mpi_say("TWILL_MPI_REPORT=%s cannot be written: %m", name);
+        file = stderr;
+    }
+    write_report(file, report);
+    if (file != stderr && fclose(file) != 0)
+        twill_mpi_say("TWILL_MPI_REPORT=%s cannot be written: %m", name);
+}
+
+void twill_mpi_report(void)
+{
+    int rank = 0;
+    if (!twill_mpi.reports)
+        return;
+    struct report *report = calloc(1, sizeof(*report));
+    if (twill_mpi_most(twill_mpi.shadow, report == NULL) == false) {
+        collect(report);
+        sum_up(report);
+        PMPI_Comm_rank(twill_mpi.shadow, &rank);
+        if (rank == 0)
+            deliver(report);
+    }
+    free(report);
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What MPI's types are to twill. Predefined ones are looked up once, at the start; a derived one
+ * when it is first met, and what is found stays with it as an attribute, so that it goes when the
+ * type does. */
+#include "lib/mpi/shim.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PROBED_MOST ((MPI_Count)1 << 24) /* bytes of an element: its places have three digits */
+#define DIGITS      3
+
+static const struct {
+    MPI_Datatype type;
+    enum twill_mpi_class class;
+    bool is_signed;
+} predefined[] = {
+    {MPI_SIGNED_CHAR, TWILL_MPI_INTEGER, true},
+    {MPI_SHORT, TWILL_MPI_INTEGER, true},
+    {MPI_INT, TWILL_MPI_INTEGER, true},
+    {MPI_LONG, TWILL_MPI_INTEGER, true},
+    {MPI_LONG_LONG, TWILL_MPI_INTEGER, true},
+    {MPI_UNSIGNED_CHAR, TWILL_MPI_INTEGER, false},
+    {MPI_UNSIGNED_SHORT, TWILL_MPI_INTEGER, false},
+    {MPI_UNSIGNED, TWILL_MPI_INTEGER, false},
+    {MPI_UNSIGNED_LONG, TWILL_MPI_INTEGER, false},
+    {MPI_UNSIGNED_LONG_LONG, TWILL_MPI_INTEGER, false},
+    {MPI_INT8_T, TWILL_MPI_INTEGER, true},
+    {MPI_INT16_T, TWILL_MPI_INTEGER, true},
+    {MPI_INT32_T, TWILL_MPI_INTEGER, true},
+    {MPI_INT64_T, TWILL_MPI_INTEGER, true},
+    {MPI_UINT8_T, TWILL_MPI_INTEGER, false},
+    {MPI_UINT16_T, TWILL_MPI_INTEGER, false},
+    {MPI_UINT32_T, TWILL_MPI_INTEGER, false},
+    {MPI_UINT64_T, TWILL_MPI_INTEGER, false},
+    {MPI_AINT, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_OFFSET, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_COUNT, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_INTEGER, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_INTEGER1, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_INTEGER2, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_INTEGER4, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_INTEGER8, TWILL_MPI_FORTRAN_INTEGER, true},
+    {MPI_FLOAT, TWILL_MPI_FLOATING, true},
+    {MPI_DOUBLE, TWILL_MPI_FLOATING, true},
+    {MPI_LONG_DOUBLE, TWILL_MPI_FLOATING, true},
+    {MPI_REAL, TWILL_MPI_FLOATING, true},
+    {MPI_REAL4, TWILL_MPI_FLOATING, true},
+    {MPI_REAL8, TWILL_MPI_FLOATING, true},
+    {MPI_DOUBLE_PRECISION, TWILL_MPI_FLOATING, true},
+    {MPI_C_FLOAT_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_C_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_C_LONG_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_COMPLEX8, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_COMPLEX16, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_CXX_FLOAT_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_CXX_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_CXX_LONG_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
+    {MPI_C_BOOL, TWILL_MPI_TRUTH, false},
+    {MPI_CXX_BOOL, TWILL_MPI_TRUTH, false},
+    {MPI_LOGICAL, TWILL_MPI_TRUTH, true},
+    {MPI_BYTE, TWILL_MPI_BITS, false},
+    {MPI_FLOAT_INT, TWILL_MPI_PAIR, true},
+    {MPI_DOUBLE_INT, TWILL_MPI_PAIR, true},
+    {MPI_LONG_INT, TWILL_MPI_PAIR, true},
+    {MPI_SHORT_INT, TWILL_MPI_PAIR, true},
+    {MPI_2INT, TWILL_MPI_PAIR, true},
+    {MPI_LONG_DOUBLE_INT, TWILL_MPI_PAIR, true},
+    {MPI_2INTEGER, TWILL_MPI_PAIR, true},
+    {MPI_2REAL, TWILL_MPI_PAIR, true},
+    {MPI_2DOUBLE_PRECISION, TWILL_MPI_PAIR, true},
+    {MPI_CHAR, TWILL_MPI_TEXT, true},
+    {MPI_WCHAR, TWILL_MPI_TEXT, true},
+    {MPI_CHARACTER, TWILL_MPI_TEXT, true},
+    {MPI_PACKED, TWILL_MPI_TEXT, true},
+#ifdef MPI_REAL16
+    {MPI_REAL16, TWILL_MPI_FLOATING, true},
+#endif
+#ifdef MPI_COMPLEX32
+    {MPI_COMPLEX32, TWILL_MPI_COMPLEX_NUMBER, true},
+#endif
+#ifdef MPI_INTEGER16
+    {MPI_INTEGER16, TWILL_MPI_FORTRAN_INTEGER, true},
+#endif
+#ifdef MPI_LOGICAL1
+    {MPI_LOGICAL1, TWILL_MPI_TRUTH, true},
+    {MPI_LOGICAL2, TWILL_MPI_TRUTH, true},
+    {MPI_LOGICAL4, TWILL_MPI_TRUTH, true},
+    {MPI_LOGICAL8, TWILL_MPI_TRUTH, true},
+#endif
+};
+_Static_assert(sizeof(predefined) / sizeof(*predefined) <= TWILL_MPI_TYPES / 2, "room to hash");
+
+static int integer_of(MPI_Count size, bool is_signed)
+{
+    switch (size) {
+    case 1:
+        return is_signed ? TWILL_I8 : TWILL_U8;
+    case 2:
+        return is_signed ? TWILL_I16 : TWILL_U16;
+    case 4:
+        return is_signed ? TWILL_I32 : TWILL_U32;
+    case 8:
+        return is_signed ? TWILL_I64 : TWILL_U64;
+    default:
+        return -1;
+    }
+}
+
+static int float_of(MPI_Count size)
+{
+    return size == 4 ? TWILL_F32 : size == 8 ? TWILL_F64 : -1;
+}
+
+/* Pairs that twill has: a value and an int, as a C struct lays them out. */
+static int pair_of(MPI_Datatype type, MPI_Count size)
+{
+    if (type == MPI_FLOAT_INT)
+        return TWILL_F32;
+    if (type == MPI_DOUBLE_INT)
+        return TWILL_F64;
+    if (type == MPI_LONG_INT)
+        return sizeof(long) == 8 ? TWILL_I64 : TWILL_I32;
+    if (type == MPI_SHORT_INT)
+        return TWILL_I16;
+    return type == MPI_2INT || (type == MPI_2INTEGER && size == 8) ? TWILL_I32 : -1;
+}
+
+static int native_of(enum twill_mpi_class class, MPI_Datatype type, MPI_Count size, bool is_signed)
+{
+    switch (class) {
+    case TWILL_MPI_INTEGER:
+    case TWILL_MPI_FORTRAN_INTEGER:
+        return integer_of(size, is_signed);
+    case TWILL_MPI_FLOATING:
+        return float_of(size);
+    case TWILL_MPI_COMPLEX_NUMBER:
+        return float_of(size / 2);
+    case TWILL_MPI_TRUTH: /* what is true in Fortran is the MPI's to know */
+        return size == 1 && !is_signed ? TWILL_U8 : -1;
+    case TWILL_MPI_BITS:
+        return TWILL_U8;
+    case TWILL_MPI_PAIR:
+        return pair_of(type, size);
+    default:
+        return -1;
+    }
+}
+
+static size_t place_of(MPI_Datatype type)
+{
+    return (size_t)((uint64_t)(uintptr_t)type * UINT64_C(0x9e3779b97f4a7c15) >> 32) %
+           TWILL_MPI_TYPES;
+}
+
+/* Size, extent and lower bound, as the MPI says. */
+static bool measure(MPI_Datatype type, struct twill_mpi_type *found)
+{
+    MPI_Count lb, true_extent;
+    *found = (struct twill_mpi_type){.native = -1, .parts = 1};
+    if (PMPI_Type_size_x(type, &found->size) != MPI_SUCCESS ||
+        PMPI_Type_get_extent_x(type, &lb, &found->extent) != MPI_SUCCESS ||
+        PMPI_Type_get_true_extent_x(type, &found->true_lb, &true_extent) != MPI_SUCCESS)
+        return false;
+    found->plain = found->size == found->extent && found->size == true_extent;
+    return true;
+}
+
+static void know(size_t i)
+{
+    struct twill_mpi_type found;
+    MPI_Datatype type = predefined[i].type;
+    size_t place = place_of(type);
+    if (type == MPI_DATATYPE_NULL || !measure(type, &found) || found.size <= 0)
+        return; /* this MPI has it in name only */
+    found.class = predefined[i].class;
+    found.native = native_of(found.class, type, found.size, predefined[i].is_signed);
+    found.parts = found.class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
+    while (twill_mpi.types.known[place]) {
+        if (twill_mpi.types.handle[place] == type)
+            return; /* another name of it */
+        place = (place + 1) % TWILL_MPI_TYPES;
+    }
+    twill_mpi.types.known[place] = true;
+    twill_mpi.types.handle[place] = type;
+    twill_mpi.types.type[place] = found;
+}
+
+/* --- derived types --------------------------------------------------------------------------- */
+
+/* Does an element of so many bytes hold them in order? Pack one whose bytes say where they are, a
+ * digit at a time. For one that may be reduced no memory is asked for, as all ranks must come to
+ * the same answer; others are packed if there is none. */
+static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
+{
+    unsigned char small[2 * TWILL_MPI_ELEMENT_MOST];
+    const size_t size = (size_t)found->size;
+    unsigned char *element = 2 * size <= sizeof(small) ? small : malloc(2 * size);
+    unsigned char *packed = element + size;
+    bool same = element != NULL;
+    for (unsigned digit = 0; same && digit < DIGITS && (digit == 0 || size >> 8 * digit > 0);
+         digit++) {
+        int position = 0;
+        for (size_t i = 0; i < size; i++)
+            element[i] = (unsigned char)(i >> 8 * digit);
+        same = PMPI_Pack(element - found->true_lb, 1, type, packed, (int)size, &position,
+                         twill_mpi.shadow) == MPI_SUCCESS &&
+               (size_t)position == size && memcmp(element, packed, size) == 0;
+    }
+    if (element != small)
+        free(element);
+    return same;
+}
+
+/* A type of another, or of several of it in a row: the one it is made of; else MPI_DATATYPE_NULL.
+ * *free_it: it is the caller's now. */
+static MPI_Datatype made_of(MPI_Datatype type, bool *free_it)
+{
+    int integers, addresses, types, combiner, integer[2];
+    MPI_Aint address[2];
+    MPI_Datatype inner = MPI_DATATYPE_NULL;
+    int named, ignored[3];
+    if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
+        (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS) || types != 1 ||
+        integers > 2 || addresses > 2 ||
+        PMPI_Type_get_contents(type, integers, addresses, 1, integer, address, &inner) !=
+            MPI_SUCCESS)
+        return MPI_DATATYPE_NULL;
+    *free_it = PMPI_Type_get_envelope(inner, &ignored[0], &ignored[1], &ignored[2], &named) ==
+                   MPI_SUCCESS &&
+               named != MPI_COMBINER_NAMED;
+    return inner;
+}
+
+/* Its size is right: but are its bytes in order? Rows of plain elements are; what is not seen to be
+ * so is packed, which is right for any type. */
+static bool is_plain(MPI_Datatype type, const struct twill_mpi_type *found)
+{
+    bool free_it = false;
+    if (found->size <= PROBED_MOST)
+        return found->size == 0 || in_order(type, found);
+    MPI_Datatype inner = made_of(type, &free_it);
+    struct twill_mpi_type element;
+    bool plain = inner != MPI_DATATYPE_NULL && measure(inner, &element) && element.plain &&
+                 is_plain(inner, &element);
+    if (free_it)
+        PMPI_Type_free(&inner);
+    return plain;
+}
+
+static int forget(MPI_Datatype type, int keyval, void *value, void *extra)
+{
+    (void)type, (void)keyval, (void)extra;
+    free(value);
+    return MPI_SUCCESS;
+}
+
+static const struct twill_mpi_type *recall(MPI_Datatype type)
+{
+    void *value = NULL;
+    int there = 0;
+    if (PMPI_Type_get_attr(type, twill_mpi.types.keyval, &value, &there) != MPI_SUCCESS || !there)
+        return NULL;
+    return value;
+}
+
+/* The MPI does not say so otherwise: it refuses to pack what is not committed. */
+static bool is_committed(MPI_Datatype type)
+{
+    unsigned char nothing[1];
+    int position = 0;
+    return PMPI_Pack(nothing, 0, type, nothing, 1, &position, twill_mpi.shadow) == MPI_SUCCESS;
+}
+
+/* Threads may meet a type at the same time: one looks into it. */
+static const struct twill_mpi_type *look_into(MPI_Datatype type, struct twill_mpi_type *room)
+{
+    pthread_mutex_lock(&twill_mpi.types.lock);
+    const struct twill_mpi_type *known = recall(type);
+    if (known == NULL && is_committed(type) && measure(type, room)) {
+        room->class = TWILL_MPI_DERIVED;
+        room->plain = room->plain && is_plain(type, room);
+        known = room;
+        struct twill_mpi_type *kept = malloc(sizeof(*kept));
+        if (kept != NULL) {
+            *kept = *room;
+            if (PMPI_Type_set_attr(type, twill_mpi.types.keyval, kept) != MPI_SUCCESS)
+                free(kept);
+        }
+    }
+    pthread_mutex_unlock(&twill_mpi.types.lock);
+    return known;
+}
+
+const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *room)
+{
+    for (size_t place = place_of(type); twill_mpi.types.known[place];
+         place = (place + 1) % TWILL_MPI_TYPES)
+        if (twill_mpi.types.handle[place] == type)
+            return &twill_mpi.types.type[place];
+    if (type == MPI_DATATYPE_NULL)
+        return NULL;
+    const struct twill_mpi_type *known = recall(type);
+    return known != NULL ? known : look_into(type, room);
+}
+
+bool twill_mpi_types_open(void)
+{
+    for (size_t i = 0; i < sizeof(predefined) / sizeof(*predefined); i++)
+        know(i);
+    return PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget, &twill_mpi.types.keyval, NULL) ==
+           MPI_SUCCESS;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The NICs, and how near they are to where the caller runs. */
+#include "numa/topology_internal.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* hwloc 3 has a set of types where 2 has one. */
+static const char *nic_kind(hwloc_obj_t device)
+{
+#if HWLOC_API_VERSION >= 0x00030000
+    if (device->attr->osdev.types & HWLOC_OBJ_OSDEV_OPENFABRICS)
+        return "openfabrics";
+    if (device->attr->osdev.types & HWLOC_OBJ_OSDEV_NETWORK)
+        return "network";
+#else
+    if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS)
+        return "openfabrics";
+    if (device->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK)
+        return "network";
+#endif
+    return NULL;
+}
+
+/* The caller may run on several packages: what touches the NIC's part is as near as can be. */
+static unsigned distance_of(const struct twill_topology *topology, hwloc_obj_t near)
+{
+    unsigned distance = 2;
+    hwloc_bitmap_t here = twill_topology_here(topology);
+    hwloc_obj_t package = near;
+    while (package != NULL && package->type != HWLOC_OBJ_PACKAGE)
+        package = package->parent;
+    if (here == NULL || hwloc_bitmap_intersects(near->cpuset, here))
+        distance = 0;
+    else if (package != NULL && hwloc_bitmap_intersects(package->cpuset, here))
+        distance = 1;
+    hwloc_bitmap_free(here);
+    return distance;
+}
+
+static void describe(const struct twill_topology *topology, hwloc_obj_t device,
+                     struct twill_nic *nic)
+{
+    memset(nic, 0, sizeof(*nic));
+    snprintf(nic->name, sizeof(nic->name), "%s", device->name != NULL ? device->name : "?");
+    snprintf(nic->kind, sizeof(nic->kind), "%s", nic_kind(device));
+    nic->numa = nic->package = -1;
+    hwloc_obj_t near = hwloc_get_non_io_ancestor_obj(topology->hwloc, device);
+    if (near == NULL || hwloc_bitmap_iszero(near->cpuset))
+        return;
+    nic->numa = twill_numa_around(topology, near->cpuset);
+    for (hwloc_obj_t o = near; o != NULL && nic->package < 0; o = o->parent)
+        if (o->type == HWLOC_OBJ_PACKAGE)
+            nic->package = (int)o->logical_index;
+    nic->distance = distance_of(topology, near);
+}
+
+static hwloc_obj_t next_nic(const struct twill_topology *topology, hwloc_obj_t device)
+{
+    do
+        device = hwloc_get_next_osdev(topology->hwloc, device);
+    while (device != NULL && nic_kind(device) == NULL);
+    return device;
+}
+
+bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic)
+{
+    hwloc_obj_t device = next_nic(topology, NULL);
+    while (device != NULL && index-- > 0)
+        device = next_nic(topology, device);
+    if (device != NULL)
+        describe(topology, device, nic);
+    return device != NULL;
+}
+
+bool twill_topology_nic_named(const struct twill_topology *topology, const char *name,
+                              struct twill_nic *nic)
+{
+    hwloc_obj_t device = next_nic(topology, NULL);
+    while (device != NULL && (device->name == NULL || strcmp(device->name, name) != 0))
+        device = next_nic(topology, device);
+    if (device != NULL)
+        describe(topology, device, nic);
+    return device != NULL;
+}
+
+/* PCI devices are left out of this machine's topology (numa/topology.c), but the kernel says what a
+ * NIC is on: /sys/devices/pci0000:00/0000:00:02.0/virtio2, for one. */
+static bool is_on(hwloc_obj_t nic, const char *pci)
+{
+    static const char *const classes[] = {"net", "infiniband"};
+    char path[256], where[PATH_MAX];
+    bool found = false;
+    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]) && !found; i++) {
+        snprintf(path, sizeof(path), "/sys/class/%s/%.64s/device", classes[i], nic->name);
+        found = realpath(path, where) != NULL && strstr(where, pci) != NULL;
+    }
+    return found;
+}
+
+static bool nic_of_device(const struct twill_topology *topology, const char *pci,
+                          struct twill_nic *nic)
+{
+    hwloc_obj_t device = next_nic(topology, NULL);
+    while (device != NULL && (device->name == NULL || !is_on(device, pci)))
+        device = next_nic(topology, device);
+    if (device != NULL)
+        describe(topology, device, nic);
+    return device != NULL;
+}
+
+bool twill_topology_nic_at(const struct twill_topology *topology, unsigned domain, unsigned bus,
+                           unsigned device, unsigned function, struct twill_nic *nic)
+{
+    if (topology->machine.is_this_machine) {
+        char text[32];
+        snprintf(text, sizeof(text), "%04x:%02x:%02x.%x", domain, bus, device, function);
+        return nic_of_device(topology, text, nic);
+    }
+    hwloc_obj_t pci = hwloc_get_pcidev_by_busid(topology->hwloc, domain, bus, device, function);
+    for (hwloc_obj_t o = next_nic(topology, NULL); pci != NULL && o != NULL;
+         o = next_nic(topology, o)) {
+        hwloc_obj_t parent = o->parent;
+        while (parent != NULL && parent != pci)
+            parent = parent->parent;
+        if (parent == NULL)
+            continue;
+        describe(topology, o, nic);
+        return true;
+    }
+    return false;
+}

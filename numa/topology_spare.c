@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A place for a thread of the library's own beside the ranks of a machine: a PU that no rank may
+ * run on. Each rank finds its own without asking the others, from where all may run. */
+#include "numa/topology_internal.h"
+
+void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpus *cpus)
+{
+    hwloc_bitmap_t here = twill_topology_here(topology);
+    *cpus = (struct twill_cpus){{0}};
+    if (here == NULL)
+        return;
+    for (int i = hwloc_bitmap_first(here); i >= 0 && i < TWILL_CPUS_MOST;
+         i = hwloc_bitmap_next(here, i))
+        cpus->word[i / 64] |= UINT64_C(1) << i % 64;
+    hwloc_bitmap_free(here);
+}
+
+static void add_cpus(hwloc_bitmap_t set, const struct twill_cpus *cpus)
+{
+    for (unsigned i = 0; i < TWILL_CPUS_MOST; i++)
+        if (cpus->word[i / 64] >> i % 64 & 1)
+            hwloc_bitmap_set(set, i);
+}
+
+/* The NUMA node that a rank runs in: the first with CPUs that it may run on. */
+static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct twill_cpus *cpus)
+{
+    hwloc_obj_t found = NULL;
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (set != NULL)
+        add_cpus(set, cpus);
+    for (unsigned i = 0; set != NULL && found == NULL && i < topology->machine.numa_nodes; i++) {
+        hwloc_obj_t node = hwloc_get_obj_by_type(topology->hwloc, HWLOC_OBJ_NUMANODE, i);
+        if (node != NULL && topology->machine.numa[i].has_cpus &&
+            hwloc_bitmap_intersects(set, node->cpuset))
+            found = node;
+    }
+    hwloc_bitmap_free(set);
+    return found;
+}
+
+/* The k-th PU of a set: first one of each core that is spare as a whole, then all the others. With
+ * k beyond the end: how many there are, by *count. */
+static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bitmap_t taken,
+                unsigned k, unsigned *count)
+{
+    int depth = hwloc_get_type_or_below_depth(hwloc, HWLOC_OBJ_CORE);
+    *count = 0;
+    for (int others = 0; others < 2; others++) {
+        hwloc_obj_t core = NULL;
+        while ((core = hwloc_get_next_obj_by_depth(hwloc, depth, core)) != NULL) {
+            bool whole = !hwloc_bitmap_intersects(core->cpuset, taken), first = true;
+            for (int pu = hwloc_bitmap_first(core->cpuset); pu >= 0;
+                 pu = hwloc_bitmap_next(core->cpuset, pu)) {
+                if (!hwloc_bitmap_isset(set, (unsigned)pu))
+                    continue;
+                if ((whole && first) != (others == 1) && (*count)++ == k)
+                    return pu;
+                first = false;
+            }
+        }
+    }
+    return -1;
+}
+
+static int find(const struct twill_topology *topology, hwloc_bitmap_t spare, hwloc_bitmap_t taken,
+                const struct twill_cpus *ranks, unsigned me)
+{
+    hwloc_obj_t home = numa_of(topology, &ranks[me]);
+    unsigned before = me, count;
+    if (home != NULL && hwloc_bitmap_intersects(spare, home->cpuset)) {
+        hwloc_bitmap_and(spare, spare, home->cpuset);
+        before = 0;
+        for (unsigned r = 0; r < me; r++)
+            before += numa_of(topology, &ranks[r]) == home;
+    }
+    (void)pick(topology->hwloc, spare, taken, UINT32_MAX, &count);
+    return count == 0 ? -1 : pick(topology->hwloc, spare, taken, before % count, &count);
+}
+
+int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                         unsigned n, unsigned me)
+{
+    hwloc_bitmap_t taken = hwloc_bitmap_alloc(), spare = hwloc_bitmap_alloc();
+    int pu = -1;
+    if (taken != NULL && spare != NULL) {
+        for (unsigned r = 0; r < n; r++)
+            add_cpus(taken, &ranks[r]);
+        hwloc_bitmap_andnot(spare, hwloc_topology_get_allowed_cpuset(topology->hwloc), taken);
+        pu = find(topology, spare, taken, ranks, me);
+    }
+    hwloc_bitmap_free(taken);
+    hwloc_bitmap_free(spare);
+    return pu;
+}

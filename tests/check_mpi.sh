@@ -1,0 +1,80 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# MPI programs under libtwill-mpi, with every MPI that it is built for: each compares what MPI does with
+# twill in between with what PMPI does. TEST_MPI_LONG=1: more of everything; TEST_SEED: other cases.
+# shellcheck source-path=SCRIPTDIR source=support/rules.sh
+. "$(dirname "$0")/support/rules.sh"
+# shellcheck source-path=SCRIPTDIR source=support/mpi.sh
+. "$(dirname "$0")/support/mpi.sh"
+
+# dies FLAVOUR RANKS CASE: it ends, not well, and by itself.
+dies()
+{
+    must_end failure "$1: life $3" launch "$1" "$2" life "$3"
+    [ "$status" -ne 124 ] || unsaid "$1: life $3 hangs"
+    ! grep -q "^life: rank .* hangs" "$scratch/output" || unsaid "$1: life $3 hangs"
+}
+
+# reported FILE CALL TAKEN PASSED_ON
+reported()
+{
+    awk -v call="$2" -v taken="$3" -v passed="$4" '
+        $2 == call && $3 == taken && $4 == passed {found = 1}
+        END {exit !found}' "$1" || fault "the report does not say '$2 $3 $4': $(cat "$1")"
+}
+
+life()
+{
+    must_end 0 "$1: collectives in finalize" launch "$1" 2 life attribute
+    [ "$(grep -c 'at the end: 2' "$scratch/output")" -eq 2 ] || unsaid "not at the end of both ranks"
+    must_end 7 "$1: the exit status" launch "$1" 2 life status
+    must_end 9 "$1: MPI_Abort's code" launch "$1" 2 life abort
+    dies "$1" 3 death
+    # MPICH as Debian builds it does not look at a count below 0, and crashes.
+    [ "$1" = mpich ] || must_end 0 "$1: errors are the MPI's" launch "$1" 2 life errors
+    must_end 0 "$1: MPI_Alloc_mem" launch "$1" 3 life memory
+    must_end 0 "$1: the report" \
+        env TWILL_MPI_REPORT="$scratch/report" sh "$0" launch "$1" 2 life report
+    reported "$scratch/report" Allreduce 20 8
+    reported "$scratch/report" Bcast 14 0
+    reported "$scratch/report" Scan 0 10
+    reported "$scratch/report" Ibarrier 6 0
+    grep -q ' 8  one rank' "$scratch/report" ||
+        fault "the report does not say why: $(cat "$scratch/report")"
+}
+
+if [ "${1:-}" = launch ]; then
+    shift
+    launch "$@"
+    exit
+fi
+found=
+for flavour in $(mpis); do
+    found=1
+    compared "$flavour" 2 matrix
+    compared "$flavour" 1 requests
+    compared "$flavour" 3 requests
+    compared "$flavour" 4 comms
+    compared "$flavour" 3 fuzz
+    compared "$flavour" 2 threads
+    compared "$flavour" 3 progress
+    if [ "$flavour" = openmpi ]; then
+        compared openmpi 3 matrix
+        options="--mca btl_vader_single_copy_mechanism none"
+        compared openmpi 3 progress
+        options=
+    fi
+    life "$flavour"
+    must_end failure "$flavour: self-test: what is wrong is found" \
+        env TEST_MPI_SABOTAGE=1 sh "$0" launch "$flavour" 2 matrix
+    grep -q 'receive buffer' "$scratch/output" ||
+        unsaid "$flavour: damaged results go unnoticed"
+    if [ -n "${TEST_MPI_LONG:-}" ]; then
+        for ranks in 3 4 5; do
+            compared "$flavour" $ranks matrix
+            compared "$flavour" $ranks fuzz
+        done
+    fi
+done
+[ -n "$found" ] || skip "no MPI is here that libtwill-mpi is built for"
+finish

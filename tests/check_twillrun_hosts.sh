@@ -1,0 +1,257 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twillrun over several hosts: placement, environment, output and input, failures of ranks, hosts and agents,
+# its own death, and that the key of a job is on no command line.
+# shellcheck source-path=SCRIPTDIR source=support/check.sh
+# shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
+. "$(dirname "$0")/support/check.sh"
+# shellcheck source-path=SCRIPTDIR source=support/hosts.sh
+. "$(dirname "$0")/support/hosts.sh"
+run=$bin/twillrun
+[ -x "$run" ] || skip "no twillrun in $bin"
+
+# job HOSTS options... program...: from host 0, on hosts; output and status as with ranks().
+job()
+{
+    job_hosts=$1
+    shift
+    timeout "$patience" "$hosts_in" 0 "$run" --timeout "$patience" --hosts "$job_hosts" --agent "$hosts_agent" "$@" \
+        >"$scratch/out" 2>"$scratch/err"
+}
+# said STATUS TEXT HOSTS options... program...
+said()
+{
+    said_status=$1 said_text=$2 said_got=0
+    shift 2
+    job "$@" </dev/null || said_got=$?
+    [ "$said_got" -eq "$said_status" ] || fail "status $said_got, not $said_status: $*"
+    cat "$scratch/out" "$scratch/err" | grep -qF -e "$said_text" || fail "'$said_text' was not said by: $*"
+}
+
+# --- arguments
+expect 2 "host -oProxy=x: not NAME" "$run" --hosts a,-oProxy=x true
+expect 2 "host a:0: not NAME" "$run" --hosts a:0 true
+expect 2 "host : not NAME" "$run" --hosts a,,b true
+expect 2 "-n 4: the hosts have places for 3 ranks" "$run" --hosts a:2,b -n 4 true
+expect 2 "--map socket: not core or node" "$run" --hosts a --map socket true
+expect 2 "--agent: no program" "$run" --hosts a --agent " " true
+expect 2 "--timeout x: not a number" "$run" --hosts a --timeout x true
+expect 2 "--hostfile $scratch/none: No such file" "$run" --hostfile "$scratch/none" true
+echo "a slots=0" >"$scratch/file"
+expect 2 "host a slots=0: not NAME slots=RANKS" "$run" --hostfile "$scratch/file" true
+: >"$scratch/file"
+expect 2 "no host in it" "$run" --hostfile "$scratch/file" true
+# This host by any of its names needs no agent, and its job stays on loopback.
+expect 0 "127.0.0.1 1 2" "$run" --hosts "localhost:2" --agent false sh -c 'echo $MASTER_ADDR $RANK $LOCAL_WORLD_SIZE'
+expect 0 "127.0.0.1 1 2" "$run" --hosts "$(uname -n),b" -n 1 --agent false sh -c 'echo $MASTER_ADDR 1 2'
+# Two names for it are one host; a name server that does not answer keeps nobody for ever.
+expect 0 "2 2 3 127.0.0.1" "$run" --hosts "localhost:2,127.0.0.1" --agent false \
+    sh -c 'echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR'
+# (It is one in a network of its own, which takes questions and says nothing.)
+echo "nameserver 127.0.0.1" >"$scratch/resolv"
+silent() # command...
+{
+    unshare -mn perl -MIO::Socket::INET -e 'my $file = shift;
+        system("ip", "link", "set", "lo", "up") == 0 && system("mount", "--bind", $file, "/etc/resolv.conf") == 0 or exit 77;
+        my $server = IO::Socket::INET->new(Proto => "udp", LocalAddr => "127.0.0.1:53") or exit 77;
+        exit(system(@ARGV) >> 8)' "$scratch/resolv" "$@"
+}
+code=0
+silent timeout 1 getent hosts nowhere 2>/dev/null || code=$?
+if [ $code -eq 124 ]; then # else names are looked up in another way, or there are no such networks
+    silent "$run" --timeout 0.3 --agent false --hosts nowhere true 2>"$scratch/out" || code=$?
+    [ $code -eq 1 ] || fail "status $code without names"
+    grep -qF "host nowhere: its name was not looked up within 0.3 s" "$scratch/out" || fail "the name is not said"
+fi
+
+hosts_up 3
+
+# --- placement and environment
+whoami='echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(hostname) $MASTER_ADDR"'
+job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
+printf '%s 10.88.0.1\n' "0 5 0 2 h0" "1 5 1 2 h0" "2 5 0 2 h1" "3 5 1 2 h1" "4 5 0 1 h2" >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "filled first"
+printf 'h1:2 # two\n\nh2 slots=2\n' >"$scratch/file"
+timeout "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" --map node --agent "$hosts_agent" sh -c "$whoami" \
+    >"$scratch/out" 2>"$scratch/err" || fail "status $?"
+printf '%s 10.88.0.2\n' "0 4 0 2 h1" "1 4 0 2 h2" "2 4 1 2 h1" "3 4 1 2 h2" >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "round the hosts"
+said 0 "10.88.0.1 h1" localhost,h1 sh -c 'echo $MASTER_ADDR $(hostname)'
+said 0 "10.88.0.2 h0" h1,localhost sh -c 'echo $MASTER_ADDR $(hostname)'
+said 0 "127.0.0.1 h1" h1:2,h2:2 -n 2 sh -c 'echo $MASTER_ADDR $(hostname)'
+# The directory, what -x says, and TWILL_ variables go along; others do not.
+(
+    cd "$scratch"
+    export TWILL_TIMEOUT=7 MINE=no NOT_MINE=1
+    job h0,h1 -x GIVEN="a 'b' \$c
+d" -x MINE sh -c 'echo "$PWD $GIVEN $TWILL_TIMEOUT $MINE ${#TWILL_JOB}"; [ "$RANK" = 0 ] || echo "${NOT_MINE:-none}"' || fail "status $?"
+)
+[ "$(grep -cx "$scratch a 'b' \$c" "$scratch/out")" -eq 2 ] || fail "directory or -x"
+[ "$(grep -cx 'd 7 no 64' "$scratch/out")" -eq 2 ] || fail "variables"
+grep -qx none "$scratch/out" || fail "all of the environment went along"
+job h1,h2 -l sh -c 'echo "${TWILL_LISTEN_FD:-none}"; [ -z "$TWILL_LISTEN_FD" ] || [ -S "/proc/self/fd/$TWILL_LISTEN_FD" ]'
+grep -qx '\[1\] none' "$scratch/out" || fail "rank 1 has a listening socket"
+grep -q '^\[0\] [0-9]' "$scratch/out" || fail "rank 0 has none"
+
+# --- the key is on no command line, on no host, while a job runs
+export SECRET=swordfish
+job h0,h1 -x SECRET sh -c '[ "$SECRET" = swordfish ] && cat /proc/[0-9]*/cmdline >'"$scratch/seen"'.$RANK; echo $TWILL_JOB' || fail "status $?"
+unset SECRET
+for r in 0 1; do
+    tr '\0' '\n' <"$scratch/seen.$r" >"$scratch/lines"
+    grep -q -e --server "$scratch/lines" || fail "no server is seen"
+    ! grep -qF -e "$(head -n 1 "$scratch/out")" "$scratch/lines" || fail "the key can be seen"
+    ! grep -q '^SECRET=swordfish' "$scratch/lines" || fail "-x can be seen"
+done
+
+# --- output and input
+job h1:2,h2 -l sh -c 'printf "one\ntwo"; printf "err" >&2' || fail "status $?"
+printf '[%d] one\n[%d] two\n' 0 0 1 1 2 2 >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "labels on output"
+printf '[%d] err\n' 0 1 2 >"$scratch/wanted"
+sort "$scratch/err" | cmp - "$scratch/wanted" || fail "labels on errors"
+job h0:2,h1:2 sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many words"; i=$((i + 1)); done'
+[ "$(grep -cE '^line [0-9] [0-9]+ of many words$' "$scratch/out")" -eq 8000 ] || fail "lines are mixed"
+job h0,h1 sh -c 'head -c 3000000 /dev/zero'
+[ "$(wc -c <"$scratch/out")" -eq 6000000 ] || fail "long output"
+printf 'a\nb' | job h1:2,h2 -l cat || fail "status $?"
+printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
+head -c 1000000 /dev/zero | job h1,h2 sh -c '[ "$RANK" = 1 ] || sleep 0.3; wc -c'
+[ "$(sort -n "$scratch/out" | tr '\n' ' ')" = "0 1000000 " ] || fail "much standard input"
+head -c 1000000 /dev/zero | job h1,h2 true || fail "standard input that nobody reads"
+# Nobody reads on this side for a while.
+timeout "$patience" "$hosts_in" 0 "$run" --hosts h1,h2 --agent "$hosts_agent" head -c 4000000 /dev/zero |
+    { sleep 0.3 && wc -c; } >"$scratch/out"
+[ "$(cat "$scratch/out")" -eq 8000000 ] || fail "a slow reader"
+
+# --- exit codes
+job h0,h1,h2 true || fail "status $? of a job that is well"
+said 7 "exited with status 7; ending the others" h0:2,h1:2 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 7; sleep 60'
+grep -q '^twillrun: rank 2 on h1 (pid [0-9]*)' "$scratch/err" || fail "rank 2 or its host is not named"
+said 137 "was killed by signal 9" h0,h1 --grace 0.2 sh -c '[ "$RANK" != 1 ] || kill -KILL $$; sleep 60'
+said 5 "noticed 0" h0,h1,h2 --grace "$patience" sh -c \
+    '[ "$RANK" != 2 ] || exit 5; until grep -q "status 5" "$0"; do sleep 0.05; done; echo "noticed $RANK"; exit 9' "$scratch/err"
+said 127 "host h1: cannot run no-such-program: No such file" h0,h1 no-such-program
+said 126 "cannot run /etc/passwd: Permission denied" h0,h1 /etc/passwd
+said 3 "host h1: killing rank 1, which did not end on SIGTERM" h0,h1 --grace 0.1 \
+    sh -c '[ "$RANK" = 1 ] || { until [ -e "$0" ]; do sleep 0.05; done; exit 3; }
+        trap "" TERM; : >"$0"; while :; do sleep 0.1; done' "$scratch/deaf"
+: >"$scratch/pids"
+said 3 "ending the others" h0,h1 --grace 0.1 \
+    sh -c '[ "$RANK" != 0 ] || { until [ -s "$0" ]; do sleep 0.05; done; exit 3; }; sleep 600 & echo $! >>"$0"; wait' "$scratch/pids"
+wait_for all_gone
+
+# --- hosts and agents that are not what they should be
+said 1 "host nowhere: no answer from a twillrun there: its agent ended with status 255" h0,nowhere true
+grep -q "^twillrun: host nowhere: agent.sh: could not resolve hostname" "$scratch/err" || fail "the agent is not heard"
+said 1 "is twillrun there at $scratch/none?" h0,h1 --remote "$scratch/none" true
+host_run 1 ip address flush dev eth0
+said 1 "host h1: rank 0 is to be here, but other hosts do not reach 127.0.0.1" h1,h0 true
+host_run 1 ip address add "$(host_address 1)/24" dev eth0
+said 1 "cannot run $scratch/none" h0,h1 --agent "$scratch/none" true
+agent_is() # script: an agent that is this shell script
+{
+    printf '#!/bin/sh\n%s\n' "$1" >"$scratch/agent"
+    chmod +x "$scratch/agent"
+}
+agent_is 'sleep 600'
+said 1 "host h1: no answer from a twillrun there within 0.3 s" h1 --timeout 0.3 --agent "$scratch/agent" true
+agent_is 'printf "\ntwillrun-server:\nTw\1\0\0\0\0\0\2\0\0\0\3\0\0\0""9.9"; cat >/dev/null'
+said 1 "host h1: there is another version of twillrun than" h0,h1 --agent "$scratch/agent" true
+grep -q "9.9 (protocol 2)" "$scratch/err" || fail "not which"
+agent_is 'printf "\ntwillrun-server:\nTw\1\0\0\0\0\0\2\0\0\0\3\0\0\1"; cat >/dev/null'
+said 1 "what came from there is not of a twillrun" h0,h1 --agent "$scratch/agent" true
+agent_is 'head -c 300000 /dev/zero; cat >/dev/null'
+said 1 "what came from there is not of a twillrun" h0,h1 --agent "$scratch/agent" true
+agent_is "echo Welcome to \$1; echo; echo motd >&2; exec '$hosts_agent' \"\$@\""
+said 0 "host h1: motd" h0,h1 --agent "$scratch/agent" true
+
+# --- fuzz: whatever a server is told, it ends at once with a complaint, and leaves nothing
+seed=${TEST_SEED:-$$}
+for turn in 1 2 3 4 5 6 7 8; do
+    code=0
+    perl -e 'srand(shift); my $job = join("", map { "$_\0" } "n2", "b0", "k12", "d/", "r0", "r1", "asleep", "a77");
+        my $frame = pack("a2vVVV", "Tw", 9, 0, 0, length($job)) . $job;
+        substr($frame, int(rand(length($frame))), 1) = chr(int(rand(256))) for 1 .. 1 + int(rand(4));
+        print $frame' "$((seed + turn))" |
+        timeout "$patience" "$run" --server >"$scratch/out" 2>"$scratch/err" || code=$?
+    [ $code -lt 2 ] || fail "status $code of a server with seed $((seed + turn))"
+done
+expect 1 "is not of a twillrun" sh -c 'head -c 100000 /dev/urandom | "$0" --server' "$run"
+expect 1 "is not a job of twillrun" sh -c 'printf "Tw\\011\\0\\0\\0\\0\\0\\0\\0\\0\\0\\003\\0\\0\\0n2\\0" | "$0" --server' "$run"
+
+# --- an agent dies, as ssh does: it is not the server itself
+agent_is 'echo $$ >>'"$scratch/agents"'; cat | "'"$hosts_agent"'" "$@" | cat'
+: >"$scratch/pids"
+: >"$scratch/agents"
+"$hosts_in" 0 "$run" --hosts h0,h1 --grace 0.2 --agent "$scratch/agent" \
+    sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for has_lines "$scratch/pids" 2
+kill -KILL -"$(cat "$scratch/agents")" # it leads a session: its pipes go too
+code=0
+wait $pid || code=$?
+[ $code -eq 1 ] || fail "status $code after an agent's death"
+grep -q "^twillrun: host h1: lost: its agent was killed by signal 9" "$scratch/err" || fail "the host is not named"
+wait_for all_gone
+
+# --- signals reach all hosts; twice ends what does not want to
+for signal in INT TERM USR1; do
+    reaches $signal "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$hosts_agent"
+done
+
+# --- twillrun is killed: nothing stays behind on any host
+: >"$scratch/pids"
+"$hosts_in" 0 "$run" --hosts h0:2,h1:2,h2:2 --agent "$hosts_agent" \
+    sh -c 'echo $$ >>'"$scratch/pids"'; sleep 600 & echo $! >>'"$scratch/pids"'; wait' &
+pid=$!
+wait_for has_lines "$scratch/pids" 12
+kill -KILL $pid
+wait $pid 2>/dev/null || :
+wait_for all_gone
+
+# --- ssh itself, where there is a server of it
+if command -v ssh-keygen >/dev/null && [ -x /usr/sbin/sshd ]; then
+    mkdir -p /run/sshd
+    for key in host user; do
+        ssh-keygen -q -t ed25519 -N '' -f "$scratch/$key"
+    done
+    printf '%s\n' "Port 2222" "HostKey $scratch/host" "AuthorizedKeysFile $scratch/user.pub" "StrictModes no" \
+        "PidFile none" "UsePAM no" "PermitRootLogin yes" >"$scratch/sshd"
+    "$hosts_in" 1 /usr/sbin/sshd -D -e -f "$scratch/sshd" 2>"$scratch/sshd.log" &
+    sshd=$!
+    ssh="ssh -F none -p 2222 -i $scratch/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    # shellcheck disable=SC2086 # words
+    wait_for "$hosts_in" 0 timeout "$patience" $ssh h1 true
+    hosts_agent=$ssh
+    job h0,h1:2 -l sh -c "$whoami" || fail "status $? over ssh"
+    printf '[%s 10.88.0.1\n' "0] 0 3 0 1 h0" "1] 1 3 0 2 h1" "2] 2 3 1 2 h1" >"$scratch/wanted"
+    sort "$scratch/out" | cmp - "$scratch/wanted" || fail "output over ssh"
+    head -c 300000 /dev/zero | job h1,h0 wc -c || fail "status $? with input over ssh"
+    [ "$(sort -n "$scratch/out" | tr '\n' ' ')" = "0 300000 " ] || fail "standard input over ssh"
+    said 9 "rank 2 on h1" h0:2,h1:2 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 9; sleep 60'
+    said 1 "is twillrun there at /none?" h0,h1 --remote /none true
+    : >"$scratch/pids"
+    "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$ssh" \
+        sh -c 'echo $$ >>'"$scratch/pids"'; sleep 600 & echo $! >>'"$scratch/pids"'; wait' &
+    pid=$!
+    wait_for has_lines "$scratch/pids" 6
+    kill -KILL $pid
+    wait $pid 2>/dev/null || :
+    wait_for all_gone
+    host_link 1 down
+    said 1 "host h1: no answer from a twillrun there" h1 --timeout 1 true
+    host_link 1 up
+    kill $sshd
+    hosts_agent=$(dirname "$hosts_in")/agent.sh
+else
+    echo "not over ssh: there is no sshd"
+fi
+
+# --- a job of the library
+# shellcheck disable=SC2154 # of rules.sh
+if [ -x "$bin/twill-bench" ] && [ -z "$sanitize" ]; then
+    job h0:2,h1:2 "$bin/twill-bench" allreduce -b 8 -e 1M -f 8 || fail "status $? of twill-bench"
+    grep -q "^# Out of bounds values : 0 OK" "$scratch/out" || fail "wrong values"
+fi
+echo "ok: twillrun over hosts"

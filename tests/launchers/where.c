@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program for launchers to start: every rank adds its number to a sum, and says in one line where
+ * it is and how it got there. Given -2, it sets up twice, one after the other; given -t, it says
+ * how many threads the process has when set-up is over. Exit status 0: the sum was right. */
+#include "lib/twill.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *bootstrap_of(twill_context *context)
+{
+    const char *text;
+    for (size_t i = 0; (text = twill_context_describe(context, i)) != NULL; i++)
+        if (strncmp(text, "bootstrap: ", 11) == 0)
+            return text + 11;
+    return "?";
+}
+
+static int threads(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/task");
+    for (struct dirent *entry; folder && (entry = readdir(folder)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static bool go(bool count)
+{
+    twill_comm *comm;
+    double mine, sum = 0;
+    if (twill_init(&comm) != TWILL_OK)
+        return false; /* the reason was printed */
+    int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
+    mine = rank + 1;
+    twill_status status = twill_allreduce(comm, &mine, &sum, 1, TWILL_F64, TWILL_SUM);
+    bool right = status == TWILL_OK && sum == size * (size + 1) / 2.0;
+    printf("rank %d of %d, local %d of %d, node %d of %d, %s: %s\n", rank, size,
+           twill_comm_local_rank(comm), twill_comm_local_size(comm), twill_comm_node(comm),
+           twill_comm_nodes(comm), right ? "right" : "WRONG",
+           bootstrap_of(twill_comm_context(comm)));
+    if (count)
+        printf("threads %d\n", threads());
+    twill_finalize(comm);
+    return right;
+}
+
+int main(int argc, char **argv)
+{
+    bool twice = argc > 1 && strcmp(argv[1], "-2") == 0;
+    bool count = argc > 1 && strcmp(argv[1], "-t") == 0;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* in one piece, among the lines of ranks */
+    return go(count) && (!twice || go(count)) ? 0 : 1;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What one rank alone lacks or does otherwise must not leave the others waiting: every call ends,
+ * on all ranks alike. Memory is refused to twill, and to it alone: this program has the malloc() of
+ * its process, and looks at who asks. */
+#include "harness.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+extern void *__libc_malloc(size_t bytes);
+extern void *__libc_calloc(size_t count, size_t bytes);
+extern void *__libc_memalign(size_t alignment, size_t bytes);
+
+/* How many twill is still to get: then one is refused, and it is -1. */
+static _Atomic long until = -2;
+
+static int is_refused(void *caller)
+{
+    Dl_info info;
+    if (atomic_load(&until) < 0 || dladdr(caller, &info) == 0 || info.dli_fname == NULL ||
+        strstr(info.dli_fname, "libtwill") == NULL || atomic_fetch_sub(&until, 1) != 0)
+        return 0;
+    errno = ENOMEM;
+    return 1;
+}
+
+#define SHOWN __attribute__((visibility("default")))
+
+SHOWN void *malloc(size_t bytes)
+{
+    return is_refused(__builtin_return_address(0)) ? NULL : __libc_malloc(bytes);
+}
+
+SHOWN void *calloc(size_t count, size_t bytes)
+{
+    return is_refused(__builtin_return_address(0)) ? NULL : __libc_calloc(count, bytes);
+}
+
+SHOWN void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    return is_refused(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, bytes);
+}
+
+/* The n-th piece is refused to one rank, from here on ... */
+static void refuse(int rank, long n)
+{
+    atomic_store(&until, harness.twill && rank == harness.rank ? n : -2);
+}
+
+/* ... and no more: has it been, somewhere? */
+static int was_refused(int rank)
+{
+    int mine = rank == harness.rank && atomic_exchange(&until, -2) == -1, all = 0;
+    PMPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return all;
+}
+
+/* --- what is made ---------------------------------------------------------------------------- */
+
+static int sum_over(MPI_Comm comm)
+{
+    int in = harness.rank + 1, out = -1;
+    OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, comm));
+    return out;
+}
+
+static int sum_of_ranks(void)
+{
+    return harness.size * (harness.size + 1) / 2;
+}
+
+/* The next piece to refuse: not each of hundreds, but with TEST_MPI_LONG. */
+static long after(long n)
+{
+    return n + 1 + (harness.thorough ? 0 : n / 8);
+}
+
+/* What a communicator takes is refused to each rank in turn. */
+static void test_communicators(void)
+{
+    for (int rank = 0; rank < harness.size; rank++)
+        for (long n = 0, more = 1; more; n = after(n)) {
+            MPI_Comm comm;
+            refuse(rank, n);
+            OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+            more = was_refused(rank);
+            CHECK(sum_over(comm) == sum_of_ranks(), "rank %d without piece %ld: the sum", rank, n);
+            OK(MPI_Comm_free(&comm));
+        }
+}
+
+/* Also what a persistent call takes; the broadcast is staged. */
+static void without_piece(int rank, long n, MPI_Datatype gaps, int broadcasts)
+{
+    int in[4] = {harness.rank + 1, 0, 0, 0}, out[4] = {-1, 0, 0, 0};
+    MPI_Request request;
+    refuse(rank, n);
+    if (broadcasts)
+        OK(PERSISTENT(Bcast)(in, 1, gaps, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request));
+    else
+        OK(PERSISTENT(Allreduce)(in, out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL,
+                                 &request));
+    if (atomic_load(&until) >= 0) /* what it is started with is not refused */
+        atomic_store(&until, -2);
+    OK(MPI_Start(&request));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK(broadcasts ? in[0] == 1 : out[0] == sum_of_ranks(), "rank %d without piece %ld: %d, %d",
+          rank, n, in[0], out[0]);
+    OK(MPI_Request_free(&request));
+}
+
+static void test_persistent(void)
+{
+    MPI_Datatype gaps;
+    OK(MPI_Type_vector(2, 1, 2, MPI_INT, &gaps));
+    OK(MPI_Type_commit(&gaps));
+    for (int rank = 0; rank < harness.size; rank++)
+        for (int broadcasts = 0; broadcasts < 2; broadcasts++)
+            for (long n = 0, more = 1; more; n = after(n)) {
+                without_piece(rank, n, gaps, broadcasts);
+                more = was_refused(rank);
+            }
+    OK(MPI_Type_free(&gaps));
+}
+
+/* --- what is started ------------------------------------------------------------------------- */
+
+static MPI_Comm fragile(void)
+{
+    MPI_Comm comm;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    return comm;
+}
+
+/* A call that needs memory for its staging fails where there is none, and everywhere else: all
+ * ranks need what each has. */
+static void test_staged(int form)
+{
+    char plain[2][64] = {"", ""};
+    for (int rank = 0; rank < harness.size; rank++) {
+        MPI_Comm comm = fragile();
+        MPI_Request request = MPI_REQUEST_NULL;
+        void *in = plain[0] + 1, *out = plain[1] + 1; /* where no int is */
+        refuse(rank, 0);
+        int code = form == 0 ? MPI_Allreduce(in, out, 8, MPI_INT, MPI_SUM, comm)
+                             : MPI_Iallreduce(in, out, 8, MPI_INT, MPI_SUM, comm, &request);
+        if (code == MPI_SUCCESS && form == 1)
+            code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+        int refused = was_refused(rank);
+        CHECK((code != MPI_SUCCESS) == refused, "rank %d has no memory: code %d", rank, code);
+        CHECK(refused == harness.twill, "memory has not been asked for");
+        OK(MPI_Comm_free(&comm));
+    }
+}
+
+static void add(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    for (int i = 0; i < *count; i++)
+        ((int *)inout)[i] += ((int *)in)[i];
+}
+
+/* Some ranks have prepared as many reductions by functions as there is room for, one has not. */
+static void test_operations(void)
+{
+    enum { MANY = 192 };
+    static MPI_Op op[MANY + 1];
+    static MPI_Request request[MANY + 1];
+    static int in[MANY + 1], out[MANY + 1];
+    const int first = harness.size - 1, prepares = harness.rank < first;
+    MPI_Comm most;
+    OK(MPI_Comm_split(MPI_COMM_WORLD, prepares, 0, &most));
+    for (int i = 0; i <= MANY; i++) {
+        OK(MPI_Op_create(add, 1, &op[i]));
+        in[i] = i;
+        MPI_Comm comm = i < MANY ? most : MPI_COMM_WORLD;
+        if (prepares || i == MANY)
+            OK(PERSISTENT(Allreduce)(&in[i], &out[i], 1, MPI_INT, op[i], comm, MPI_INFO_NULL,
+                                     &request[i]));
+    }
+    int begin = prepares ? 0 : MANY;
+    for (int i = begin; i <= MANY; i++)
+        OK(MPI_Start(&request[i]));
+    OK(MPI_Waitall(MANY + 1 - begin, request + begin, MPI_STATUSES_IGNORE));
+    for (int i = 0; i <= MANY; i++)
+        OK(MPI_Op_free(&op[i]));
+    for (int i = begin; i <= MANY; i++) {
+        CHECK(out[i] == i * (i < MANY ? first : harness.size), "sum %d is %d", i, out[i]);
+        OK(MPI_Request_free(&request[i]));
+    }
+    OK(MPI_Comm_free(&most));
+}
+
+/* --- a rank's own part ----------------------------------------------------------------------- */
+
+enum { PART = 5, ROOT = 1 };
+
+/* Fewer elements from or for itself than a rank has room for, or has for itself: no such call is
+ * MPI's, but the MPIs do it. */
+static void test_short(int given)
+{
+    int in[PART] = {1, 2, 3, 4, harness.rank}, all[MOST_RANKS * PART], mine[PART];
+    int counts[MOST_RANKS], displs[MOST_RANKS];
+    const int n = harness.rank == ROOT ? given : PART;
+    for (int r = 0; r < harness.size; r++) {
+        counts[r] = PART;
+        displs[r] = r * PART;
+    }
+    for (int turn = 0; turn < 4; turn++) {
+        memset(all, -1, sizeof all);
+        memset(mine, -1, sizeof mine);
+        if (turn == 0)
+            OK(MPI_Gather(in, n, MPI_INT, all, PART, MPI_INT, ROOT, MPI_COMM_WORLD));
+        else if (turn == 1)
+            OK(MPI_Gatherv(in, n, MPI_INT, all, counts, displs, MPI_INT, ROOT, MPI_COMM_WORLD));
+        else
+            OK(MPI_Allgatherv(in, n, MPI_INT, all, counts, displs, MPI_INT, MPI_COMM_WORLD));
+        for (int r = 0; r < harness.size && (turn > 1 || harness.rank == ROOT); r++)
+            for (int i = 0; i < (r == ROOT ? given : PART); i++)
+                CHECK(all[r * PART + i] == (i < PART - 1 ? i + 1 : r), "turn %d, of rank %d: %d",
+                      turn, r, all[r * PART + i]);
+    }
+}
+
+/* More than a rank has room for is an error, which all hear of. */
+static void test_long(void)
+{
+    int in[2 * PART] = {0}, all[MOST_RANKS * PART], class = 0;
+    MPI_Comm comm = fragile();
+    int code = MPI_Gather(in, harness.rank == ROOT ? 2 * PART : PART, MPI_INT, all, PART, MPI_INT,
+                          ROOT, comm);
+    MPI_Error_class(code, &class);
+    CHECK(class == MPI_ERR_TRUNCATE || (harness.rank != ROOT && class == MPI_SUCCESS),
+          "class %d, not MPI_ERR_TRUNCATE", class);
+    OK(MPI_Comm_free(&comm));
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(&argc, &argv, "alone");
+    test_communicators();
+    test_persistent();
+    test_staged(0);
+    test_staged(1);
+    test_operations();
+    test_short(0);
+    test_short(PART - 2);
+    test_long();
+    return harness_end();
+}

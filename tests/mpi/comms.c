@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators of every origin: what runs on them, and that they may be freed in any order, with
+ * calls under way. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Some calls on it, whatever it is; all results are known. */
+static void use(MPI_Comm comm, const char *what)
+{
+    if (comm == MPI_COMM_NULL)
+        return;
+    int rank, size, inter = 0;
+    PMPI_Comm_test_inter(comm, &inter);
+    PMPI_Comm_rank(comm, &rank);
+    PMPI_Comm_size(comm, &size);
+    if (inter)
+        PMPI_Comm_remote_size(comm, &size);
+    int sum = -1, one = rank + 1, all[64] = {0}, root = inter ? MPI_PROC_NULL : size - 1,
+        value = -1;
+    MPI_Request requests[3] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    OK(MPI_Barrier(comm));
+    OK(MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, comm));
+    CHECK(sum == size * (size + 1) / 2, "%s: allreduce: %d", what, sum);
+    OK(MPI_Allgather(&one, 1, MPI_INT, all, 1, MPI_INT, comm));
+    for (int i = 0; i < size; i++)
+        CHECK(all[i] == i + 1, "%s: allgather: %d", what, all[i]);
+    if (!inter) {
+        value = rank == root ? 4711 : -1;
+        OK(MPI_Bcast(&value, 1, MPI_INT, root, comm));
+        CHECK(value == 4711, "%s: broadcast: %d", what, value);
+        OK(MPI_Scan(&one, &sum, 1, MPI_INT, MPI_SUM, comm));
+        CHECK(sum == (rank + 1) * (rank + 2) / 2, "%s: scan: %d", what, sum);
+    }
+    sum = -1;
+    OK(MPI_Iallreduce(&one, &sum, 1, MPI_INT, MPI_MAX, comm, &requests[0]));
+    OK(MPI_Ibarrier(comm, &requests[2]));
+    OK(MPI_Waitall(3, requests, MPI_STATUSES_IGNORE));
+    CHECK(sum == size, "%s: nonblocking allreduce: %d", what, sum);
+}
+
+static void use_and_free(MPI_Comm *comm, const char *what)
+{
+    use(*comm, what);
+    if (*comm != MPI_COMM_NULL)
+        OK(MPI_Comm_free(comm));
+    CHECK(*comm == MPI_COMM_NULL, "%s: the handle is left", what);
+}
+
+static void test_splits(MPI_Comm of)
+{
+    MPI_Comm made;
+    OK(MPI_Comm_dup(of, &made));
+    use_and_free(&made, "dup");
+    OK(MPI_Comm_dup_with_info(of, MPI_INFO_NULL, &made));
+    use_and_free(&made, "dup_with_info");
+    OK(MPI_Comm_split(of, harness.rank % 2 ? 3 : MPI_UNDEFINED, 0, &made));
+    CHECK((made == MPI_COMM_NULL) == (harness.rank % 2 == 0), "an undefined colour");
+    use_and_free(&made, "split, undefined");
+    OK(MPI_Comm_split(of, harness.rank, 0, &made));
+    use_and_free(&made, "split, alone");
+    OK(MPI_Comm_split(of, 2, -harness.rank, &made));
+    use_and_free(&made, "split, reversed");
+    OK(MPI_Comm_split(of, harness.rank * 2 / harness.size, 5, &made));
+    use_and_free(&made, "split, halves");
+    OK(MPI_Comm_split_type(of, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &made));
+    use_and_free(&made, "split_type");
+    OK(MPI_Comm_split_type(of, harness.rank ? MPI_COMM_TYPE_SHARED : MPI_UNDEFINED, 0,
+                           MPI_INFO_NULL, &made));
+    use_and_free(&made, "split_type, undefined");
+}
+
+static void test_groups(void)
+{
+    MPI_Group world, group;
+    MPI_Comm made;
+    int ranks[64], count = 0;
+    OK(MPI_Comm_group(MPI_COMM_WORLD, &world));
+    for (int i = harness.size - 1; i >= 0; i -= 2)
+        ranks[count++] = i;
+    OK(MPI_Group_incl(world, count, ranks, &group));
+    OK(MPI_Comm_create(MPI_COMM_WORLD, group, &made));
+    use_and_free(&made, "create");
+    int me;
+    MPI_Group_rank(group, &me);
+    if (me != MPI_UNDEFINED) {
+        OK(MPI_Comm_create_group(MPI_COMM_WORLD, group, 12, &made));
+        use_and_free(&made, "create_group");
+    }
+    OK(MPI_Group_free(&group));
+    OK(MPI_Comm_create(MPI_COMM_WORLD, MPI_GROUP_EMPTY, &made));
+    CHECK(made == MPI_COMM_NULL, "a communicator of nobody");
+    OK(MPI_Group_free(&world));
+}
+
+static void test_topologies(void)
+{
+    MPI_Comm grid, made;
+    int dims[2] = {0, 0}, periods[2] = {1, 0}, keep[2] = {1, 0};
+    OK(MPI_Dims_create(harness.size, 2, dims));
+    OK(MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 1, &grid));
+    use(grid, "cart");
+    OK(MPI_Cart_sub(grid, keep, &made));
+    use_and_free(&made, "cart_sub");
+    use_and_free(&grid, "cart");
+    int index[64], edges[64];
+    for (int i = 0; i < harness.size; i++) {
+        index[i] = i + 1;
+        edges[i] = (i + 1) % harness.size;
+    }
+    OK(MPI_Graph_create(MPI_COMM_WORLD, harness.size, index, edges, 0, &made));
+    use_and_free(&made, "graph");
+    int right = (harness.rank + 1) % harness.size,
+        left = (harness.rank + harness.size - 1) % harness.size;
+    OK(MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, 1, &left, MPI_UNWEIGHTED, 1, &right,
+                                      MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &made));
+    use(made, "dist_graph");
+    int sent = harness.rank, received = -1;
+    OK(MPI_Neighbor_allgather(&sent, 1, MPI_INT, &received, 1, MPI_INT, made));
+    CHECK(received == left, "neighbour's: %d", received);
+    use_and_free(&made, "dist_graph");
+    OK(MPI_Dist_graph_create(MPI_COMM_WORLD, 1, &harness.rank, (int[]){1}, &right, MPI_UNWEIGHTED,
+                             MPI_INFO_NULL, 0, &made));
+    use_and_free(&made, "dist_graph_create");
+}
+
+static void test_idup(void)
+{
+    MPI_Comm made;
+    MPI_Request request;
+    OK(MPI_Comm_idup(MPI_COMM_WORLD, &made, &request));
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    use_and_free(&made, "idup");
+}
+
+static void test_intercommunicators(void)
+{
+    if (harness.size < 2)
+        return;
+    MPI_Comm half, inter, merged;
+    int high = harness.rank >= harness.size / 2;
+    OK(MPI_Comm_split(MPI_COMM_WORLD, high, harness.rank, &half));
+    OK(MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, high ? 0 : harness.size / 2, 3, &inter));
+    use(inter, "intercommunicator");
+    OK(MPI_Intercomm_merge(inter, high, &merged));
+    use(merged, "merged");
+    OK(MPI_Comm_free(&half));
+    use_and_free(&merged, "merged");
+    use_and_free(&inter, "intercommunicator");
+}
+
+/* Freed in another order on each rank; nobody waits for anybody in that. */
+static void test_orders(void)
+{
+    enum { MANY = 12 };
+    MPI_Comm comms[MANY];
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < MANY; i++)
+            OK(MPI_Comm_dup(i ? comms[i / 2] : MPI_COMM_WORLD, &comms[i]));
+        for (int i = 0; i < MANY; i++)
+            use(comms[i], "one of many");
+        for (int i = 0; i < MANY; i++) {
+            int which = harness.rank % 2 ? MANY - 1 - i : (i * 5 + harness.rank) % MANY;
+            OK(MPI_Comm_free(&comms[which]));
+        }
+    }
+}
+
+/* A communicator goes when what is under way on it is complete; the handle goes at once. */
+static void test_under_way(void)
+{
+    MPI_Comm comm;
+    MPI_Request requests[3];
+    for (int turn = 0; turn < 4; turn++) {
+        int in = harness.rank, out = -1, value = harness.rank == 0 ? 9 : 0, dummy = 0;
+        OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, comm, &requests[0]));
+        OK(MPI_Ibcast(&value, 1, MPI_INT, 0, comm, &requests[1]));
+        OK(MPI_Ibarrier(comm, &requests[2]));
+        OK(MPI_Comm_free(&comm));
+        CHECK(comm == MPI_COMM_NULL, "the handle is left");
+        if (turn % 2) { /* messages in between */
+            int to = (harness.rank + 1) % harness.size,
+                from = (harness.rank + harness.size - 1) % harness.size;
+            OK(MPI_Sendrecv(&in, 1, MPI_INT, to, 1, &dummy, 1, MPI_INT, from, 1, MPI_COMM_WORLD,
+                            MPI_STATUS_IGNORE));
+        }
+        OK(MPI_Waitall(3, requests, MPI_STATUSES_IGNORE));
+        CHECK(out == harness.size * (harness.size - 1) / 2 && value == 9,
+              "under way when freed: %d, %d", out, value);
+    }
+}
+
+/* Attributes and names are the program's own; comparison does not see twill. */
+static void test_attributes(void)
+{
+    MPI_Comm made;
+    int keyval, flag = 0, value = 5, *got = NULL, result;
+    OK(MPI_Comm_create_keyval(MPI_COMM_DUP_FN, MPI_COMM_NULL_DELETE_FN, &keyval, NULL));
+    OK(MPI_Comm_set_attr(MPI_COMM_WORLD, keyval, &value));
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &made));
+    OK(MPI_Comm_get_attr(made, keyval, &got, &flag));
+    CHECK(flag && got == &value, "an attribute is copied");
+    OK(MPI_Comm_compare(made, MPI_COMM_WORLD, &result));
+    CHECK(result == MPI_CONGRUENT, "compare: %d", result);
+    OK(MPI_Comm_delete_attr(MPI_COMM_WORLD, keyval));
+    use_and_free(&made, "with an attribute");
+    OK(MPI_Comm_free_keyval(&keyval));
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(&argc, &argv, "comms");
+    use(MPI_COMM_WORLD, "world");
+    use(MPI_COMM_SELF, "self");
+    for (int i = 0; i < (harness.thorough ? 50 : 2); i++) {
+        test_splits(MPI_COMM_WORLD);
+        test_groups();
+        test_topologies();
+        test_idup();
+        test_intercommunicators();
+        test_orders();
+        test_under_way();
+        test_attributes();
+    }
+    MPI_Comm left; /* nobody frees this one */
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &left));
+    use(left, "not freed");
+    return harness_end();
+}

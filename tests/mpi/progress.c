@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Programs that end only if everybody's messages and collectives go on while somebody waits for
+ * something else. */
+#include "harness.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { LARGE = 1 << 20 };
+
+static int *numbers(int first)
+{
+    int *all = malloc(LARGE * sizeof *all);
+    for (int i = 0; i < LARGE; i++)
+        all[i] = first + i;
+    return all;
+}
+
+/* A large message is under way from rank 0 when it enters a collective, and the others need it
+ * before they do. */
+static void test_rendezvous(int collective)
+{
+    int *data = numbers(7), in = harness.rank, out = -1, value = harness.rank;
+    if (harness.size < 2)
+        return;
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (harness.rank == 0)
+        OK(MPI_Isend(data, LARGE, MPI_INT, 1, 1, MPI_COMM_WORLD, &request));
+    if (harness.rank == 1) {
+        data[LARGE - 1] = 0;
+        usleep(50000);
+        OK(MPI_Recv(data, LARGE, MPI_INT, 0, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        CHECK(data[LARGE - 1] == 7 + LARGE - 1, "the message");
+    }
+    if (collective == 0)
+        OK(MPI_Barrier(MPI_COMM_WORLD));
+    else if (collective == 1)
+        OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    else
+        OK(MPI_Bcast(&value, 1, MPI_INT, harness.size - 1, MPI_COMM_WORLD));
+    CHECK(collective != 1 || out == harness.size * (harness.size - 1) / 2, "the sum is %d", out);
+    CHECK(collective != 2 || value == harness.size - 1, "the broadcast is %d", value);
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    free(data);
+}
+
+/* Everybody starts a collective; the last rank waits for it and sends only then, what the others
+ * receive before they wait. */
+static void test_started(int large)
+{
+    int count = large ? LARGE : 1, token = 0, *in = numbers(harness.rank), *out = numbers(0);
+    int value = harness.rank == 0 ? 5 : 0, last = harness.size - 1;
+    MPI_Request requests[2];
+    OK(MPI_Iallreduce(in, out, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &requests[0]));
+    OK(MPI_Ibcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD, &requests[1]));
+    if (harness.rank == last) {
+        OK(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        for (int to = 0; to < last; to++)
+            OK(MPI_Send(&token, 1, MPI_INT, to, 2, MPI_COMM_WORLD));
+    } else {
+        OK(MPI_Recv(&token, 1, MPI_INT, last, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        OK(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+    }
+    int expected = harness.size * (count - 1) + harness.size * (harness.size - 1) / 2;
+    CHECK(out[count - 1] == expected && value == 5, "%d, not %d; %d", out[count - 1], expected,
+          value);
+    free(in);
+    free(out);
+}
+
+/* Nobody knows how many messages will come: a barrier that was started, and probing (NBX). */
+static void test_sparse(void)
+{
+    enum { MOST = 16 };
+    int to = (harness.rank * 3 + 1) % harness.size, received = 0, done = 0, started = 0, flag;
+    int sent[MOST], count = 1 + harness.rank % 3, sum = 0, total = 0;
+    MPI_Request requests[MOST], barrier = MPI_REQUEST_NULL;
+    for (int i = 0; i < count; i++) {
+        sent[i] = 1;
+        OK(MPI_Issend(&sent[i], 1, MPI_INT, to, 3, MPI_COMM_WORLD, &requests[i]));
+    }
+    while (!done) {
+        MPI_Status status;
+        OK(MPI_Iprobe(MPI_ANY_SOURCE, 3, MPI_COMM_WORLD, &flag, &status));
+        if (flag) {
+            int value;
+            OK(MPI_Recv(&value, 1, MPI_INT, status.MPI_SOURCE, 3, MPI_COMM_WORLD,
+                        MPI_STATUS_IGNORE));
+            received += value;
+        }
+        if (started) {
+            OK(MPI_Test(&barrier, &done, MPI_STATUS_IGNORE));
+        } else {
+            OK(MPI_Testall(count, requests, &flag, MPI_STATUSES_IGNORE));
+            if (flag)
+                OK(MPI_Ibarrier(MPI_COMM_WORLD, &barrier));
+            started = flag;
+        }
+    }
+    OK(MPI_Allreduce(&received, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    OK(MPI_Allreduce(&count, &total, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    CHECK(sum == total, "%d of %d messages have come", sum, total);
+}
+
+/* What the others have to say while rank 0 is away goes by a file. */
+static int told(const char *mode)
+{
+    const char *folder = getenv("TEST_SCRATCH");
+    char path[4096];
+    snprintf(path, sizeof path, "%s/absent", folder ? folder : "/tmp");
+    FILE *file = fopen(path, mode);
+    return file && fclose(file) == 0;
+}
+
+/* A rank that computes lets the others' collective go on. */
+static void test_absent(void)
+{
+    enum { TURNS = 30000 }; /* of 10 ms: if the others do wait, this ends before the alarm */
+    MPI_Request request;
+    int in = 1, out = 0, value = 0, heard = !harness.twill || harness.size < 2;
+    OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request));
+    if (harness.rank == 0) {
+        for (int i = 0; i < TURNS && !heard && !(heard = told("r")); i++)
+            usleep(10000);
+        CHECK(heard, "the others wait for a rank that computes");
+    } else {
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        CHECK(out == harness.size, "the sum is %d", out);
+        CHECK(heard || told("w"), "the file for rank 0 cannot be written");
+    }
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    OK(MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD));
+}
+
+/* Two collectives on two communicators, waited for crosswise with messages in between. */
+static void test_crosswise(void)
+{
+    MPI_Comm other;
+    MPI_Request first, second;
+    int in = harness.rank, a = -1, b = -1, token, right = (harness.rank + 1) % harness.size;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &other));
+    for (int turn = 0; turn < 20; turn++) {
+        OK(MPI_Iallreduce(&in, &a, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &first));
+        OK(MPI_Iallreduce(&in, &b, 1, MPI_INT, MPI_MAX, other, &second));
+        OK(MPI_Wait(harness.rank % 2 ? &first : &second, MPI_STATUS_IGNORE));
+        OK(MPI_Sendrecv(&in, 1, MPI_INT, right, 4, &token, 1, MPI_INT, MPI_ANY_SOURCE, 4,
+                        MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        OK(MPI_Wait(harness.rank % 2 ? &second : &first, MPI_STATUS_IGNORE));
+        CHECK(a == harness.size * (harness.size - 1) / 2 && b == harness.size - 1, "%d %d", a, b);
+    }
+    OK(MPI_Comm_free(&other));
+}
+
+int main(int argc, char **argv)
+{
+    harness_begin(&argc, &argv, "progress");
+    for (int collective = 0; collective < 3; collective++)
+        test_rendezvous(collective);
+    test_started(0);
+    test_started(1);
+    test_sparse();
+    test_absent();
+    test_crosswise();
+    return harness_end();
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two ends of the ofi transport with a provider that wants to know memory (here made to), what they
+ * register, and memory that goes and comes back. */
+#ifndef TWILL_TEST_OFI_PAIR_H
+#define TWILL_TEST_OFI_PAIR_H
+
+#include "fabric/rails.h"
+#include "tests/support/ofi_ends.h"
+
+#include <setjmp.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#define PAGE  4096u
+#define BYTES (1u << 20)
+
+static const struct setup wanting = {"registering", "tcp", {.force_registration = true}};
+
+static inline void *map(void *where, size_t bytes)
+{
+    void *p = mmap(where, bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | (where != NULL ? MAP_FIXED : 0), -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Sanitizers lock nothing, old kernels do not tell. */
+static inline void need_locks(void)
+{
+    if (twill_locked_works())
+        return;
+    print_message("  not here: nothing tells what memory is locked\n");
+    skip();
+}
+
+struct pair {
+    struct end end;
+    struct twill_common *common;
+    unsigned char *data[2]; /* sent, received */
+    uint32_t number;
+    struct twill_transfer r[2]; /* outlive a failure */
+};
+
+/* Nothing lasts, but ranks in one process know what the others have pinned. */
+static inline bool find_nothing(void *user, const void *start, size_t bytes, void **piece,
+                                size_t *piece_bytes)
+{
+    (void)user;
+    (void)start;
+    (void)bytes;
+    (void)piece;
+    (void)piece_bytes;
+    return false;
+}
+
+static inline struct twill_transport_counters *counters(struct pair *pair)
+{
+    return &pair->end.transport->counters;
+}
+
+/* ops: how one of two rails is opened; NULL: there are none. */
+static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
+                                const struct setup *setup, const struct twill_lasting *lasting,
+                                const struct twill_transport_ops *ops)
+{
+    memset(pair, 0, sizeof(*pair));
+    struct end *end = &pair->end;
+    end->boot = twill_test_boot(caller);
+    end->rank = (uint32_t)caller->rank;
+    end->size = (uint32_t)caller->size;
+    end->params = (struct twill_transport_params){.boot = end->boot,
+                                                  .provider = setup->provider,
+                                                  .common = &pair->common,
+                                                  .lasting = lasting,
+                                                  .caches = true,
+                                                  .rails = "2"};
+    for (unsigned i = 0; i < 2; i++)
+        pair->data[i] = map(NULL, BYTES);
+    twill_status status =
+        ops != NULL ? twill_rails_open(&end->transport, ops, &end->params, &end->error)
+                    : twill_ofi_open(&end->transport, &end->params, &setup->options, &end->error);
+    return twill_test_note(status == TWILL_OK && pair->data[1] != NULL, __FILE__, __LINE__, "%s",
+                           end->error.message) &&
+           end->transport->ops->connect(end->transport, 1 - end->rank, &end->error) == TWILL_OK;
+}
+
+static inline bool pair_open(struct pair *pair, twill_bootstrap *caller, const struct setup *setup,
+                             const struct twill_lasting *lasting)
+{
+    return pair_open_on(pair, caller, setup, lasting, NULL);
+}
+
+static inline void pair_close(struct pair *pair)
+{
+    end_close(&pair->end);
+    if (pair->common != NULL)
+        pair->common->close(pair->common);
+    for (unsigned i = 0; i < 2; i++)
+        munmap(pair->data[i], BYTES);
+}
+
+/* A large message each way out of and into these places, with contents of its own. */
+static inline bool swap_at(struct pair *pair, unsigned char *out, unsigned char *in, size_t bytes)
+{
+    struct end *end = &pair->end;
+    if (twill_test_failed())
+        return false;
+    struct twill_transfer *r = pair->r;
+    uint32_t peer = 1 - end->rank, number = pair->number++;
+    fill(out, bytes, end->rank, peer, number);
+    memset(in, 0, bytes);
+    for (unsigned i = 0; i < 2; i++) {
+        r[i] = (struct twill_transfer){.kind = i == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                       .peer = peer,
+                                       .signature = 3,
+                                       .buffer = i == 0 ? out : in,
+                                       .bytes = bytes};
+        if (!post(end, &r[i]))
+            return false;
+    }
+    return wait_done(end, r, 2) && all_ok(r, 2) && filled(in, bytes, peer, end->rank, number);
+}
+
+static inline bool swap(struct pair *pair)
+{
+    return swap_at(pair, pair->data[0], pair->data[1], BYTES);
+}
+
+static inline bool counted(struct pair *pair, uint64_t made, uint64_t ended, uint64_t hits,
+                           int line)
+{
+    struct twill_transport_counters *c = counters(pair);
+    return twill_test_note(
+        c->registrations == made && c->deregistrations == ended && c->registration_hits == hits,
+        __FILE__, line, "rank %u: %llu registrations, %llu ended, %llu hits, not %llu %llu %llu",
+        pair->end.rank, (unsigned long long)c->registrations,
+        (unsigned long long)c->deregistrations, (unsigned long long)c->registration_hits,
+        (unsigned long long)made, (unsigned long long)ended, (unsigned long long)hits);
+}
+
+/* What lasts of a test that has two such pieces: user names them. */
+static inline bool find(void *user, const void *start, size_t bytes, void **piece,
+                        size_t *piece_bytes)
+{
+    unsigned char **lasting = user;
+    const unsigned char *p = start;
+    for (unsigned i = 0; i < 2; i++) {
+        *piece = lasting[i];
+        *piece_bytes = BYTES;
+        if (lasting[i] != NULL && p >= lasting[i] && p + bytes <= lasting[i] + BYTES)
+            return true;
+    }
+    return false;
+}
+
+#endif

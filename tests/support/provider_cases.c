@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every provider has to do with the ofi transport on top, case by case. */
+#include "tests/support/provider_ends.h"
+#include "tests/support/sanitizers.h"
+
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* --- cases: each runs on every rank, opens its own ends and ends by a deadline ------------------
+ */
+
+static void describe(struct run *run, const struct end *end)
+{
+    const struct twill_ofi *t = (const struct twill_ofi *)end->transport;
+    struct outcome *o = run->outcome;
+    snprintf(o->name, sizeof(o->name), "%.31s", t->home->info->fabric_attr->prov_name);
+    snprintf(o->description, sizeof(o->description), "%.255s",
+             twill_ofi_transport.describe(end->transport));
+    o->address_bytes = t->home->address_length[end->rank];
+    o->max_message = t->home->info->ep_attr->max_msg_size;
+    o->inject = t->home->info->tx_attr->inject_size;
+    o->tag_format = t->home->info->ep_attr->mem_tag_format;
+    o->mr_mode = t->home->info->domain_attr->mr_mode;
+}
+
+/* From nothing to a megabyte and a bit, one after the other and all at once. */
+static bool case_sizes(struct run *run, twill_bootstrap *caller)
+{
+    static const size_t sizes[] = {0,
+                                   1,
+                                   8,
+                                   31,
+                                   32,
+                                   33,
+                                   48,
+                                   64,
+                                   4095,
+                                   TWILL_OFI_EAGER - 1,
+                                   TWILL_OFI_EAGER,
+                                   TWILL_OFI_EAGER + 1,
+                                   16384,
+                                   16385,
+                                   65536,
+                                   (1u << 20) + 3};
+    struct end end;
+    if (!start(&end, caller, run, 1, (struct twill_ofi_options){0}))
+        return false;
+    if (end.rank == 0)
+        describe(run, &end);
+    bool fine = true;
+    for (uint32_t i = 0; fine && i < TWILL_ARRAY_LENGTH(sizes); i++)
+        fine = exchange(&end, &sizes[i], 1, i * 100);
+    fine = fine && exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 5000);
+    size_t wanted = run->provider->address_bytes;
+    const struct twill_ofi *t = (const struct twill_ofi *)end.transport;
+    fine = fine &&
+           twill_test_note(wanted == 0 || t->home->address_length[0] == wanted, __FILE__, __LINE__,
+                           "addresses of %zu bytes, not %zu", t->home->address_length[0], wanted);
+    return stop(run, &end) && fine;
+}
+
+/* Beyond the longest message of the provider: for real where that is short, else by an option. */
+static bool case_beyond(struct run *run, twill_bootstrap *caller)
+{
+    size_t longest = run->outcome->max_message;
+    bool real = longest <= TWILL_OFI_SEGMENT / 4;
+    const size_t sizes[] = {real ? longest - 64 : 65536 - 64, real ? longest : 65536,
+                            real ? longest + 1 : 65537, real ? 2 * longest + 68 : 300004};
+    struct end end;
+    if (!start(&end, caller, run, 2, (struct twill_ofi_options){.max_message = real ? 0 : 65536}))
+        return false;
+    bool fine = exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 0);
+    return stop(run, &end) && fine;
+}
+
+/* Both ranks send thousands before either posts a RECV. */
+static bool case_unexpected(struct run *run, twill_bootstrap *caller)
+{
+    enum { many = TEST_SLOW ? 1500 : 3000 };
+    struct end end;
+    if (!start(&end, caller, run, 3, (struct twill_ofi_options){0}))
+        return false;
+    struct message *m = calloc(2 * many, sizeof(*m));
+    bool fine = m != NULL;
+    for (uint32_t i = 0; fine && i < 2 * many; i++) {
+        uint32_t n = i % many;
+        fine = message_make(&m[i], &end, i < many ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                            1 - end.rank, n % TWILL_OFI_LANES, n,
+                            n % 100 == 7 ? 20000 + 4 * n : n % 200, n % 5 == 0) &&
+               (i >= many || post(&end, &m[i].request));
+    }
+    if (fine)
+        linger(&end, SECOND / 5);
+    for (uint32_t i = many; fine && i < 2 * many; i++)
+        fine = post(&end, &m[i].request);
+    for (uint32_t i = 0; fine && i < 2 * many; i++)
+        fine = wait_done(&end, &m[i].request, 1) && all_ok(&m[i].request, 1) &&
+               message_check(&m[i], &end);
+    give_up(&end, fine);
+    message_free(m, m == NULL ? 0 : 2 * many);
+    return stop(run, &end) && fine;
+}
+
+/* The provider says "later" at every other post, injects nothing and wants all memory registered.
+ */
+static bool case_again(struct run *run, twill_bootstrap *caller)
+{
+    static const size_t sizes[] = {0, 8, 5000, 48, 9000, 8192, 30000, 1, 100000, 64, 16, 200004};
+    struct end end;
+    if (!start(&end, caller, run, 4,
+               (struct twill_ofi_options){.again = 2, .no_inject = true, .max_message = 40000}))
+        return false;
+    bool fine = true;
+    for (uint32_t i = 0; fine && i < 5; i++)
+        fine = exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), i * 1000);
+    fine = fine && twill_test_note(end.transport->counters.again > 100, __FILE__, __LINE__,
+                                   "\"later\" %llu times only",
+                                   (unsigned long long)end.transport->counters.again);
+    return stop(run, &end) && fine;
+}
+
+/* One rank is away for a while, before it is there at all and when it is expected to receive. */
+static bool case_late(struct run *run, twill_bootstrap *caller)
+{
+    static const size_t sizes[] = {8, 100, 8000, 50000, 1 << 20, 8, 0};
+    struct end end;
+    if (caller->rank == 1)
+        usleep(200000);
+    if (!start(&end, caller, run, 5, (struct twill_ofi_options){0}))
+        return false;
+    if (end.rank == 1)
+        usleep(500000);
+    bool fine = exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 0);
+    if (end.rank == 0)
+        usleep(100000);
+    fine = fine && exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 100);
+    return stop(run, &end) && fine;
+}
+
+/* Ranks that disagree about a size: both hear of it, no provider ever sees a receive too small. */
+static bool case_differ(struct run *run, twill_bootstrap *caller)
+{
+    static const size_t pairs[][2] = {{8, 16}, {16, 8}, {100000, 200000}, {200000, 100000}};
+    bool fine = true;
+    for (uint32_t i = 0; fine && i < TWILL_ARRAY_LENGTH(pairs); i++) {
+        struct end end;
+        unsigned char *data = calloc(1, 200000);
+        if (data == NULL || !start(&end, caller, run, 6, (struct twill_ofi_options){0}))
+            return false;
+        struct twill_transfer r = {.kind =
+                                       end.rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                   .peer = 1 - end.rank,
+                                   .signature = 7,
+                                   .buffer = data,
+                                   .bytes = pairs[i][end.rank]};
+        fine = post(&end, &r) && wait_done(&end, &r, 1);
+        bool eager = end.rank == 0 && pairs[i][0] <= TWILL_OFI_EAGER;
+        fine =
+            fine && twill_test_note(r.status == (eager ? TWILL_OK : TWILL_ERR_MISMATCH), __FILE__,
+                                    __LINE__, "rank %u, pair %u: status %d", end.rank, i, r.status);
+        fine = gather(run, &end, caller->rank, 2) && fine;
+        twill_ofi_transport.cancel(end.transport);
+        end_close(&end);
+        free(data);
+    }
+    return fine;
+}
+
+enum { HOPELESS = 12 };
+
+/* One rank gives up with much under way; the other, which goes on, may fail but not hang. */
+static bool case_cancel(struct run *run, twill_bootstrap *caller)
+{
+    struct end end;
+    if (!start(&end, caller, run, 7, (struct twill_ofi_options){0}))
+        return false;
+    unsigned char *data = page_map((size_t)HOPELESS << 20);
+    struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
+    TWILL_REQUIRE(data != NULL && r != NULL);
+    bool fine = post_hopeless(&end, r, end.rank == 0 ? HOPELESS : HOPELESS / 2, data);
+    linger(&end, SECOND / 20);
+    fine = gather(run, &end, caller->rank, 2) && fine;
+    if (end.rank == 0)
+        twill_ofi_transport.cancel(end.transport);
+    fine = gather(run, &end, caller->rank, 2) && fine;
+    if (end.rank == 1)
+        twill_ofi_transport.cancel(end.transport);
+    munmap(data, (size_t)HOPELESS << 20);
+    munmap(r, 1u << 20);
+    struct twill_transfer late = {.kind = TWILL_TRANSFER_SEND, .peer = 1 - end.rank};
+    TWILL_REQUIRE(twill_ofi_transport.post(end.transport, &late, NULL) == TWILL_ERR_BROKEN);
+    TWILL_REQUIRE(twill_ofi_transport.progress(end.transport, NULL) < 0);
+    return stop(run, &end) && fine;
+}
+
+/* Communicators at the same time, the ranks in opposite order. */
+static bool case_communicators(struct run *run, twill_bootstrap *caller)
+{
+    enum { comms = 6 };
+    struct twill_common *common = NULL;
+    struct end end[comms];
+    struct message m[4 * comms];
+    bool fine = true;
+    for (uint32_t c = 0; c < comms; c++)
+        if (!start_with(&end[c], caller, run, c == 0 ? 4095 : c, (struct twill_ofi_options){0},
+                        &common))
+            return false;
+    for (uint32_t i = 0; i < 4 * comms; i++) {
+        uint32_t c = end[0].rank == 0 ? i % comms : comms - 1 - i % comms;
+        fine =
+            fine &&
+            message_make(&m[i], &end[c], i / comms & 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                         1 - end[0].rank, 3, c * 100 + i / comms % 2, i / comms % 2 ? 70000 : 80,
+                         false) &&
+            post(&end[c], &m[i].request);
+    }
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    for (uint32_t i = 0; fine && i < 4 * comms;) {
+        for (uint32_t c = 0; c < comms; c++)
+            fine = fine && progress(&end[c]);
+        fine =
+            fine && twill_test_note(twill_now() < limit, __FILE__, __LINE__, "message %u hangs", i);
+        i += m[i].request.status != TWILL_PENDING ? 1 : 0;
+    }
+    for (uint32_t i = 0; fine && i < 4 * comms; i++)
+        fine = all_ok(&m[i].request, 1) && message_check(&m[i], &end[0]);
+    for (uint32_t c = 0; c < comms; c++)
+        give_up(&end[c], fine);
+    for (uint32_t i = 0; i < 4 * comms; i++) {
+        free(m[i].data);
+        free(m[i].bounce);
+    }
+    for (uint32_t c = 0; c < comms; c++)
+        fine = gather(run, &end[c], caller->rank, 2) && fine;
+    for (uint32_t c = 0; c < comms; c++)
+        end_close(&end[c]);
+    if (common != NULL)
+        common->close(common);
+    return fine;
+}
+
+/* --- strangers and the dead --------------------------------------------------------------------
+ */
+
+/* Ranks 0 and 1 are a job; rank 2 believes that it is rank 1 of one with rank 0. */
+struct view {
+    struct twill_boot boot;
+    twill_bootstrap *caller;
+};
+
+static twill_status view_gather(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+                                struct twill_error *error)
+{
+    const struct view *view = (const struct view *)boot;
+    unsigned char *everybody = malloc(3 * bytes);
+    if (everybody == NULL ||
+        view->caller->exchange(view->caller->user, mine, everybody, bytes) != 0) {
+        free(everybody);
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "the test's exchange failed");
+    }
+    memcpy(all, everybody, bytes);
+    memcpy((unsigned char *)all + bytes, everybody + (view->caller->rank == 2 ? 2 : 1) * bytes,
+           bytes);
+    free(everybody);
+    return TWILL_OK;
+}
+
+static void view_close(struct twill_boot *boot)
+{
+    (void)boot;
+}
+
+static const struct twill_boot_ops view_ops = {
+    .size_of = sizeof(struct twill_boot_ops),
+    .name = "view",
+    .allgather = view_gather,
+    .close = view_close,
+};
+
+/* An end of two ranks seen from the three; the stranger's job has another nonce. */
+static bool view_open(struct view *view, struct end *end, struct run *run)
+{
+    memset(end, 0, sizeof(*end));
+    end->rank = view->caller->rank == 0 ? 0 : 1;
+    end->size = 2;
+    end->boot = twill_test_boot(view->caller);
+    TWILL_REQUIRE(end->boot != NULL);
+    view->boot = *end->boot;
+    if (run->address != NULL)
+        snprintf(view->boot.address, sizeof(view->boot.address), "%s", run->address);
+    view->boot.ops = &view_ops;
+    view->boot.rank = (int)end->rank;
+    view->boot.size = 2;
+    if (view->caller->rank == 2)
+        for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
+            view->boot.nonce[i] ^= 0x5a;
+    end->params = (struct twill_transport_params){.boot = &view->boot,
+                                                  .comm = 9,
+                                                  .provider = run->provider->name,
+                                                  .interface = run->provider->interface};
+    twill_status status = twill_ofi_open(&end->transport, &end->params, NULL, &end->error);
+    TWILL_REQUIRE(
+        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open: %s", end->error.message));
+    uint32_t peer = 1 - end->rank;
+    return twill_ofi_transport.connect(end->transport, peer, &end->error) == TWILL_OK;
+}
+
+/* Does what it likes to rank 0, with the right ranks, communicator and lanes; may well fail. */
+static void intrude(struct run *run, struct end *end)
+{
+    struct twill_transfer r[4];
+    unsigned char *data = calloc(1, 100000);
+    for (uint32_t i = 0; data != NULL && i < 4; i++) {
+        r[i] = (struct twill_transfer){.kind = TWILL_TRANSFER_SEND,
+                                       .lane = (uint8_t)(i / 2),
+                                       .signature = 1000 + i % 2,
+                                       .buffer = data,
+                                       .bytes = i % 2 == 0 ? 64 : 100000};
+        if (twill_ofi_transport.post(end->transport, &r[i], NULL) != TWILL_OK)
+            break;
+    }
+    uint64_t until = twill_now() + SECOND / 5;
+    while (twill_now() < until && twill_ofi_transport.progress(end->transport, NULL) >= 0)
+        sched_yield();
+    gather(run, end, 2, 3);
+    gather(run, end, 2, 3);
+    twill_ofi_transport.cancel(end->transport);
+    free(data);
+}
+
+/* Another job writes to rank 0 as if it were rank 1: rank 0 takes nothing of it, and all of its
+ * own rank 1 afterwards. */
+static bool case_stranger(struct run *run, twill_bootstrap *caller)
+{
+    struct view view = {.caller = caller};
+    struct end end;
+    if (!view_open(&view, &end, run))
+        return false;
+    bool fine = true;
+    struct message *m = calloc(4, sizeof(*m));
+    for (uint32_t i = 0; caller->rank != 2 && i < 4; i++)
+        fine = fine && message_make(&m[i], &end,
+                                    caller->rank == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
+                                    1 - end.rank, i / 2, i % 2, i % 2 == 0 ? 64 : 100000, false);
+    for (uint32_t i = 0; caller->rank == 0 && fine && i < 4; i++)
+        fine = post(&end, &m[i].request);
+    if (caller->rank == 2) {
+        intrude(run, &end);
+    } else {
+        linger(&end, SECOND / 4);
+        for (uint32_t i = 0; caller->rank == 0 && i < 4; i++)
+            fine = fine && twill_test_note(m[i].request.status == TWILL_PENDING, __FILE__, __LINE__,
+                                           "RECV %u ended with %d by a stranger's message", i,
+                                           m[i].request.status);
+        fine = gather(run, &end, caller->rank, 3) && fine;
+        for (uint32_t i = 0; caller->rank == 1 && fine && i < 4; i++)
+            fine = post(&end, &m[i].request);
+        for (uint32_t i = 0; fine && i < 4; i++)
+            fine = wait_done(&end, &m[i].request, 1) && all_ok(&m[i].request, 1) &&
+                   message_check(&m[i], &end);
+        fine = gather(run, &end, caller->rank, 3) && fine;
+    }
+    give_up(&end, fine);
+    message_free(m, 4);
+    end_close(&end);
+    return fine;
+}
+
+/* A peer that is killed: the provider may notice or not (that is what the watch is for); what may
+ * not happen is a hang, a crash, or a message that seems to have come. */
+static bool case_death(struct run *run, twill_bootstrap *caller)
+{
+    static const size_t sizes[] = {50000, 8};
+    struct end end;
+    if (caller->rank == 1)
+        twill_test_expect_death(1);
+    if (!start(&end, caller, run, 7, (struct twill_ofi_options){0}) ||
+        !exchange(&end, sizes, 2, 0) || !gather(run, &end, caller->rank, 2))
+        return false;
+    if (caller->rank == 1)
+        _exit(9);
+    unsigned char *data = page_map((size_t)HOPELESS << 20);
+    struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
+    TWILL_REQUIRE(data != NULL && r != NULL);
+    bool posted = post_hopeless(&end, r, HOPELESS, data);
+    uint64_t until = twill_now() + SECOND / 2;
+    int moved = posted ? 0 : (int)TWILL_ERR_PEER;
+    while (twill_now() < until && moved >= 0)
+        moved = twill_ofi_transport.progress(end.transport, &end.error);
+    bool fine = twill_test_note(moved >= 0 || moved == TWILL_ERR_PEER || moved == TWILL_ERR_FABRIC,
+                                __FILE__, __LINE__, "status %d: %s", moved, end.error.message);
+    for (size_t i = 0; posted && i < HOPELESS; i += 2)
+        fine = fine && twill_test_note(r[i].status == TWILL_PENDING, __FILE__, __LINE__,
+                                       "RECV %zu of the dead: %d", i, r[i].status);
+    twill_ofi_transport.cancel(end.transport);
+    munmap(data, (size_t)HOPELESS << 20);
+    end_close(&end);
+    return fine;
+}
+
+const struct test_case test_provider_cases[] = {
+    {"sizes", 2, false, case_sizes},
+    {"beyond the longest message", 2, false, case_beyond},
+    {"unexpected messages", 2, false, case_unexpected},
+    {"later, later", 2, false, case_again},
+    {"late peers", 2, false, case_late},
+    {"sizes that differ", 2, false, case_differ},
+    {"cancel", 2, false, case_cancel},
+    {"communicators", 2, false, case_communicators},
+    {"strangers", 3, true, case_stranger},
+    {"death", 2, true, case_death},
+    {NULL, 0, false, NULL},
+};

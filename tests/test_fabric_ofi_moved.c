@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ofi transport has registered when memory is moved, on several rails, and when memory is
+ * given back by another thread. */
+#include "tests/support/ofi_pair.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* --- memory that is moved to where other memory was: its pin goes with it
+ * ------------------------------ */
+
+static bool move(unsigned char *from, unsigned char *to)
+{
+    return munmap(to, BYTES) == 0 &&
+           mremap(from, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to;
+}
+
+static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    (void)user;
+    struct pair pair;
+    TWILL_CHECK(pair_open(&pair, caller, &wanting, NULL));
+    unsigned char *other = map(NULL, BYTES), *away = map(NULL, BYTES);
+    TWILL_CHECK(other != NULL && away != NULL);
+    TWILL_CHECK(swap(&pair) && swap_at(&pair, other, pair.data[1], BYTES));
+    counted(&pair, 3, 0, 1, __LINE__);
+    TWILL_CHECK(move(other, pair.data[0]));
+    swap(&pair);
+    counted(&pair, 5, 3, 1, __LINE__);
+    swap(&pair); /* nothing pinned was left anywhere */
+    counted(&pair, 5, 3, 3, __LINE__);
+    /* First to somewhere else, then to where other memory was that is used in between. */
+    TWILL_CHECK(map(other, BYTES) != NULL && swap_at(&pair, other, pair.data[1], BYTES));
+    counted(&pair, 6, 3, 4, __LINE__);
+    TWILL_CHECK(move(other, away));
+    swap(&pair);
+    counted(&pair, 8, 8, 4, __LINE__);
+    TWILL_CHECK(move(away, pair.data[0]));
+    swap(&pair);
+    counted(&pair, 10, 10, 4, __LINE__);
+    TWILL_CHECK(munlock(pair.data[0], BYTES) == 0);
+    swap(&pair);
+    counted(&pair, 12, 10, 4, __LINE__);
+    swap(&pair);
+    counted(&pair, 12, 10, 6, __LINE__);
+    meet(&pair.end);
+    pair_close(&pair);
+}
+
+static void test_moved(void **state)
+{
+    (void)state;
+    need_locks();
+    twill_test_run_processes(2, rank_moved, NULL);
+}
+
+/* --- on several rails
+ * ----------------------------------------------------------------------------------- */
+
+static twill_status open_wanting(struct twill_transport **transport,
+                                 const struct twill_transport_params *params,
+                                 struct twill_error *error)
+{
+    return twill_ofi_open(transport, params, &wanting.options, error);
+}
+
+static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    (void)user;
+    struct pair pair;
+    unsigned char *pieces[2] = {NULL, NULL};
+    struct twill_lasting lasting = {find, pieces, NULL};
+    struct twill_transport_ops ops = twill_ofi_transport;
+    ops.open = open_wanting;
+    if (pair_open_on(&pair, caller, &wanting, &lasting, &ops)) {
+        memcpy(pieces, pair.data, sizeof(pieces));
+        swap(&pair);
+        swap(&pair);
+        counted(&pair, 4, 0, 4, __LINE__);
+        for (unsigned i = 0; i < 2; i++)
+            pair.common->forget(pair.common, pair.data[i], BYTES);
+        swap(&pair);
+        counted(&pair, 8, 0, 4, __LINE__);
+        meet(&pair.end);
+    }
+    pair_close(&pair);
+}
+
+static void test_rails(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_rails, NULL);
+}
+
+/* --- memory given back while the first communicator is made
+ * ------------------------------------------------ */
+
+struct giver {
+    struct twill_common *common;
+    atomic_bool done;
+};
+
+static void *give_back(void *user)
+{
+    struct giver *giver = user;
+    while (!atomic_load(&giver->done)) {
+        twill_common_forget(&giver->common, giver, sizeof(*giver));
+        sched_yield();
+    }
+    return NULL;
+}
+
+static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    (void)user;
+    struct giver giver = {NULL, false};
+    struct end end;
+    pthread_t thread;
+    TWILL_CHECK(pthread_create(&thread, NULL, give_back, &giver) == 0);
+    if (end_open_with(&end, caller, &wanting, 0, &giver.common))
+        meet(&end);
+    atomic_store(&giver.done, true);
+    pthread_join(thread, NULL);
+    end_close(&end);
+    if (giver.common != NULL)
+        giver.common->close(giver.common);
+}
+
+static void test_early(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_early, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_rails),
+        cmocka_unit_test(test_early),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

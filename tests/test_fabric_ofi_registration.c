@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ofi transport registers with a provider that wants it (here made to: registrations of
+ * tcp are as real as they get without such a network), how long, and what it believes of memory
+ * that was given back in between. */
+#include "tests/support/ofi_pair.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const struct setup narrow = {"narrow", "tcp", {.force_registration = true, .cached = 3}};
+
+/* --- is memory still the memory it was? ---------------------------------------------------------
+ */
+
+static void test_locked(void **state)
+{
+    (void)state;
+    need_locks();
+    unsigned char *p = map(NULL, 8 * PAGE);
+    assert_non_null(p);
+    assert_false(twill_locked_still(p, 8 * PAGE));
+    assert_true(twill_locked_take(p, 8 * PAGE, false));
+    assert_true(twill_locked_still(p, 8 * PAGE));
+    assert_true(twill_locked_still(p, PAGE));
+    assert_int_not_equal(madvise(p, 8 * PAGE, MADV_DONTNEED), 0); /* pages cannot change */
+    assert_false(twill_locked_take(p, 8 * PAGE, false));          /* somebody else's, it seems */
+    for (unsigned page = 0; page < 8; page += 7 - page % 2 * 3) { /* first and last, mapped anew */
+        assert_non_null(map(p + page * PAGE, PAGE));
+        assert_false(twill_locked_still(p, 8 * PAGE));
+        assert_int_equal(munlock(p, 8 * PAGE), 0);
+        assert_true(twill_locked_take(p, 8 * PAGE, false));
+    }
+    assert_int_equal(munmap(p + 5 * PAGE, 3 * PAGE), 0); /* the end is gone: and stays so */
+    assert_false(twill_locked_still(p, 6 * PAGE));
+    assert_false(twill_locked_still(p, 8 * PAGE));
+    unsigned char vec;
+    assert_int_not_equal(mincore(p + 5 * PAGE, PAGE, &vec), 0);
+    assert_true(twill_locked_still(p, 5 * PAGE));
+    assert_int_equal(munmap(p, 5 * PAGE), 0);
+    assert_false(twill_locked_still(p, 5 * PAGE));
+    assert_false(twill_locked_take(p, 5 * PAGE, false));
+}
+
+/* --- the same buffers again and again, and headers
+ * -------------------------------------------------- */
+
+static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    struct pair pair;
+    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
+    if (pair_open(&pair, caller, &wanting, &lasting)) {
+        for (unsigned i = 0; i < 100 && swap(&pair); i++)
+            if (!counted(&pair, 2, 0, 2 * i, __LINE__))
+                break;
+        struct twill_transport_counters *c = counters(&pair);
+        twill_test_note(c->copied == 0 && c->header_bytes <= 64 * c->messages, __FILE__, __LINE__,
+                        "%llu bytes copied, %llu bytes of headers for %llu messages",
+                        (unsigned long long)c->copied, (unsigned long long)c->header_bytes,
+                        (unsigned long long)c->messages);
+        /* Parts of them, and a piece that begins on a page that is pinned already. */
+        swap_at(&pair, pair.data[0] + 100000, pair.data[1] + 5, 30000);
+        counted(&pair, 2, 0, 200, __LINE__);
+        meet(&pair.end);
+    }
+    pair_close(&pair);
+}
+
+static void test_steady(void **state)
+{
+    (void)state;
+    need_locks();
+    size_t pinned = 0;
+    twill_test_run_ranks(2, rank_steady, &pinned);
+}
+
+/* --- memory that is given back and had again at the same place
+ * -------------------------------------- */
+
+static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    struct pair pair;
+    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
+    if (pair_open(&pair, caller, &wanting, &lasting)) {
+        for (unsigned i = 0; i < 6 && swap(&pair); i++) {
+            counted(&pair, 2 + 2 * i, 2 * i, 0, __LINE__); /* nor is the other believed any more */
+            munmap(pair.data[i % 2], BYTES);
+            map(pair.data[i % 2], BYTES);
+        }
+        for (unsigned i = 0; i < 6 && swap(&pair); i++) { /* one page of it */
+            size_t skip = i % 3 == 0 ? 0 : i % 3 == 1 ? BYTES / 2 : BYTES - PAGE;
+            munmap(pair.data[i % 2] + skip, PAGE);
+            map(pair.data[i % 2] + skip, PAGE);
+        }
+        twill_test_note(counters(&pair)->registrations >= 2 + 2 * 6 + 5, __FILE__, __LINE__,
+                        "a page was had anew, the registration was not");
+        /* What malloc() gives back and has again. */
+        for (unsigned i = 0; i < 6; i++) {
+            unsigned char *out = malloc(BYTES), *in = malloc(BYTES);
+            twill_test_note(out != NULL && in != NULL && swap_at(&pair, out, in, BYTES), __FILE__,
+                            __LINE__, "round %u", i);
+            free(out);
+            free(in);
+        }
+        meet(&pair.end);
+    }
+    pair_close(&pair);
+}
+
+static void test_reuse(void **state)
+{
+    (void)state;
+    need_locks();
+    size_t pinned = 0;
+    twill_test_run_ranks(2, rank_reuse, &pinned);
+}
+
+/* --- more buffers than are kept
+ * ------------------------------------------------------------------------ */
+
+static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    struct pair pair;
+    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
+    size_t part = BYTES / 8;
+    if (pair_open(&pair, caller, &narrow, &lasting)) {
+        for (unsigned i = 0; i < 8; i++) /* 16 pieces, 3 are kept */
+            swap_at(&pair, pair.data[0] + i * part, pair.data[1] + i * part, part);
+        counted(&pair, 16, 13, 0, __LINE__);
+        swap_at(&pair, pair.data[0] + 7 * part, pair.data[1] + 7 * part, part); /* the youngest */
+        counted(&pair, 16, 13, 2, __LINE__);
+        swap_at(&pair, pair.data[0], pair.data[1], part);
+        counted(&pair, 18, 15, 2, __LINE__);
+        for (unsigned i = 0; i < 7; i++) { /* each has a page of the next */
+            unsigned char *out = pair.data[0] + i * part, *in = pair.data[1] + i * part;
+            swap_at(&pair, out, in, part + PAGE);
+            counted(&pair, 20 + 2 * i, 17 + 2 * i, 2 + 2 * i, __LINE__);
+            swap_at(&pair, out, in, part + PAGE);
+        }
+        meet(&pair.end);
+    }
+    pair_close(&pair);
+}
+
+static void test_evict(void **state)
+{
+    (void)state;
+    need_locks();
+    size_t pinned = 0;
+    twill_test_run_ranks(2, rank_evict, &pinned);
+}
+
+/* --- memory that lasts
+ * ----------------------------------------------------------------------------------- */
+
+static void rank_lasting(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    (void)user;
+    struct pair pair;
+    unsigned char *pieces[2] = {NULL, NULL};
+    struct twill_lasting lasting = {find, pieces, NULL};
+    if (pair_open(&pair, caller, &wanting, &lasting)) {
+        memcpy(pieces, pair.data, sizeof(pieces));
+        for (unsigned i = 0; i < 8; i++)
+            swap_at(&pair, pair.data[0] + i * 70000, pair.data[1] + i * 70000, 70000);
+        counted(&pair, 2, 0, 14, __LINE__);
+        for (unsigned i = 0; i < 2; i++) { /* given back, and had again */
+            pair.common->forget(pair.common, pair.data[i], BYTES);
+            munmap(pair.data[i], BYTES);
+            map(pair.data[i], BYTES);
+        }
+        swap(&pair);
+        counted(&pair, 4, 0, 14, __LINE__);
+        meet(&pair.end);
+    }
+    pair_close(&pair);
+}
+
+static void test_lasting(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_lasting, NULL);
+}
+
+/* --- a child that writes what the parent still sends
+ * -------------------------------------------------- */
+
+static void rank_fork(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    struct pair pair;
+    TWILL_CHECK(pair_open(&pair, caller, &wanting, NULL));
+    TWILL_CHECK(swap(&pair));
+    pid_t child = fork();
+    if (child == 0) {
+        memset(pair.data[0], 0xee, BYTES);
+        memset(pair.data[1], 0xee, BYTES);
+        _exit(twill_locked_still(pair.data[0], BYTES) ? 1 : 0); /* locks are not inherited */
+    }
+    TWILL_CHECK(swap(&pair));
+    int status = 1;
+    TWILL_CHECK(waitpid(child, &status, 0) == child && status == 0);
+    TWILL_CHECK(swap(&pair));
+    TWILL_CHECK(counted(&pair, 2, 0, 4, __LINE__));
+    meet(&pair.end);
+    pair_close(&pair);
+    (void)rank;
+}
+
+static void test_fork(void **state)
+{
+    (void)state;
+    need_locks();
+    twill_test_run_processes(2, rank_fork, NULL);
+}
+
+/* --- communicators in threads, on buffers that come and go
+ * ---------------------------------------------- */
+
+static void *drive(void *user)
+{
+    struct pair *pair = user;
+    for (unsigned i = 0; i < 10; i++) {
+        if (!swap(pair))
+            return NULL;
+        munmap(pair->data[i % 2], BYTES);
+        map(pair->data[i % 2], BYTES);
+    }
+    return pair;
+}
+
+static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)rank;
+    struct pair pair[2];
+    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
+    pthread_t thread;
+    if (pair_open(&pair[0], caller, &wanting, &lasting)) {
+        pair[1] = pair[0];
+        struct end *end = &pair[1].end;
+        end->params.comm = 1;
+        bool open =
+            twill_ofi_transport.open(&end->transport, &end->params, &end->error) == TWILL_OK &&
+            twill_ofi_transport.connect(end->transport, 1 - end->rank, &end->error) == TWILL_OK;
+        pair[1].data[0] = map(NULL, BYTES);
+        pair[1].data[1] = map(NULL, BYTES);
+        meet(&pair[0].end);
+        void *fine = NULL;
+        if (twill_test_note(open, __FILE__, __LINE__, "%s", end->error.message)) {
+            pthread_create(&thread, NULL, drive, &pair[1]);
+            twill_test_note(drive(&pair[0]) != NULL, __FILE__, __LINE__, "first");
+            pthread_join(thread, &fine);
+            twill_test_note(fine != NULL, __FILE__, __LINE__, "second");
+            meet(&pair[0].end);
+            twill_ofi_transport.close(end->transport);
+        }
+        munmap(pair[1].data[0], BYTES);
+        munmap(pair[1].data[1], BYTES);
+    }
+    pair_close(&pair[0]);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    size_t pinned = 0;
+    twill_test_run_ranks(2, rank_threads, &pinned);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_locked),  cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_reuse),   cmocka_unit_test(test_evict),
+        cmocka_unit_test(test_lasting), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators of one context on one endpoint of libfabric: apart from each other in what they
+ * receive, in who drives them, and when one of them ends. */
+#include "tests/support/ofi_ends.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+static struct twill_ofi_home *home_of(const struct end *end)
+{
+    return ((struct twill_ofi *)end->transport)->home;
+}
+
+static void common_close(struct twill_common *common)
+{
+    if (common != NULL)
+        common->close(common);
+}
+
+/* Both ways, small and large, folded and not, on several lanes. */
+static bool exchange(struct end *end, uint32_t salt, uint32_t rounds)
+{
+    static const size_t sizes[] = {8, 300, 9000, 70000, 0, 1u << 18};
+    uint32_t peer = 1 - end->rank;
+    bool fine = true;
+    for (uint32_t i = 0; i < rounds && fine; i++) {
+        struct message *m = calloc(4, sizeof(*m));
+        for (uint32_t k = 0; k < 4; k++)
+            message_make(&m[k], end, k < 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, peer,
+                         i % TWILL_OFI_LANES, salt + i * 2 + k % 2,
+                         sizes[(salt + i) % TWILL_ARRAY_LENGTH(sizes)], k == 3);
+        fine = messages_run(end, m, 4);
+        message_free(m, 4);
+    }
+    return fine;
+}
+
+/* --- each communicator with a thread of its own ----------------------------------------------- */
+
+#define COMMS 4
+
+struct driver {
+    struct end *end;
+    uint32_t salt;
+    bool fine;
+};
+
+static void *drive(void *user)
+{
+    struct driver *driver = user;
+    driver->fine = exchange(driver->end, driver->salt, 24);
+    return NULL;
+}
+
+static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    struct end end[COMMS];
+    struct twill_common *common = NULL;
+    struct driver driver[COMMS];
+    pthread_t thread[COMMS];
+    bool open = true;
+    memset(end, 0, sizeof(end));
+    for (uint32_t c = 0; c < COMMS && open; c++)
+        open = end_open_with(&end[c], caller, user, c * 1000 + 1, &common);
+    if (open && meet(&end[0])) {
+        for (uint32_t c = 1; c < COMMS; c++)
+            twill_test_note(home_of(&end[c]) == home_of(&end[0]), __FILE__, __LINE__,
+                            "communicator %u has an endpoint of its own", c);
+        for (uint32_t c = 0; c < COMMS; c++) {
+            /* The ranks start them in opposite order. */
+            uint32_t which = rank == 0 ? c : COMMS - 1 - c;
+            driver[which] = (struct driver){&end[which], which * 1000, false};
+            pthread_create(&thread[which], NULL, drive, &driver[which]);
+        }
+        for (uint32_t c = 0; c < COMMS; c++)
+            pthread_join(thread[c], NULL);
+        for (uint32_t c = 0; c < COMMS; c++)
+            twill_test_note(driver[c].fine, __FILE__, __LINE__, "rank %d, communicator %u", rank,
+                            c);
+        meet(&end[0]);
+    }
+    for (uint32_t c = 0; c < COMMS; c++)
+        end_close(&end[c]);
+    common_close(common);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
+        if (strcmp(setups[i].name, "net") != 0) /* an endpoint for each there */
+            twill_test_run_ranks(2, rank_threads, (void *)&setups[i]);
+}
+
+/* --- one of them ends, in the middle of everything ----------------------------------------------
+ */
+
+enum { HOPELESS = 8 };
+
+/* Receives of all sorts; rank 1 answers the first two of them only. */
+static void post_in_vain(struct end *end, struct twill_transfer *r, unsigned char *data)
+{
+    uint32_t n = end->rank == 0 ? HOPELESS : 2;
+    for (uint32_t i = 0; i < n; i++) {
+        r[i] = (struct twill_transfer){.kind = end->rank == 0 ? TWILL_TRANSFER_RECV
+                                                              : TWILL_TRANSFER_SEND,
+                                       .lane = (uint8_t)(i % 3),
+                                       .peer = 1 - end->rank,
+                                       .signature = 1,
+                                       .buffer = data + ((size_t)i << 20),
+                                       .bytes = i % 2 ? 64 : 1u << 20};
+        post(end, &r[i]);
+    }
+}
+
+static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    const struct setup *setup = user;
+    struct end end[2];
+    struct twill_common *common = NULL;
+    memset(end, 0, sizeof(end));
+    if (end_open_with(&end[0], caller, setup, 1, &common) &&
+        end_open_with(&end[1], caller, setup, 2, &common) && meet(&end[0])) {
+        unsigned char *data = page_map((size_t)HOPELESS << 20);
+        struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
+        post_in_vain(&end[0], r, data);
+        exchange(&end[1], 0, 6);
+        meet(&end[0]);
+        uint64_t began = twill_now();
+        twill_ofi_transport.cancel(end[0].transport);
+        twill_test_note(twill_now() - began < TWILL_TEST_PATIENCE, __FILE__, __LINE__,
+                        "cancel hangs");
+        munmap(data, (size_t)HOPELESS << 20); /* a late write is a crash */
+        munmap(r, 1u << 20);
+        if (!setup->options.keeps) {
+            exchange(&end[1], 100, 6);
+        } else if (rank == 0) {
+            twill_test_note(twill_ofi_transport.progress(end[1].transport, &end[1].error) < 0 &&
+                                strstr(end[1].error.message, "communicator 1 failed") != NULL,
+                            __FILE__, __LINE__, "it says \"%s\"", end[1].error.message);
+            struct end late = {0};
+            end[1].params.comm = 3;
+            twill_test_note(twill_ofi_transport.open(&late.transport, &end[1].params,
+                                                     &late.error) == TWILL_ERR_FABRIC,
+                            __FILE__, __LINE__, "a closed endpoint is used again");
+        }
+        meet(&end[0]);
+    }
+    end_close(&end[0]);
+    end_close(&end[1]);
+    common_close(common);
+}
+
+static void test_end_of_one(void **state)
+{
+    (void)state;
+    static const struct setup keeping = {"keeping", "tcp", {.keeps = true}};
+    twill_test_run_ranks(2, rank_end_of_one, (void *)TCP);
+    twill_test_run_ranks(2, rank_end_of_one, (void *)&setups[1]);
+    twill_test_run_ranks(2, rank_end_of_one, (void *)&setups[4]);
+    twill_test_run_ranks(2, rank_end_of_one, (void *)&keeping);
+}
+
+/* --- parts of the job, numbers, and who is known
+ * --------------------------------------------------- */
+
+static uint32_t known(const struct end *end)
+{
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < home_of(end)->size; r++)
+        n += home_of(end)->contacts[r].known ? 1 : 0;
+    return n;
+}
+
+/* Ranks 2 and 0 of three, as 0 and 1: they open it without exchanging anything. */
+static void part(struct end *whole, struct twill_common **common, uint32_t comm)
+{
+    static const uint32_t job[] = {2, 0};
+    struct twill_boot boot = *whole->boot;
+    struct end end = {.size = 2, .rank = whole->rank == 2 ? 0 : 1};
+    boot.rank = (int)end.rank;
+    boot.size = 2;
+    boot.ops = NULL; /* not even asked */
+    end.params = whole->params;
+    end.params.boot = &boot;
+    end.params.comm = comm;
+    end.params.job = job;
+    end.params.common = common;
+    uint32_t before = known(whole);
+    twill_status status = TWILL_OK;
+    if (whole->rank != 1)
+        status = twill_ofi_transport.open(&end.transport, &end.params, &end.error);
+    twill_test_note(status == TWILL_OK && known(whole) == before, __FILE__, __LINE__, "%s",
+                    end.error.message);
+    meet(whole);
+    if (end.transport != NULL) {
+        status = twill_ofi_transport.connect(end.transport, 1 - end.rank, &end.error);
+        twill_test_note(status == TWILL_OK && known(whole) == 1, __FILE__, __LINE__, "connect: %s",
+                        end.error.message);
+        exchange(&end, 7, 4);
+    }
+    meet(whole);
+    if (end.transport != NULL)
+        twill_ofi_transport.close(end.transport);
+}
+
+static void rank_parts(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    const struct setup *setup = user;
+    struct twill_common *common = NULL;
+    struct end end = {.boot = twill_test_boot(caller), .rank = (uint32_t)rank, .size = 3};
+    end.params = (struct twill_transport_params){
+        .boot = end.boot, .comm = 0, .provider = setup->provider, .common = &common};
+    if (twill_test_note(twill_ofi_open(&end.transport, &end.params, &setup->options, &end.error) ==
+                            TWILL_OK,
+                        __FILE__, __LINE__, "open: %s", end.error.message)) {
+        twill_test_note(known(&end) == 0, __FILE__, __LINE__, "addresses inserted too early");
+        for (uint32_t comm = 5; comm < 8; comm++) /* the last one is of the greatest number */
+            part(&end, &common, comm < 7 ? comm : (1u << TWILL_OFI_COMM_BITS) - 1);
+        twill_test_note(known(&end) == (rank == 1 ? 0u : 1u), __FILE__, __LINE__,
+                        "rank %d knows %u", rank, known(&end));
+        struct twill_transport *late = NULL;
+        struct twill_transport_params params = end.params;
+        params.comm = 1u << TWILL_OFI_COMM_BITS;
+        twill_test_note(twill_ofi_transport.open(&late, &params, NULL) == TWILL_ERR_UNSUPPORTED,
+                        __FILE__, __LINE__, "a number that tags cannot name");
+        meet(&end);
+    }
+    end_close(&end);
+    common_close(common);
+}
+
+static void test_parts(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, rank_parts, (void *)TCP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_end_of_one),
+        cmocka_unit_test(test_parts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages over twill's own tcp transport, between ranks that are threads. */
+#include "tests/support/tcp_ends.h"
+
+#include <setjmp.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* --- what every transport must do ------------------------------------------------------------ */
+
+static const size_t sizes[] = {0,
+                               1,
+                               8,
+                               63,
+                               64,
+                               65,
+                               1000,
+                               TWILL_TCP_STAGE - 1,
+                               TWILL_TCP_STAGE,
+                               TWILL_TCP_STAGE + 1,
+                               TWILL_TCP_SCRATCH + 61,
+                               (3u << 20) + 5};
+
+static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)rank;
+    (void)size;
+    if (end_open(&end, caller, user) &&
+        twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
+        twill_test_mismatch(&end.end))
+        meet(&end);
+    end_close(&end);
+}
+
+static void test_sweep(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_sweep, NULL);
+    twill_test_run_ranks(3, rank_sweep, NULL);
+}
+
+static bool has_six(void)
+{
+    struct sockaddr_storage address;
+    socklen_t length;
+    if (!twill_endpoint_address("::1", 0, &address, &length))
+        return false;
+    int fd = twill_socket_listen((struct sockaddr *)&address, length, 1);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+static void test_six(void **state)
+{
+    (void)state;
+    if (!has_six())
+        skip();
+    twill_test_run_ranks(2, rank_sweep, (void *)"::1");
+}
+
+static void rank_flood(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)rank;
+    (void)size;
+    if (end_open(&end, caller, user) && twill_test_flood(&end.end, 60, 40000)) {
+        const struct twill_transport_counters *c = &end.end.transport->counters;
+        uint64_t messages = (uint64_t)(size - 1) * TWILL_LANES * 60;
+        twill_test_note(c->messages == messages && c->bytes > messages &&
+                            c->header_bytes >= 16 * messages && c->header_bytes < 64 * messages,
+                        __FILE__, __LINE__, "counters: %llu messages, %llu bytes, %llu of headers",
+                        (unsigned long long)c->messages, (unsigned long long)c->bytes,
+                        (unsigned long long)c->header_bytes);
+        meet(&end);
+    }
+    end_close(&end);
+}
+
+static void test_flood(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_flood, NULL);
+    twill_test_run_ranks(4, rank_flood, NULL);
+}
+
+/* --- a sender far ahead of the receiver ------------------------------------------------------- */
+
+#define AHEAD 3000
+
+static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)user;
+    (void)size;
+    if (end_open(&end, caller, NULL)) {
+        struct twill_transfer *r = calloc(AHEAD, sizeof(*r));
+        uint32_t *data = calloc(AHEAD, sizeof(*data));
+        for (uint32_t i = 0; rank == 0 && i < AHEAD; i++)
+            data[i] = i;
+        for (uint32_t i = 0; rank == 0 && i < AHEAD; i++) {
+            r[i] = transfer(TWILL_TRANSFER_SEND, 1, 0, &data[i], sizeof(data[i]));
+            post(&end, &r[i]);
+        }
+        uint64_t until = twill_now() + SECOND / 10;
+        while (twill_now() < until && progress(&end) >= 0)
+            ;
+        for (uint32_t i = 0; rank == 1 && i < AHEAD; i++) {
+            r[i] = transfer(TWILL_TRANSFER_RECV, 0, 0, &data[i], sizeof(data[i]));
+            post(&end, &r[i]);
+        }
+        twill_test_await(&end.end, r, AHEAD);
+        for (uint32_t i = 0; i < AHEAD; i++)
+            if (!twill_test_note(r[i].status == TWILL_OK && data[i] == i, __FILE__, __LINE__,
+                                 "message %u: %d, holds %u", i, r[i].status, data[i]))
+                break;
+        meet(&end);
+        free(r);
+        free(data);
+    }
+    end_close(&end);
+}
+
+static void test_ahead(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_ahead, NULL);
+}
+
+/* --- a large message whose RECV is late holds up no other lane ---------------------------------
+ */
+
+#define LARGE ((size_t)64 << 20)
+
+static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)user;
+    (void)size;
+    uint32_t peer = (uint32_t)(1 - rank);
+    unsigned char *large = calloc(1, LARGE), small[64] = {0};
+    if (end_open(&end, caller, NULL)) {
+        enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
+        struct twill_transfer slow = transfer(kind, peer, 0, large, LARGE), quick;
+        if (rank == 0)
+            large[LARGE - 1] = 9;
+        if (rank == 0)
+            post(&end, &slow);
+        for (unsigned i = 0; i < 20; i++) {
+            small[0] = rank == 0 ? (unsigned char)i : 0xff;
+            quick = transfer(kind, peer, 1, small, sizeof(small));
+            if (!post(&end, &quick) || !twill_test_await(&end.end, &quick, 1))
+                break;
+            twill_test_note(small[0] == i && (rank == 1 || slow.status == TWILL_PENDING), __FILE__,
+                            __LINE__, "message %u, large one: %d", i, slow.status);
+        }
+        if (rank == 1)
+            post(&end, &slow);
+        twill_test_await(&end.end, &slow, 1);
+        twill_test_note(slow.status == TWILL_OK && large[LARGE - 1] == 9, __FILE__, __LINE__,
+                        "large: %d", slow.status);
+        meet(&end);
+    }
+    end_close(&end);
+    free(large);
+}
+
+static void test_lanes(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_lanes, NULL);
+}
+
+/* --- both sides hear of a large message that is not what was asked for -------------------------
+ */
+
+static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)user;
+    (void)size;
+    unsigned char *large = calloc(1, LARGE);
+    if (end_open(&end, caller, NULL)) {
+        struct twill_transfer r = rank == 0 ? transfer(TWILL_TRANSFER_SEND, 1, 2, large, LARGE)
+                                            : transfer(TWILL_TRANSFER_RECV, 0, 2, large, 4711);
+        r.signature += (uint32_t)rank;
+        post(&end, &r);
+        twill_test_await(&end.end, &r, 1);
+        twill_test_note(r.status == TWILL_ERR_MISMATCH &&
+                            r.peer_bytes == (rank == 0 ? 4711 : LARGE) &&
+                            r.peer_signature == (rank == 0 ? 8 : 7),
+                        __FILE__, __LINE__, "rank %d: %d, %llu bytes, signature %u", rank, r.status,
+                        (unsigned long long)r.peer_bytes, r.peer_signature);
+        /* What comes after it is fine. */
+        r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 2,
+                     large, 100000);
+        post(&end, &r);
+        twill_test_await(&end.end, &r, 1);
+        twill_test_note(r.status == TWILL_OK, __FILE__, __LINE__, "then: %d", r.status);
+        meet(&end);
+    }
+    end_close(&end);
+    free(large);
+}
+
+/* Rank 1 has to go on throwing away what rank 0 goes on sending: it does so in its next wait. */
+static void test_refused(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_refused, NULL);
+}
+
+/* --- two communicators, of one listener --------------------------------------------------------
+ */
+
+static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end, other = {0};
+    (void)rank;
+    (void)size;
+    (void)user;
+    if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
+        struct end *order[2] = {rank == 0 ? &end : &other, rank == 0 ? &other : &end};
+        struct twill_transfer r[4];
+        unsigned char data[4][100];
+        /* In opposite order, so that each first meets connections of the other's. */
+        for (unsigned i = 0; i < 4; i++) {
+            struct end *of = order[i / 2];
+            memset(data[i], of == &end ? 1 : 2, sizeof(data[i]));
+            r[i] = transfer(i % 2 == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
+                            (uint32_t)(1 - rank), 5, data[i], sizeof(data[i]));
+            if (i % 2 == 0)
+                data[i][50] = 0;
+            post(of, &r[i]);
+        }
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        unsigned done = 0;
+        while (done < 4 && twill_now() < limit && progress(&end) >= 0 && progress(&other) >= 0)
+            done += r[done].status != TWILL_PENDING;
+        for (unsigned i = 0; i < 4; i++)
+            twill_test_note(r[i].status == TWILL_OK && data[i][50] == data[i][0], __FILE__,
+                            __LINE__, "rank %d, %u: %d", rank, i, r[i].status);
+        meet(&end);
+    }
+    if (other.end.transport != NULL)
+        twill_tcp_transport.close(other.end.transport);
+    end_close(&end);
+}
+
+static void test_comms(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_comms, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sweep), cmocka_unit_test(test_six),   cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_ahead), cmocka_unit_test(test_lanes), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_comms),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

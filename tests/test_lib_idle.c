@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A caller's function inside waits: called in every kind of them, soon and for as long as they
+ * last, by the thread that waits and by no other, and not once it is taken away. */
+#include "tests/support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define OFTEN 400 /* calls: more than there are before a wait sleeps, at 20 us each */
+
+/* Rank 0 waits in a call that the others join when its function has been called often enough. */
+struct scene {
+    const char *nodes, *spin, *progress;
+    atomic_int calls, strangers, stage;
+    pthread_t waiter;
+};
+
+static void idle(void *user)
+{
+    struct scene *scene = user;
+    if (!pthread_equal(pthread_self(), scene->waiter))
+        atomic_fetch_add(&scene->strangers, 1);
+    atomic_fetch_add(&scene->calls, 1);
+}
+
+static bool fine(twill_comm *comm, twill_status status)
+{
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "status %d: %s", status,
+                           twill_comm_message(comm));
+}
+
+/* The others hold back; rank 0 goes on at once, and they only after it has come this far. */
+static bool hold_back(struct scene *scene, int rank, int stage)
+{
+    if (rank == 0) {
+        atomic_store(&scene->calls, 0);
+        atomic_store(&scene->stage, stage);
+        return true;
+    }
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (atomic_load(&scene->stage) != stage || atomic_load(&scene->calls) < OFTEN) {
+        if (twill_test_failed() || twill_now() > limit)
+            return twill_test_note(false, __FILE__, __LINE__, "stage %d: called %d times", stage,
+                                   atomic_load(&scene->calls));
+        usleep(100);
+    }
+    return true;
+}
+
+static bool start(twill_comm *comm, twill_request **request)
+{
+    static const int64_t one = 1;
+    static _Thread_local int64_t sum;
+    return fine(comm, twill_allreduce_start(comm, &one, &sum, 1, TWILL_I64, TWILL_SUM, request));
+}
+
+static bool play_requests(struct scene *scene, twill_comm *comm, int rank)
+{
+    twill_request *request[2] = {NULL, NULL};
+    int index;
+    TWILL_REQUIRE(hold_back(scene, rank, 1) && fine(comm, twill_barrier(comm)));
+    TWILL_REQUIRE(hold_back(scene, rank, 2) && start(comm, &request[0]));
+    TWILL_REQUIRE(fine(comm, twill_wait(&request[0])));
+    TWILL_REQUIRE(hold_back(scene, rank, 3) && start(comm, &request[0]) &&
+                  start(comm, &request[1]));
+    TWILL_REQUIRE(fine(comm, twill_wait_any(2, request, &index)));
+    TWILL_REQUIRE(fine(comm, twill_wait_all(2, request)));
+    TWILL_REQUIRE(hold_back(scene, rank, 4) && start(comm, &request[0]) &&
+                  start(comm, &request[1]));
+    return fine(comm, twill_wait_all(2, request));
+}
+
+static bool play_others(struct scene *scene, twill_comm *comm, int rank)
+{
+    int64_t data = rank;
+    int other = 1 - rank;
+    twill_comm *made;
+    TWILL_REQUIRE(hold_back(scene, rank, 5));
+    TWILL_REQUIRE(fine(comm, rank == 0 ? twill_recv(comm, &data, 1, TWILL_I64, other)
+                                       : twill_send(comm, &data, 1, TWILL_I64, other)));
+    TWILL_REQUIRE(data == 1 && fine(comm, twill_group_start(comm)));
+    TWILL_REQUIRE(fine(comm, twill_barrier(comm)));
+    TWILL_REQUIRE(hold_back(scene, rank, 6) && fine(comm, twill_group_end(comm)));
+    TWILL_REQUIRE(hold_back(scene, rank, 7) && fine(comm, twill_comm_dup(&made, comm)));
+    twill_comm_destroy(made);
+    return true;
+}
+
+/* It is gone: a wait that is not short does without. */
+static bool play_without(struct scene *scene, twill_comm *comm, int rank)
+{
+    TWILL_REQUIRE(twill_context_idle(twill_comm_context(comm), NULL, NULL) == TWILL_OK);
+    TWILL_REQUIRE(fine(comm, twill_barrier(comm)));
+    int before = atomic_load(&scene->calls);
+    if (rank != 0)
+        usleep(20000);
+    TWILL_REQUIRE(fine(comm, twill_barrier(comm)));
+    return rank != 0 || atomic_load(&scene->calls) == before;
+}
+
+static void rank_waits(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct scene *scene = user;
+    const char *settings[] = {scene->progress, scene->spin, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, boot, scene->nodes, NULL, settings));
+    if (rank == 0) {
+        scene->waiter = pthread_self();
+        TWILL_CHECK(twill_context_idle(context, idle, scene) == TWILL_OK);
+    }
+    TWILL_CHECK(play_requests(scene, comm, rank) && play_others(scene, comm, rank));
+    TWILL_CHECK(play_without(scene, comm, rank));
+    TWILL_CHECK(rank != 0 || atomic_load(&scene->strangers) == 0);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void play(const char *nodes, const char *progress, const char *spin)
+{
+    struct scene scene = {.nodes = nodes, .progress = progress, .spin = spin};
+    twill_test_run_ranks(2, rank_waits, &scene);
+}
+
+static void on_a_node(void **unused)
+{
+    (void)unused;
+    play("", "TWILL_PROGRESS=none", NULL);
+}
+
+static void between_nodes(void **unused)
+{
+    (void)unused;
+    play("2x1", "TWILL_PROGRESS=none", NULL);
+}
+
+static void beside_a_thread(void **unused)
+{
+    (void)unused;
+    play("", "TWILL_PROGRESS=thread", NULL);
+}
+
+/* One rank starts a call and is then elsewhere until the others have its result: something of its
+ * own must move it along. */
+static void rank_is_elsewhere(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    static const size_t COUNT = (size_t)1 << 18;
+    const char *settings[] = {"TWILL_PROGRESS=late", NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *request;
+    float *data = calloc(COUNT, sizeof(*data));
+    TWILL_CHECK(twill_test_connect(&context, &comm, boot, user, NULL, settings));
+    for (int turn = 0; turn < 3; turn++) {
+        for (size_t i = 0; i < COUNT; i++)
+            data[i] = (float)(rank + 1);
+        TWILL_CHECK(fine(
+            comm, twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request)));
+        if (rank == 0)
+            TWILL_CHECK(twill_test_meet(boot));
+        TWILL_CHECK(fine(comm, twill_wait(&request)));
+        if (rank != 0)
+            TWILL_CHECK(twill_test_meet(boot));
+        TWILL_CHECK(data[0] == (float)(size * (size + 1) / 2) && data[COUNT - 1] == data[0]);
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    free(data);
+}
+
+static void looked_after(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, rank_is_elsewhere, (void *)(uintptr_t) "");
+    twill_test_run_ranks(3, rank_is_elsewhere, (void *)(uintptr_t) "3x1");
+}
+
+static void while_it_spins(void **unused)
+{
+    (void)unused;
+    play("", "TWILL_PROGRESS=none", "TWILL_SPIN=1000000000");
+}
+
+static void nobody_to_tell(void **unused)
+{
+    (void)unused;
+    assert_int_equal(twill_context_idle(NULL, idle, NULL), TWILL_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_a_node),       cmocka_unit_test(between_nodes),
+        cmocka_unit_test(beside_a_thread), cmocka_unit_test(while_it_spins),
+        cmocka_unit_test(looked_after),    cmocka_unit_test(nobody_to_tell),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

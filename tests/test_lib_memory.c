@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that callers declare: what twill_register() and twill_deregister() take. */
+#include "lib/twill.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_register(void **state)
+{
+    (void)state;
+    static unsigned char memory[8192];
+    twill_comm *comm = NULL;
+    assert_int_equal(twill_init(&comm), TWILL_OK);
+    twill_context *context = twill_comm_context(comm);
+    assert_int_equal(twill_register(NULL, memory, 1), TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_register(context, NULL, 1), TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_register(context, memory, 0), TWILL_ERR_ARGUMENT);
+    assert_non_null(strstr(twill_context_message(context), "twill_register"));
+    assert_int_equal(twill_deregister(context, memory), TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_register(context, memory, sizeof(memory)), TWILL_OK);
+    assert_int_equal(twill_register(context, memory + 100, 1000), TWILL_OK); /* a part of it too */
+    assert_int_equal(twill_deregister(context, memory + 1), TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_deregister(context, memory), TWILL_OK);
+    assert_int_equal(twill_deregister(context, memory), TWILL_ERR_ARGUMENT);
+    assert_non_null(strstr(twill_context_message(context), "nothing was registered"));
+    void *own = NULL; /* that of twill_alloc() is known by itself, and given back by twill_free() */
+    assert_int_equal(twill_alloc(context, &own, 100), TWILL_OK);
+    assert_int_equal(twill_deregister(context, own), TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_register(context, own, 100), TWILL_OK);
+    assert_int_equal(twill_deregister(context, own), TWILL_OK);
+    assert_int_equal(twill_free(context, own), TWILL_OK);
+    twill_finalize(comm); /* one piece is still registered: it is forgotten */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_register)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

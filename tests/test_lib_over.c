@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators made over an exchange of the caller's: with requests under way on the old one, of
+ * parts of it in any order, of one that is broken; and when something is wrong. */
+#include "tests/support/scene.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* libfabric 1.17 now and then loses a connection that is torn down while it is being made. */
+TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libfabric.so";
+}
+
+/* What the ranks talk by: another communicator of the same ranks in the same order. */
+struct lent {
+    twill_comm *comm;
+    int left; /* exchanges that succeed; then they fail, on all ranks */
+};
+
+static int exchange(void *user, const void *mine, void *all, size_t bytes)
+{
+    struct lent *lent = user;
+    if (lent->left-- <= 0)
+        return 7;
+    return twill_allgather(lent->comm, mine, all, bytes, TWILL_U8) == TWILL_OK ? 0 : 8;
+}
+
+static bool fine(twill_comm *parent, twill_status status)
+{
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "status %d: %s", status,
+                           twill_context_message(twill_comm_context(parent)));
+}
+
+static bool refused(twill_comm *parent, twill_status status, twill_status wanted,
+                    const twill_comm *made, const char *word)
+{
+    const char *message = twill_context_message(twill_comm_context(parent));
+    return twill_test_note(status == wanted && made == NULL && strstr(message, word) != NULL,
+                           __FILE__, __LINE__, "status %d, expected %d and \"%s\" in: %s", status,
+                           wanted, word, message);
+}
+
+/* Ranks of one parity, from the last to the first. */
+static struct twill_test_group parity_of(int me, int size)
+{
+    struct twill_test_group group = {0};
+    for (int r = size; r-- > 0;)
+        if (r % 2 == me % 2)
+            group.rank[group.size++] = r;
+    return group;
+}
+
+/* The last rank starts its part of what the others have under way when all of it is made. */
+static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    struct twill_test_group half = parity_of(me, size), whole = twill_test_everyone(size);
+    struct lent by_half = {.left = 1000}, by_all = {.left = 1000};
+    twill_comm *part, *again;
+    int64_t mine = me, sum = -1;
+    twill_request *request = NULL;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_split(&by_half.comm, all, me % 2, -me)));
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&by_all.comm, all)));
+    if (me != size - 1)
+        TWILL_CHECK(twill_test_fine(
+            all, twill_allreduce_start(all, &mine, &sum, 1, TWILL_I64, TWILL_SUM, &request)));
+    TWILL_CHECK(
+        fine(all, twill_comm_create_over(&part, all, half.size, half.rank, exchange, &by_half)));
+    TWILL_CHECK(
+        fine(all, twill_comm_create_over(&again, all, size, whole.rank, exchange, &by_all)));
+    int left[] = {by_half.left, by_all.left};
+    TWILL_CHECK(twill_test_works(part, &half, me) && twill_test_works(again, &whole, me));
+    if (me == size - 1)
+        TWILL_CHECK(twill_test_fine(
+            all, twill_allreduce_start(all, &mine, &sum, 1, TWILL_I64, TWILL_SUM, &request)));
+    TWILL_CHECK(twill_test_fine(all, twill_wait(&request)));
+    TWILL_CHECK(sum == size * (size - 1) / 2);
+    TWILL_CHECK(twill_test_works(part, &half, me) && twill_test_works(all, &whole, me));
+    /* It was needed for more than one rank only, and for nothing later. */
+    TWILL_CHECK((left[0] < 1000) == (half.size > 1) && (left[1] < 1000) == (size > 1));
+    TWILL_CHECK(left[0] == by_half.left && left[1] == by_all.left);
+    twill_comm_destroy(part);
+    TWILL_CHECK(twill_test_fine(again, twill_barrier(again)));
+    if (me != size - 1) /* who leaves does not wait for the last one */
+        twill_comm_leave(again);
+    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)));
+    if (me == size - 1)
+        twill_comm_leave(again);
+    twill_comm_destroy(by_half.comm);
+    twill_comm_destroy(by_all.comm);
+}
+
+static void with_requests_under_way(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_under_way);
+}
+
+/* Broken by a call that differs; what is made of it works, and its message stays. */
+static void play_broken(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    struct twill_test_group whole = twill_test_everyone(size);
+    struct lent lent = {.left = 1000};
+    twill_comm *broken, *made;
+    float data[8] = {0}, sum[8];
+    char message[64];
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&broken, all)));
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&lent.comm, all)));
+    size_t count = me == 0 ? 7 : 8;
+    TWILL_CHECK(size == 1 || twill_allreduce(broken, data, sum, count, TWILL_F32, TWILL_SUM) < 0);
+    snprintf(message, sizeof(message), "%.63s", twill_comm_message(broken));
+    TWILL_CHECK(
+        fine(all, twill_comm_create_over(&made, broken, size, whole.rank, exchange, &lent)));
+    TWILL_CHECK(strncmp(message, twill_comm_message(broken), strlen(message)) == 0);
+    twill_comm_destroy(broken); /* before what is made of it */
+    TWILL_CHECK(twill_test_works(made, &whole, me));
+    twill_comm_destroy(made);
+    twill_comm_destroy(lent.comm);
+}
+
+static void of_a_broken_one(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_broken);
+}
+
+/* Nothing of it breaks the one it is made of. */
+static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    struct twill_test_group whole = twill_test_everyone(size);
+    const int twice[] = {0, 0}, own_first[] = {me, 1 - me}, others[] = {(me + 1) % size};
+    struct lent lent = {.left = 1000};
+    twill_comm *made = all;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&lent.comm, all)));
+    TWILL_CHECK(twill_comm_create_over(&made, NULL, 1, &me, NULL, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(made == NULL);
+    TWILL_CHECK(refused(all, twill_comm_create_over(NULL, all, 1, &me, NULL, NULL),
+                        TWILL_ERR_ARGUMENT, NULL, "made is NULL"));
+    TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 0, &me, exchange, &lent),
+                        TWILL_ERR_ARGUMENT, made, "count 0 is outside"));
+    TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 1, NULL, exchange, &lent),
+                        TWILL_ERR_ARGUMENT, made, "ranks is NULL"));
+    if (size >= 2) {
+        TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 2, twice, exchange, &lent),
+                            TWILL_ERR_ARGUMENT, made, "ranks[1] = 0 is there twice"));
+        TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 1, others, exchange, &lent),
+                            TWILL_ERR_ARGUMENT, made, "do not contain the calling rank"));
+        TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, size, whole.rank, NULL, NULL),
+                            TWILL_ERR_ARGUMENT, made, "no exchange callback"));
+    }
+    if (size == 2)
+        TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 2, own_first, exchange, &lent),
+                            TWILL_ERR_MISMATCH, made, "makes a communicator of other ranks"));
+    for (int good = 0; good < 4 && size > 1; good++) {
+        lent.left = good;
+        TWILL_CHECK(refused(all,
+                            twill_comm_create_over(&made, all, size, whole.rank, exchange, &lent),
+                            TWILL_ERR_BOOTSTRAP, made, "returned 7"));
+    }
+    TWILL_CHECK(twill_comm_message(all)[0] == '\0' && twill_test_works(all, &whole, me));
+    lent.left = 1000;
+    TWILL_CHECK(fine(all, twill_comm_create_over(&made, all, size, whole.rank, exchange, &lent)));
+    TWILL_CHECK(twill_test_works(made, &whole, me));
+    twill_comm_destroy(made);
+    twill_comm_destroy(lent.comm);
+}
+
+static void when_something_is_wrong(void **unused)
+{
+    (void)unused;
+    twill_test_play_all(play_wrong);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(with_requests_under_way),
+        cmocka_unit_test(of_a_broken_one),
+        cmocka_unit_test(when_something_is_wrong),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole small jobs over providers that are not here, by their doubles (tests/doubles): virtual
+ * nodes, several communicators, all sizes. A double fails what its provider would not take, and
+ * says so. */
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const names[] = {"gni", "cxi", "psm2", "opx", "efa"};
+static char refusals[] = "/tmp/twill-doubles-XXXXXX";
+
+/* Sums of what is known; odd counts too, and more than one message of any provider pulls. */
+static bool sum(twill_comm *comm, size_t count)
+{
+    int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
+    float *src = malloc(count * sizeof(*src)), *dst = calloc(count, sizeof(*dst));
+    TWILL_REQUIRE(src != NULL && dst != NULL);
+    for (size_t i = 0; i < count; i++)
+        src[i] = (float)(i % 97) + (float)rank;
+    twill_status status = twill_allreduce(comm, src, dst, count, TWILL_F32, TWILL_SUM);
+    bool fine = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "allreduce of %zu: %s",
+                                count, twill_comm_message(comm));
+    for (size_t i = 0; fine && i < count; i++)
+        fine = twill_test_note(dst[i] == (float)((int)(i % 97) * size + size * (size - 1) / 2),
+                               __FILE__, __LINE__, "element %zu of %zu is wrong", i, count);
+    free(src);
+    free(dst);
+    return fine;
+}
+
+static bool hand_on(twill_comm *comm, size_t bytes)
+{
+    unsigned char *data = malloc(bytes);
+    TWILL_REQUIRE(data != NULL);
+    for (int root = 0; root < twill_comm_size(comm); root++) {
+        memset(data, twill_comm_rank(comm) == root ? root + 1 : 0, bytes);
+        twill_status status = twill_broadcast(comm, data, data, bytes, TWILL_U8, root);
+        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "broadcast: %s",
+                                      twill_comm_message(comm)));
+        for (size_t i = 0; i < bytes; i++)
+            TWILL_REQUIRE(data[i] == root + 1);
+    }
+    free(data);
+    return true;
+}
+
+static void rank_job(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    static const size_t counts[] = {0, 1, 2, 100, 5000, 65537, 300001};
+    char provider[64];
+    (void)rank;
+    (void)size;
+    snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", (const char *)user);
+    const char *const settings[] = {provider, "TWILL_INTERFACE=", TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm[6] = {NULL};
+    bool fine = twill_test_connect(&context, &comm[0], boot, "2x2", NULL, settings);
+    for (int c = 1; fine && c < 6; c++)
+        fine = twill_test_note(twill_comm_dup(&comm[c], comm[0]) == TWILL_OK, __FILE__, __LINE__,
+                               "dup %d: %s", c, twill_comm_message(comm[0]));
+    for (size_t i = 0; fine && i < TWILL_ARRAY_LENGTH(counts); i++)
+        fine = sum(comm[i % 6], counts[i]) && hand_on(comm[(i + 1) % 6], counts[i] + 1);
+    for (int c = 0; c < 6; c++)
+        twill_comm_destroy(comm[c]);
+    twill_context_destroy(context);
+}
+
+static void test_job(void **state)
+{
+    char path[512];
+    struct stat before, after;
+    snprintf(path, sizeof(path), "%s/%s", TEST_DOUBLES, (const char *)*state);
+    setenv("FI_PROVIDER_PATH", path, 1);
+    assert_int_equal(stat(refusals, &before), 0);
+    twill_test_run_processes(4, rank_job, *state);
+    assert_int_equal(stat(refusals, &after), 0);
+    assert_int_equal(before.st_size, after.st_size);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[TWILL_ARRAY_LENGTH(names)];
+    int file = mkstemp(refusals);
+    if (file < 0)
+        return 1;
+    close(file);
+    setenv("TEST_DOUBLE_LOG", refusals, 1);
+    setenv("ALPS_APP_PE", "0", 1);
+    setenv("IPATH_NO_BACKTRACE", "1", 1); /* psm's library, which libfabric brings, takes signals */
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
+        print_message("a double stands for %s\n", names[i]);
+        tests[i] = (struct CMUnitTest){
+            .name = names[i], .test_func = test_job, .initial_state = (void *)names[i]};
+    }
+    int failed = _cmocka_run_group_tests("jobs over doubles", tests,
+                                         TEST_SLOW ? 2 : TWILL_ARRAY_LENGTH(names), NULL, NULL);
+    (void)unlink(refusals);
+    return failed;
+}
