@@ -119,10 +119,8 @@ static enum twill_share_cause call_peer(struct twill_passing *passing,
     }
     int sent = send_hello(passing, peer->socket, false);
     peer->met = sent > 0;
-    if (sent >= 0)
-        return TWILL_SHARE_FINE;
-    passing->lost = peer->rank;
-    return TWILL_SHARE_LOST;
+    /* It stopped listening before it took us in: the same as a moment later. */
+    return sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
 }
 
 enum twill_share_cause twill_passing_connect(struct twill_passing *passing)

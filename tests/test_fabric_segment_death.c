@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -263,6 +264,59 @@ static void test_early_end(void **state)
     twill_test_run_processes(4, early_rank, NULL);
 }
 
+/* A rank that gives up may do so between our connection and our greeting: here it always does. */
+static bool hesitant;
+static int late_greetings;
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    struct pollfd end = {.fd = fd};
+    if (hesitant && poll(&end, 1, 200) == 1 && (end.revents & POLLHUP) != 0)
+        late_greetings++;
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* The exchange in which all say that they have connected fails on every rank, at once. */
+static twill_status gather_once(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+                                struct twill_error *error)
+{
+    if (++midst.calls > 1)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "no more than one");
+    return midst.ops->allgather(boot, mine, all, bytes, error);
+}
+
+static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    uint32_t label[3] = {0};
+    struct twill_boot_ops ops = *o.boot->ops;
+    midst.ops = o.boot->ops;
+    ops.allgather = gather_once;
+    o.boot->ops = &ops;
+    hesitant = true;
+    o.status =
+        twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, &o.why, &o.error);
+    twill_test_note(o.segment == NULL && o.status == TWILL_ERR_BOOTSTRAP &&
+                        strstr(o.error.message, "no more than one") != NULL,
+                    __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
+    *(atomic_int *)user += late_greetings;
+    twill_test_share_end(&o);
+}
+
+static void test_late_greetings(void **state)
+{
+    (void)state;
+    atomic_int *late =
+        mmap(NULL, sizeof(*late), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(late != MAP_FAILED);
+    /* A rank that comes when the others no longer listen is refused, and greets nobody. */
+    for (int turn = 0; turn < 100 && *late == 0; turn++)
+        twill_test_run_processes(3, hesitant_rank, late);
+    assert_true(*late > 0); /* or nothing was tested */
+    munmap(late, sizeof(*late));
+}
+
 /* Fill the queue of connections of this rank's own socket. */
 static bool crowd(const struct twill_boot *boot)
 {
@@ -333,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_midst),
         cmocka_unit_test_setup_teardown(test_strangers, begin_pest, end_pest),
         cmocka_unit_test(test_early_end),
+        cmocka_unit_test(test_late_greetings),
         cmocka_unit_test(test_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
