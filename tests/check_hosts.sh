@@ -93,7 +93,7 @@ for victim in 3 0; do
 done
 
 # --- a link goes down, and is down from the beginning
-begin 64K -x TWILL_TIMEOUT=15
+begin 64K -x TWILL_TIMEOUT=30 # of set-up, too
 host_link 1 down
 ends 1 "rank [0-3]( |:).*TWILL_TIMEOUT|rank [0-3] .*(died|lost|reach)" 4
 code=0

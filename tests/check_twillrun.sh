@@ -103,9 +103,9 @@ ranks 4 -l sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many wor
 [ "$(grep -cE '^\[([0-9])\] line \1 [0-9]+ of many words$' "$scratch/out")" -eq 8000 ] || fail "lines are mixed"
 ranks 2 -l sh -c 'head -c 300000 /dev/zero | tr "\0" x'
 [ "$(wc -c <"$scratch/out")" -eq 600010 ] || fail "long lines"
-printf 'a\nb\n' | "$run" -n 3 -l cat >"$scratch/out" 2>&1
+printf 'a\nb\n' | timeout -k 10 "$patience" "$run" -n 3 -l cat >"$scratch/out" 2>&1
 printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
-head -c 1000000 /dev/zero | "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
+head -c 1000000 /dev/zero | timeout -k 10 "$patience" "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
 [ "$(cat "$scratch/out")" = "0 1000000 " ] || fail "much standard input"
 
 # --- binding: ranks have CPUs, and together not more than this shell
