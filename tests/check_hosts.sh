@@ -18,7 +18,7 @@ job()
 {
     job_hosts=$1
     shift
-    timeout "$patience" "$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts "$job_hosts" --agent "$hosts_agent" "$@" \
+    timeout -k 10 "$patience" "$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts "$job_hosts" --agent "$hosts_agent" "$@" \
         >"$scratch/out" 2>"$scratch/err"
 }
 right()
@@ -45,7 +45,7 @@ begin()
         >"$scratch/out" 2>"$scratch/err" &
     pid=$!
     wait_for_row $pid
-    wait_for has_lines "$scratch/pids" 4
+    wait_for -p $pid has_lines "$scratch/pids" 4
 }
 # ends STATUS PATTERN N: with this status, and N ranks have said this of their call.
 ends()
@@ -93,7 +93,7 @@ for victim in 3 0; do
 done
 
 # --- a link goes down, and is down from the beginning
-begin 64K -x TWILL_TIMEOUT=15
+begin 64K -x TWILL_TIMEOUT=30 # of set-up, too
 host_link 1 down
 ends 1 "rank [0-3]( |:).*TWILL_TIMEOUT|rank [0-3] .*(died|lost|reach)" 4
 code=0

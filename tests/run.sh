@@ -13,6 +13,21 @@ failed=
 flaky=
 [ $# -gt 0 ] || set -- clang tsan asan release
 
+# Nothing that is left over from elsewhere decides what is tested.
+exec </dev/null
+umask 022
+# shellcheck disable=SC3045 # Debian's sh has it
+ulimit -c 0
+export LC_ALL=C.UTF-8
+# shellcheck disable=SC2013 # one word a line
+for name in $(awk 'BEGIN { for (name in ENVIRON) print name }'); do
+    case $name in
+    TWILL_* | FI_* | UCX_* | OMP* | PRTE_* | MPICH_* | MPIEXEC_* | HYDRA_* | SLURM_* | PMI* | PALS_* | ALPS_* | \
+        TORCHELASTIC_* | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | MASTER_ADDR | MASTER_PORT | COBALT_PARTNAME | \
+        HWLOC_* | MEMKIND_* | TMPDIR | LD_PRELOAD | LD_LIBRARY_PATH) unset "$name" ;;
+    esac
+done
+
 # memkind takes more locks before a fork than the deadlock detector of TSan can count: it is off.
 # A failure of these is found by the exit status; leaks are failures too.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}"
@@ -79,8 +94,18 @@ run_stage()
     esac
 }
 
+# What else goes on: a failure may want to be explained.
+machine()
+{
+    echo "$(sed -n '/^model name/{s/.*: //p;q;}' /proc/cpuinfo), $(nproc) CPUs, load $(cut -d ' ' -f 1-3 /proc/loadavg)," \
+        "$(sed -n 's/^MemAvailable: *//p' /proc/meminfo) free"
+    ps -e -o pcpu= -o etime= -o args= --sort=-pcpu | head -n 3 | cut -c 1-110
+}
+
 heading "packages"
 sh .ci/install.sh build test
+heading "machine"
+machine
 for stage in "$@"; do
     run_stage "$stage" || failed="$failed $stage"
 done
