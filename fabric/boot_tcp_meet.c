@@ -14,7 +14,7 @@
 #define HELLO_NS    UINT64_C(5000000000) /* time that connections have to say who they are */
 #define SILENCE_NS  UINT64_C(200000000)  /* the same, when others want their places */
 #define COMEBACK_NS UINT64_C(5000000000) /* time a rank that came and went has */
-#define LAST_NS     UINT64_C(500000000)  /* and once more: the machine may have been stopped */
+#define LAST_NS     UINT64_C(2000000000) /* and once more: the machine may have been stopped */
 #define PAUSE_NS    UINT64_C(50000000)   /* until connections that could not be had are tried for */
 
 struct pending {

@@ -14,8 +14,6 @@
 #define GRACE_NS 250000000ull
 /* Then the provider is given this long to give back what is cancelled. */
 #define CANCEL_NS 1000000000ull
-/* However late it is then: a machine that was stopped for as long has done nothing meanwhile. */
-#define LOOKS 100
 
 static void cancel_op(struct twill_ofi_home *home, struct twill_ofi_op *op)
 {
@@ -61,8 +59,8 @@ static void forget(struct twill_ofi_home *home, struct twill_ofi_lane *lane)
 static void wait_for(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_home *home = t->home;
-    for (unsigned look = 0; *busy > 0 && home->ep != NULL && (look < LOOKS || twill_now() < limit);
-         look++) {
+    for (unsigned look = 0;
+         *busy > 0 && home->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit); look++) {
         struct twill_error error = {0};
         if (twill_ofi_read(home, &error) != TWILL_OK)
             break;
@@ -134,8 +132,8 @@ void twill_ofi_close(struct twill_transport *transport)
         return;
     uint64_t limit = twill_now() + FLUSH_NS;
     bool busy = true;
-    for (unsigned look = 0; busy && !t->cancelled && (look < LOOKS || twill_now() < limit);
-         look++) {
+    for (unsigned look = 0;
+         busy && !t->cancelled && (look < TWILL_OFI_LOOKS || twill_now() < limit); look++) {
         busy = twill_ofi_progress(transport, NULL) >= 0;
         pthread_mutex_lock(&t->home->lock);
         busy = busy && t->sends_busy > 0 && t->home->ep != NULL;

@@ -13,7 +13,7 @@
 /* What has been sent is given to leave this host by itself when a transport is closed. */
 #define FLUSH_NS UINT64_C(1000000000)
 /* However late it is then: a machine that was stopped for as long has sent nothing meanwhile. */
-#define LOOKS 100
+#define LOOKS 1000
 
 static bool tcp_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
@@ -81,7 +81,8 @@ static void flush(struct twill_tcp *t)
     size_t unsafe = 1;
     unsigned look = 0;
     for (; t->failed == TWILL_OK && has_sends(t) && (look < LOOKS || twill_now() < limit); look++)
-        twill_tcp_progress(&t->base, NULL);
+        if (twill_tcp_progress(&t->base, NULL) == 0)
+            usleep(100);
     for (look = 0; t->failed == TWILL_OK && unsafe > 0 && (look < LOOKS || twill_now() < limit);
          look++) {
         unsafe = 0;
