@@ -48,6 +48,7 @@
 #define TWILL_OFI_IN_FLIGHT    512u /* sends asked of the provider, at most */
 #define TWILL_OFI_CACHED       128u /* registrations kept, at most: each use asks for all, */
 #define TWILL_OFI_CACHED_BYTES ((size_t)4 << 30) /* and bytes of them */
+#define TWILL_OFI_LOOKS        100u /* before it is given up, if late: the machine may have stopped */
 #define TWILL_OFI_COMM_BITS    26
 #define TWILL_OFI_TAG_BITS     48
 #define TWILL_OFI_SEGMENT      (64u << 20)
