@@ -138,10 +138,10 @@ struct twill_tcp {
     struct twill_tcp_peer **peers; /* [size], NULL until first contact */
     struct twill_tcp_lane **busy;  /* [busy_room]: there is room for all lanes of all peers */
     size_t busy_count, busy_room;
-    size_t waiting; /* lanes that a peer has to connect */
-    unsigned polls;
-    int epoll;   /* -1 until there are many busy lanes */
-    size_t once; /* most bytes given to the kernel, or taken, at a time */
+    size_t waiting;       /* lanes that a peer has to connect */
+    unsigned polls, vain; /* with somebody to come; that moved nothing */
+    int epoll;            /* -1 until there are many busy lanes */
+    size_t once;          /* most bytes given to the kernel, or taken, at a time */
     unsigned char *scratch;
     twill_status failed;
     char description[448];
