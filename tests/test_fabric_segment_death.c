@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -63,6 +64,7 @@ static struct {
     const struct twill_boot_ops *ops;
     int calls, signal;
     atomic_int *tired; /* ranks that wait for that one no longer, of all processes */
+    bool (*hinder)(const struct twill_boot *boot);
 } midst;
 
 static twill_status gather_and_die(struct twill_boot *boot, const void *mine, void *all,
@@ -339,12 +341,12 @@ static void test_late_greetings(void **state)
     munmap(late, sizeof(*late));
 }
 
-/* Fill the queue of connections of this rank's own socket. */
-static bool crowd(const struct twill_boot *boot)
+/* This rank's own socket. 0: it has none. */
+static socklen_t own_socket(const struct twill_boot *boot, struct sockaddr_un *address)
 {
     char line[512], own[2 * TWILL_NONCE_BYTES + 32] = "@twill-";
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     socklen_t length = 0;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
         snprintf(own + strlen(own), 3, "%02x", boot->nonce[i]);
     snprintf(own + strlen(own), 16, "-%d-", boot->rank);
@@ -354,11 +356,19 @@ static bool crowd(const struct twill_boot *boot)
         if (name == NULL)
             continue;
         size_t bytes = strcspn(name + 1, "\n");
-        memcpy(address.sun_path + 1, name + 1, bytes);
+        memcpy(address->sun_path + 1, name + 1, bytes);
         length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
     }
     if (sockets != NULL)
         fclose(sockets);
+    return length;
+}
+
+/* Fill the queue of connections of this rank's own socket. */
+static bool crowd(const struct twill_boot *boot)
+{
+    struct sockaddr_un address;
+    socklen_t length = own_socket(boot, &address);
     int rc = length == 0;
     while (rc == 0) { /* closed, a connection still waits to be accepted */
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
@@ -368,11 +378,45 @@ static bool crowd(const struct twill_boot *boot)
     return length > 0;
 }
 
+#define SIEGE 40 /* connections: more than are let in at a time */
+
+static pid_t besieger;
+
+/* Another user connects to this rank's own socket, says nothing, and stays. */
+static bool besiege(const struct twill_boot *boot)
+{
+    struct sockaddr_un address;
+    socklen_t length = own_socket(boot, &address);
+    int ready[2];
+    char word = 0;
+    if (length == 0 || pipe(ready) != 0)
+        return false;
+    besieger = fork();
+    if (besieger == 0) {
+        bool fine = setresuid(65534, 65534, 65534) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+        for (int i = 0; i < SIEGE && fine; i++) {
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+            fine = fd >= 0 && connect(fd, (struct sockaddr *)&address, length) == 0;
+        }
+        fine = fine && write(ready[1], "", 1) == 1;
+        close(ready[0]);
+        close(ready[1]);
+        while (fine)
+            pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    bool begun = read(ready[0], &word, 1) == 1;
+    close(ready[0]);
+    return begun;
+}
+
 static twill_status gather_crowded(struct twill_boot *boot, const void *mine, void *all,
                                    size_t bytes, struct twill_error *error)
 {
     if (++midst.calls == 1)
-        twill_test_note(crowd(boot), __FILE__, __LINE__, "rank %d has no socket", boot->rank);
+        twill_test_note(midst.hinder(boot), __FILE__, __LINE__, "rank %d is not hindered",
+                        boot->rank);
     return midst.ops->allgather(boot, mine, all, bytes, error);
 }
 
@@ -380,11 +424,11 @@ static twill_status gather_crowded(struct twill_boot *boot, const void *mine, vo
 static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
-    (void)user;
     struct twill_test_share o = {.boot = twill_test_boot(caller)};
     uint32_t label[3] = {0};
     struct twill_boot_ops ops = *o.boot->ops;
     midst.ops = o.boot->ops;
+    midst.hinder = user == NULL ? crowd : besiege;
     ops.allgather = gather_crowded;
     o.boot->ops = &ops;
     o.status =
@@ -394,12 +438,24 @@ static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user
     if (!twill_test_failed())
         twill_test_is_shared(&o, label);
     twill_test_share_end(&o);
+    if (besieger > 0) {
+        kill(besieger, SIGKILL);
+        waitpid(besieger, NULL, 0);
+    }
 }
 
 static void test_crowd(void **state)
 {
     (void)state;
     twill_test_run_processes(3, crowded_rank, NULL);
+}
+
+static void test_siege(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    twill_test_run_processes(3, crowded_rank, "siege");
 }
 
 int main(void)
@@ -411,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_early_end),
         cmocka_unit_test(test_late_greetings),
         cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_siege),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
