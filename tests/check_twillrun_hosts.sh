@@ -140,6 +140,42 @@ said 3 "host h1: killing rank 1, which did not end on SIGTERM" h0,h1 --grace 0.1
 said 3 "ending the others" h0,h1 --grace 0.1 \
     sh -c '[ "$RANK" != 0 ] || { until [ -s "$0" ]; do sleep 0.05; done; exit 3; }; sleep 600 & echo $! >>"$0"; wait' "$scratch/pids"
 wait_for all_gone
+# What the rank that failed has left ends with it, on any host.
+: >"$scratch/pids"
+said 3 "rank 1 on h1" h0,h1 sh -c '[ "$RANK" = 0 ] || { sleep 600 & echo $! >>"$0"; exit 3; }' "$scratch/pids"
+wait_for all_gone
+# A server of this host that is not understood is not killed before it has ended its ranks and their children.
+: >"$scratch/pids"
+said 1 "host h0: what came from there is not of a twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
+    sleep 600 & echo $! >>"$0"
+    for fd in /proc/$PPID/fd/*; do
+        if [ "${fd##*/}" -gt 2 ] && [ -p "$fd" ] && grep -q "^flags:.*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
+            echo "this is no frame of a server" >"$fd"
+        fi
+    done
+    wait' "$scratch/pids"
+wait_for all_gone
+
+# --- addresses of links: the same may be another interface's, and other hosts have other names for theirs
+link_only() # HOST ADDRESS INTERFACE: its eth0 is called that and has only this one
+{
+    host_run "$1" sh -c 'ip address flush dev eth0 && ip link set eth0 down name "$1" addrgenmode none &&
+        ip link set "$1" up && ip address add "$0/64" dev "$1" nodad' "$2" "$3"
+}
+if link_only 0 fe80::77 eth0 2>/dev/null; then # else there is no IPv6 here
+    expect 0 "0 h0" "$hosts_in" 0 "$run" --hosts fe80::77%eth0 --agent false sh -c 'echo $RANK $(hostname)'
+    expect 1 "host fe80::77%lo: no answer" "$hosts_in" 0 "$run" --hosts fe80::77%lo --agent false true
+    if [ -x "$bin/hello" ]; then
+        link_only 1 fe80::78 net9
+        said 0 "the sum of 1..2 is 3" h0,h1 -x TWILL_INTERFACE=eth0 \
+            sh -c '[ "$RANK" = 0 ] || export TWILL_INTERFACE=net9; exec "$0"' "$bin/hello"
+        host_run 1 sh -c 'ip link set net9 down name eth0 && ip link set eth0 up'
+    fi
+fi
+for k in 0 1; do
+    host_run $k ip address flush dev eth0
+    host_run $k ip address add "$(host_address $k)/24" dev eth0
+done
 
 # --- hosts and agents that are not what they should be
 said 1 "host nowhere: no answer from a twillrun there: its agent ended with status 255" h0,nowhere true

@@ -18,8 +18,9 @@ enum twill_host_state {
 struct twill_agent {
     const char *name;
     enum twill_host_state state;
-    int alive; /* ranks there that have not ended */
-    pid_t pid; /* of the agent, which leads a session; 0: none */
+    int alive;  /* ranks there that have not ended */
+    pid_t pid;  /* of the agent, which leads a session; 0: none */
+    bool local; /* it is the server itself */
     bool marked;
     char label[300];
     struct twill_pipe pipe;
