@@ -72,6 +72,18 @@ fortran08()
     reported_also 'communicators 15 taken' 'communicators 2 intercommunicator' 'memory 3 pieces'
 }
 
+# Linked, it is there, though a program may call nothing that it has (Open MPI's mpi_f08 is above it).
+linked()
+{
+    command -v pkg-config >/dev/null || return
+    linked_flags=$(PKG_CONFIG_PATH=$build/lib/mpi pkg-config --define-variable="libdir=$build/lib" --libs \
+        "twill-mpi-$1")
+    # shellcheck disable=SC2086 # words
+    compiled "$1" linked "$mine/harness.f90" "$mine/fortran08.f90" $linked_flags || return
+    readelf -d "$scratch/$1/linked" | grep -q "NEEDED.*libtwill-mpi-$1.so" ||
+        fault "$1: a program is linked without the library"
+}
+
 # Rank 0 in C, the others in Fortran.
 mixed()
 {
@@ -83,6 +95,33 @@ mixed()
     reported Allreduce_init 3
     reported Barrier 3
     reported_also 'communicators 3 taken'
+}
+
+# Whatever the library has for C it has for Fortran, if Fortran does not come to it by C's name: with
+# Open MPI never, with MPICH where mpi_f08 has no buffer to describe.
+names_past() # library fortran-library suffix
+{
+    for library in "$1" "$2"; do
+        nm -D --defined-only "$library" | sed 's/.* //; s/@.*//' | sort -u >"$scratch/names.${library##*/}"
+    done
+    grep -E '^MPIX?_[A-Z][a-z]' "$scratch/names.${1##*/}" | tr '[:upper:]' '[:lower:]' | sed "s/\$/$3/" |
+        sort | comm -12 - "$scratch/names.${2##*/}" | comm -23 - "$scratch/names.${1##*/}" |
+        sed 's/$/ goes past twill/'
+}
+
+every_name()
+{
+    case $1 in
+    openmpi) every_library=libmpi_mpifh every_suffix=_ ;;
+    *) every_library='libmpi[a-z]*fort' every_suffix=_f08_ ;;
+    esac
+    every_library=$(ldd "$scratch/$1/fortran08" | sed -n "s|.*$every_library\.so[^ ]* => \([^ ]*\).*|\1|p")
+    [ -f "$every_library" ] || return
+    must_pass "$1: nothing goes past" \
+        names_past "$build/lib/libtwill-mpi-$1.so" "$every_library" $every_suffix
+    echo 'int MPI_Wait(void); int MPI_Wait(void) {return 0;}' |
+        "${CC:-cc}" -x c -shared -fPIC -o "$scratch/bad.so" -
+    must_complain "^mpi_wait$every_suffix goes past" names_past "$scratch/bad.so" "$every_library" $every_suffix
 }
 
 # has_f08 FLAVOUR
@@ -100,6 +139,8 @@ for flavour in $(mpis); do
     fortran "$flavour"
     has_f08 "$flavour" || continue
     fortran08 "$flavour"
+    linked "$flavour"
+    every_name "$flavour"
     mixed "$flavour"
 done
 [ -n "$tried" ] || skip "no MPI is here that libtwill-mpi is built for and that compiles Fortran"

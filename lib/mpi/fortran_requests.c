@@ -65,9 +65,9 @@ static void many_close(struct many *many, int statuses)
 
 #else
 
-/* All is in C's form. */
+/* All is in C's form. A library of MPICH's ABI may have no mpi_f08. */
 _Static_assert(sizeof(MPI_Request) == sizeof(fint), "a request is a number");
-_Static_assert(sizeof(MPI_Status) == sizeof(MPI_F08_status), "a status is C's");
+_Static_assert(sizeof(MPI_Status) == sizeof(MPIR_F08_MPI_STATUS_IGNORE_OBJ), "a status is C's");
 #pragma weak MPIR_F08_MPI_STATUS_IGNORE_OBJ
 #pragma weak MPIR_F08_MPI_STATUSES_IGNORE_OBJ
 
@@ -99,6 +99,7 @@ static void many_close(struct many *many, int statuses)
 
 #endif
 
+/* Which, as Fortran counts; the mpi_f08 of MPICH 4.0 forgot. */
 static fint counted_from_one(int index)
 {
     return index == MPI_UNDEFINED ? MPI_UNDEFINED : index + 1;
