@@ -47,10 +47,14 @@ bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twi
                      ? comm->rank != call->root
                      : call->kind == TWILL_MPI_Scatter && comm->rank == call->root;
     struct twill_mpi_type room;
-    const struct twill_mpi_type *type =
-        twill_mpi_type_find(gives ? call->send_type : call->recv_type, &room);
-    if (type == NULL)
+    const MPI_Datatype handle = gives ? call->send_type : call->recv_type;
+    const struct twill_mpi_type *type = twill_mpi_type_find(handle, &room);
+    MPI_Count size = 0;
+    /* What is not committed is this rank's own fault: the others go by its size. */
+    if (type != NULL)
+        size = type->size;
+    else if (handle == MPI_DATATYPE_NULL || PMPI_Type_size_x(handle, &size) != MPI_SUCCESS)
         return false;
-    MPI_Count bytes = (gives ? call->send_count : call->recv_count) * type->size;
+    MPI_Count bytes = (gives ? call->send_count : call->recv_count) * size;
     return bytes >= range->least && bytes <= range->most;
 }
