@@ -148,8 +148,8 @@ wait_for all_gone
 : >"$scratch/pids"
 said 1 "host h0: what came from there is not of a twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
     sleep 600 & echo $! >>"$0"
-    for fd in /proc/$PPID/fd/*; do
-        if [ "${fd##*/}" -gt 2 ] && [ -p "$fd" ] && grep -q "^flags:.*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
+    for fd in /proc/$PPID/fd/*; do # a pipe of its own that it writes to: O_CLOEXEC, O_WRONLY
+        if [ -p "$fd" ] && grep -q "^flags:[[:space:]]*02[0-7]*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
             echo "this is no frame of a server" >"$fd"
         fi
     done
