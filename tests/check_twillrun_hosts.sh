@@ -67,6 +67,10 @@ fi
 hosts_up 3
 
 # --- placement and environment
+if command -v prlimit >/dev/null; then # hosts without ranks cost nothing
+    expect 0 "hi of h1" prlimit --nofile=64:64 "$hosts_in" 0 "$run" --hosts "h1,$(seq -s, 100 160)" -n 1 --agent "$hosts_agent" \
+        sh -c 'echo hi of $(hostname)'
+fi
 whoami='echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(hostname) $MASTER_ADDR"'
 job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
 printf '%s 10.88.0.1\n' "0 5 0 2 h0" "1 5 1 2 h0" "2 5 0 2 h1" "3 5 1 2 h1" "4 5 0 1 h2" >"$scratch/wanted"
