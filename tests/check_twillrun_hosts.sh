@@ -67,6 +67,10 @@ fi
 hosts_up 3
 
 # --- placement and environment
+if command -v prlimit >/dev/null; then # hosts without ranks cost nothing
+    expect 0 "hi of h1" prlimit --nofile=64:64 "$hosts_in" 0 "$run" --hosts "h1,$(seq -s, 100 160)" -n 1 --agent "$hosts_agent" \
+        sh -c 'echo hi of $(hostname)'
+fi
 whoami='echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(hostname) $MASTER_ADDR"'
 job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
 printf '%s 10.88.0.1\n' "0 5 0 2 h0" "1 5 1 2 h0" "2 5 0 2 h1" "3 5 1 2 h1" "4 5 0 1 h2" >"$scratch/wanted"
@@ -148,8 +152,8 @@ wait_for all_gone
 : >"$scratch/pids"
 said 1 "host h0: what came from there is not of a twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
     sleep 600 & echo $! >>"$0"
-    for fd in /proc/$PPID/fd/*; do
-        if [ "${fd##*/}" -gt 2 ] && [ -p "$fd" ] && grep -q "^flags:.*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
+    for fd in /proc/$PPID/fd/*; do # a pipe of its own that it writes to: O_CLOEXEC, O_WRONLY
+        if [ -p "$fd" ] && grep -q "^flags:[[:space:]]*02[0-7]*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
             echo "this is no frame of a server" >"$fd"
         fi
     done

@@ -25,6 +25,7 @@ struct twill_agent {
     char label[300];
     struct twill_pipe pipe;
     struct twill_stream said; /* its standard error */
+    struct pollfd *polls;     /* the three that it is waited for with; NULL: it is not */
 };
 
 /* Start the server of a host: over the agent's program, or this program itself when it is local. */

@@ -306,30 +306,42 @@ static int time_left(const struct front *front)
     return until > now ? (int)((until - now) / 1000000) + 1 : 0;
 }
 
+/* Of agents that are there: poll() takes no more entries than there may be descriptors. */
+static nfds_t fill_polls(struct front *front, nfds_t used)
+{
+    for (int i = 0; i < front->options->sites; i++) {
+        struct twill_agent *agent = &front->agent[i];
+        bool waiting = twill_pipe_waiting(&agent->pipe) > 0;
+        agent->polls = NULL;
+        if (agent->pipe.in < 0 && agent->said.from < 0)
+            continue;
+        agent->polls = front->polls + used;
+        agent->polls[0] = (struct pollfd){.fd = agent->pipe.in, .events = POLLIN};
+        agent->polls[1] = (struct pollfd){.fd = waiting ? agent->pipe.out : -1, .events = POLLOUT};
+        agent->polls[2] = (struct pollfd){.fd = agent->said.from, .events = POLLIN};
+        used += 3;
+    }
+    return used;
+}
+
 static bool turn(struct front *front)
 {
-    int sites = front->options->sites;
     struct twill_agent *root = &front->agent[front->options->place[0]];
     struct pollfd *polls = front->polls;
     bool reading = front->input && front->window > 0 && root->state == TWILL_HOST_RUNNING;
     polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
-    for (int i = 0; i < sites; i++) {
-        struct twill_agent *agent = &front->agent[i];
-        bool waiting = twill_pipe_waiting(&agent->pipe) > 0;
-        polls[2 + 3 * i] = (struct pollfd){.fd = agent->pipe.in, .events = POLLIN};
-        polls[3 + 3 * i] = (struct pollfd){.fd = waiting ? agent->pipe.out : -1, .events = POLLOUT};
-        polls[4 + 3 * i] = (struct pollfd){.fd = agent->said.from, .events = POLLIN};
-    }
-    if (poll(polls, 2 + 3 * (nfds_t)sites, time_left(front)) < 0)
+    if (poll(polls, fill_polls(front, 2), time_left(front)) < 0)
         return errno == EINTR;
-    for (int i = 0; i < sites; i++) {
+    for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
-        if (polls[4 + 3 * i].revents != 0)
+        if (!agent->polls)
+            continue;
+        if (agent->polls[2].revents != 0)
             twill_agent_hear(agent);
-        if (polls[3 + 3 * i].revents != 0)
+        if (agent->polls[1].revents != 0)
             (void)twill_pipe_flush(&agent->pipe); /* when nobody reads, its output ends as well */
-        if (polls[2 + 3 * i].revents != 0 && agent->state != TWILL_HOST_IDLE)
+        if (agent->polls[0].revents != 0 && agent->state != TWILL_HOST_IDLE)
             hear(front, agent);
     }
     if (polls[1].revents != 0 && root->state == TWILL_HOST_RUNNING)
