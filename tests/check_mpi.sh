@@ -43,6 +43,31 @@ life()
         fault "the report does not say why: $(cat "$scratch/report")"
 }
 
+# named FLAVOUR STATUS NAME: how a program ends whose MPI says that this is its name.
+named()
+{
+    must_end "$2" "$1: below is '$3'" env TEST_MPI_VERSION="$3" sh "$0" launch "$1" 1 life status
+}
+
+# Who has the ABI that the library was built for goes by several names; all others are refused.
+names()
+{
+    case $1 in
+    openmpi) named openmpi 7 "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4" ;;
+    *)
+        named "$1" 7 "MPICH Version:      4.0.2"
+        named "$1" 7 "MPI VERSION    : CRAY MPICH version 8.1.28.2"
+        named "$1" 7 "Intel(R) MPI Library 2021.13 for Linux* OS"
+        named "$1" 7 "MVAPICH2 Version      :    2.3.7"
+        named "$1" 7 "MVAPICH Version      :    3.0"
+        ;;
+    esac
+    other="Open MPI v5.0.0, package: another"
+    [ "$1" = mpich ] || other="MPICH Version:      4.0.2"
+    named "$1" 1 "$other"
+    grep -q 'the MPI below is another one' "$scratch/output" || unsaid "$1: $other is not refused"
+}
+
 if [ "${1:-}" = launch ]; then
     shift
     launch "$@"
@@ -65,6 +90,7 @@ for flavour in $(mpis); do
         options=
     fi
     life "$flavour"
+    names "$flavour"
     must_end failure "$flavour: self-test: what is wrong is found" \
         env TEST_MPI_SABOTAGE=1 sh "$0" launch "$flavour" 2 matrix
     grep -q 'receive buffer' "$scratch/output" ||

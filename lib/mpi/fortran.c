@@ -84,6 +84,20 @@ ENTRY(intercomm_merge, INTERCOMM_MERGE, fint *comm, fint *high, fint *made, fint
     hand_out(result, out, made, code);
 }
 
+ENTRY(comm_free, COMM_FREE, fint *comm, fint *code)
+{
+    MPI_Comm gone = COMM(comm);
+    int result = MPI_Comm_free(&gone);
+    hand_out(result, gone, comm, code);
+}
+
+ENTRY(comm_disconnect, COMM_DISCONNECT, fint *comm, fint *code)
+{
+    MPI_Comm gone = COMM(comm);
+    int result = MPI_Comm_disconnect(&gone);
+    hand_out(result, gone, comm, code);
+}
+
 /* LOGICALs are as good as C's: what is not .FALSE. is not 0. */
 ENTRY(cart_create, CART_CREATE, fint *comm, fint *n, fint *dims, fint *periods, fint *reorder,
       fint *made, fint *code)
