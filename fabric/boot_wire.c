@@ -178,15 +178,16 @@ int twill_socket_new(int family)
     return fd;
 }
 
-/* A living host answers what the kernel repeats, also where its process takes nothing. Linux itself
- * repeats for a quarter of an hour. */
+/* A living host answers what the kernel repeats, also where its process takes nothing: one that
+ * has not answered twice, as probes of a closed window may be minutes apart, and the second comes
+ * only where the first was not answered. Linux itself repeats for a quarter of an hour. */
 bool twill_socket_is_silent(int fd)
 {
     struct tcp_info info;
     socklen_t length = sizeof(info);
     memset(&info, 0, sizeof(info));
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
-           (info.tcpi_retransmits > 0 || info.tcpi_probes > 0) &&
+           (info.tcpi_retransmits > 1 || info.tcpi_probes > 1) &&
            info.tcpi_last_ack_recv > SILENT_MS;
 }
 
