@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A machine that stands still while a provider is to give back what was posted: the provider is
  * asked all the same. The clock of this program leaps where a test says so. */
+#include "tests/support/leap.h"
 #include "tests/support/ofi_ends.h"
 
 #include <setjmp.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <cmocka.h>
-
-/* Of a thread: by how many seconds its clock is fast, and how many more that are after each look.
- */
-static _Thread_local time_t fast, leap;
-
-int clock_gettime(clockid_t clock, struct timespec *now)
-{
-    int rc = (int)syscall(SYS_clock_gettime, clock, now);
-    if (clock == CLOCK_MONOTONIC) {
-        now->tv_sec += fast;
-        fast += leap;
-    }
-    return rc;
-}
 
 static void cancelling_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {

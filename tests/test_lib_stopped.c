@@ -3,6 +3,7 @@
  * meanwhile is not held against them. The clock of this program leaps where a test says so. */
 #include "lib/comm.h"
 #include "tests/support/job.h"
+#include "tests/support/leap.h"
 #include "tests/support/tcp_ends.h"
 
 #include <poll.h>
@@ -15,20 +16,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-/* Of a thread: by how many seconds its clock is fast, and how many more that are after each look.
- */
-static _Thread_local time_t fast, leap;
-
-int clock_gettime(clockid_t clock, struct timespec *now)
-{
-    int rc = (int)syscall(SYS_clock_gettime, clock, now);
-    if (clock == CLOCK_MONOTONIC) {
-        now->tv_sec += fast;
-        fast += leap;
-    }
-    return rc;
-}
 
 /* --- a rank that comes again ----------------------------------------------------------------- */
 

@@ -8,9 +8,9 @@
  * Open MPI puts several messages of a few bytes into one cache line of a ring and leaves: 0.08 to
  * 0.11 us for 8 bytes, where twill has a line for each and takes 0.17 to 0.25. A broadcast of 64 to
  * 256 bytes takes 5 % less there than in twill, and half as long on two cores of a virtual Zen 5:
- * twill's root is two calls ahead at most. MPICH's cells of 8 KiB are a ring too, where twill's root
- * waits for half of its own: a gather of 4 KiB takes 0.47 us there and 0.77 here, a broadcast of
- * 8 KiB 0.79 and 1.09. */
+ * twill's root is two calls ahead at most. MPICH's cells of 8 KiB are a ring too, where twill's
+ * root waits for half of its own: a gather of 4 KiB takes 0.47 us there and 0.77 here, a broadcast
+ * of 8 KiB 0.79 and 1.09. */
 #include "lib/mpi/shim.h"
 
 #include <string.h>
