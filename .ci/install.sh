@@ -33,7 +33,21 @@ if [ "$(id -u)" -ne 0 ]; then
     root=sudo
 fi
 echo "installing:$missing"
-$root apt-get update -qq
-# shellcheck disable=SC2086 # a list of words
-$root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -o Dpkg::Use-Pty=0 \
-    --no-install-recommends $missing
+options="-qq -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0"
+
+# shellcheck disable=SC2086 # lists of words
+install_missing()
+{
+    $root apt-get $options update &&
+        $root env DEBIAN_FRONTEND=noninteractive apt-get $options install -y --no-install-recommends $missing
+}
+
+# Mirrors and locks have their moments; what was left half done is finished first.
+tries=1
+until install_missing; do
+    [ $tries -lt 3 ] || exit 1
+    echo "install.sh: that was try $tries; once more" >&2
+    tries=$((tries + 1))
+    sleep 10
+    $root env DEBIAN_FRONTEND=noninteractive dpkg --configure -a || :
+done

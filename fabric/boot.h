@@ -127,7 +127,7 @@ extern const struct twill_boot_ops twill_boot_caller, twill_boot_twillrun, twill
 struct twill_host {
     char boot_id[40]; /* /proc/sys/kernel/random/boot_id, or the host name */
     uint64_t net_namespace;
-    uint64_t pid_namespace;
+    uint64_t pid_namespace; /* or a number of this program; 0 where neither is known */
     uint64_t pid;
     char name[64]; /* host name, for people */
 };

@@ -41,12 +41,25 @@ static twill_status find_key(struct twill_boot_tcp *tcp, const struct twill_boot
     return twill_secret_find(&tcp->key, &sources, tcp->key_how, sizeof(tcp->key_how), error);
 }
 
-static twill_status resolve_one(const struct twill_boot_tcp *tcp, const char *host,
+/* "fe80::1%eth0" names an interface of rank 0's host: where there is none of that name, it is the
+ * one that TWILL_INTERFACE says. */
+static void localise(const struct twill_boot_tcp *tcp, char *host, size_t bytes)
+{
+    struct sockaddr_storage as_it_is;
+    socklen_t length;
+    char *scope = strchr(host, '%');
+    if (scope && tcp->boot.interface[0] && !twill_endpoint_address(host, 0, &as_it_is, &length))
+        snprintf(scope + 1, bytes - (size_t)(scope + 1 - host), "%s", tcp->boot.interface);
+}
+
+static twill_status resolve_one(const struct twill_boot_tcp *tcp, const char *name,
                                 struct twill_tcp_addresses *found, struct twill_error *error)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
-    char port[16];
+    char port[16], host[TWILL_JOB_HOSTS + 32];
     snprintf(port, sizeof(port), "%u", tcp->job->port);
+    snprintf(host, sizeof(host), "%s", name);
+    localise(tcp, host, sizeof(host));
     int code = getaddrinfo(host, port, &hints, &list);
     /* A name server may be late at the start of a job, but not for long. */
     uint64_t give_up = twill_wire_deadline(twill_min(tcp->boot.timeout_ns, RESOLVE_NS));

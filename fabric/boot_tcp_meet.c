@@ -14,6 +14,7 @@
 #define HELLO_NS    UINT64_C(5000000000) /* time that connections have to say who they are */
 #define SILENCE_NS  UINT64_C(200000000)  /* the same, when others want their places */
 #define COMEBACK_NS UINT64_C(5000000000) /* time a rank that came and went has */
+#define LAST_NS     UINT64_C(2000000000) /* and once more: the machine may have been stopped */
 #define PAUSE_NS    UINT64_C(50000000)   /* until connections that could not be had are tried for */
 
 struct pending {
@@ -61,6 +62,7 @@ static void leave(struct meeting *m, struct twill_tcp_peer *peer)
     close(peer->fd);
     peer->fd = -1;
     peer->back_by = twill_wire_deadline(COMEBACK_NS);
+    peer->overdue = false;
     m->absent++;
 }
 
@@ -175,9 +177,13 @@ static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twil
             leave(m, peer);
         if (peer->fd >= 0 || peer->back_by == 0)
             continue;
-        if (twill_now() >= peer->back_by)
+        if (twill_now() >= peer->back_by && peer->overdue)
             return twill_tcp_fail(tcp, error, TWILL_ERR_PEER,
                                   "rank %d joined and ended before all ranks were there", r);
+        if (twill_now() >= peer->back_by) {
+            peer->overdue = true;
+            peer->back_by = twill_wire_deadline(LAST_NS);
+        }
         *wake = twill_min(*wake, peer->back_by);
     }
     return TWILL_OK;

@@ -12,7 +12,7 @@
 #define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to try for a port that is taken */
 
 /* twillrun's socket: believed only if it is listening on our port. A duplicate, as the original
- * stays open for a later context of this process. */
+ * stays open for a later context of this process; but not for programs that this one begins. */
 static int adopt(const char *text, uint16_t port)
 {
     struct twill_endpoint endpoint;
@@ -24,6 +24,7 @@ static int adopt(const char *text, uint16_t port)
         getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) != 0 || !on ||
         !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port)
         return -1;
+    (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
 }
 

@@ -152,7 +152,10 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
     }
 }
 
-/* A peer whose host vanished is noticed in about 15 s. Best effort: without, only by timeout. */
+#define SILENT_MS 15000 /* as long as keep-alive takes */
+
+/* A peer whose host vanished is noticed in about 15 s. Best effort: without, only by timeout. Linux
+ * keeps alive only what has nothing under way: see twill_socket_is_silent(). */
 static void tune(int fd)
 {
     static const struct {
@@ -173,6 +176,19 @@ int twill_socket_new(int family)
     if (fd >= 0)
         tune(fd);
     return fd;
+}
+
+/* A living host answers what the kernel repeats, also where its process takes nothing: one that
+ * has not answered twice, as probes of a closed window may be minutes apart, and the second comes
+ * only where the first was not answered. Linux itself repeats for a quarter of an hour. */
+bool twill_socket_is_silent(int fd)
+{
+    struct tcp_info info;
+    socklen_t length = sizeof(info);
+    memset(&info, 0, sizeof(info));
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+           (info.tcpi_retransmits > 1 || info.tcpi_probes > 1) &&
+           info.tcpi_last_ack_recv > SILENT_MS;
 }
 
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog)

@@ -92,6 +92,8 @@ int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
 int twill_socket_new(int family);
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog);
 int twill_socket_accept(int listener);
+/* Connected: what is under way has been repeated, and nothing was heard for 15 s. */
+bool twill_socket_is_silent(int fd);
 /* Begin to connect: 0 done, 1 under way, -1 failed with errno. */
 int twill_socket_connect(int fd, const struct sockaddr *address, socklen_t length);
 /* Outcome of a connect that was under way and has become writable: 0 or an errno. A socket that

@@ -156,6 +156,22 @@ twill_status twill_launch_write_card(const struct twill_job *job, char *card, si
     return TWILL_OK;
 }
 
+/* Numbers with commas between them; after a % the name of an interface. */
+static bool are_addresses(const char *text)
+{
+    static const char scope[] =
+        "%0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-";
+    while (*text) {
+        size_t bytes = strspn(text, "0123456789abcdefABCDEF.:");
+        if (bytes > 0 && text[bytes] == '%')
+            bytes += strspn(text + bytes, scope);
+        if (bytes == 0 || (text[bytes] && text[bytes] != ','))
+            return false;
+        text += bytes + (text[bytes] == ',');
+    }
+    return true;
+}
+
 twill_status twill_launch_read_card(struct twill_job *job, const struct twill_boot_params *params,
                                     const char *card, struct twill_error *error)
 {
@@ -165,7 +181,7 @@ twill_status twill_launch_read_card(struct twill_job *job, const struct twill_bo
     _Static_assert(TWILL_SECRET_TEXT == 65, "as many digits as the format below takes");
     if (sscanf(card, CARD_VERSION ",%5u,%64[0-9a-f-],%n", &port, key, &at) != 2 || at == 0 ||
         port == 0 || port > 65535 || !card[at] || strlen(card + at) >= sizeof(job->hosts) ||
-        strspn(card + at, "0123456789abcdefABCDEF.:,") != strlen(card + at))
+        !are_addresses(card + at))
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                           "rank %d: what the launcher hands over was not written by rank 0 of this "
                           "version of twill",

@@ -119,10 +119,8 @@ static enum twill_share_cause call_peer(struct twill_passing *passing,
     }
     int sent = send_hello(passing, peer->socket, false);
     peer->met = sent > 0;
-    if (sent >= 0)
-        return TWILL_SHARE_FINE;
-    passing->lost = peer->rank;
-    return TWILL_SHARE_LOST;
+    /* It stopped listening before it took us in: the same as a moment later. */
+    return sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
 }
 
 enum twill_share_cause twill_passing_connect(struct twill_passing *passing)
@@ -257,6 +255,18 @@ static void accept_strangers(struct exchange *exchange)
     }
 }
 
+/* Other users may connect, and say nothing, as often as they like: they keep no place where others
+ * want one. */
+static void drop_other_users(struct exchange *exchange)
+{
+    for (size_t i = exchange->stranger_count; i-- > 0;) {
+        if (same_user(exchange->strangers[i]))
+            continue;
+        close(exchange->strangers[i]);
+        exchange->strangers[i] = exchange->strangers[--exchange->stranger_count];
+    }
+}
+
 /* Who connected says who it is, or goes. A true peer of another user cannot be trusted with memory,
  * nor waited for. */
 static enum twill_share_cause hear_strangers(struct exchange *exchange)
@@ -277,6 +287,8 @@ static enum twill_share_cause hear_strangers(struct exchange *exchange)
         peer->socket = fd;
         peer->met = true;
     }
+    if (exchange->stranger_count == MAX_STRANGERS)
+        drop_other_users(exchange);
     return TWILL_SHARE_FINE;
 }
 

@@ -138,7 +138,8 @@ static void view_close(struct view *view, size_t bytes)
     *view = (struct view){.fd = -1};
 }
 
-/* Without /proc two containers look alike in this; then threads share as processes do. */
+/* Where nothing is known two containers look alike in this; then threads share as processes do, and
+ * who closes first has the others taken for dead. */
 static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
 {
     return a->pid_namespace != 0 && twill_host_same_process(a, b);

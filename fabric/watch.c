@@ -159,7 +159,7 @@ static void greet(struct twill_watch *watch, uint32_t peer)
                                           .rank = (uint32_t)watch->rank,
                                           .to = peer,
                                           .size = (uint32_t)watch->size,
-                                          .argument = ++watch->calls};
+                                          .argument = ++link->calls};
     struct twill_hello hello;
     enum twill_wire_moved outcome = TWILL_WIRE_LATER;
     link->state = LINK_OPEN;
@@ -221,7 +221,8 @@ static void check_open(struct twill_link *link)
     ssize_t n = recv(link->fd, &byte, 1, MSG_DONTWAIT);
     if (n < 0 && errno == ETIMEDOUT) /* keep-alive: the host does not answer any more */
         hang_up(link, LINK_DEAD);
-    else if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR))
+    else if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) ||
+             twill_socket_is_silent(link->fd)) /* reports under way keep keep-alive off */
         lose(link);
 }
 

@@ -19,6 +19,7 @@ struct twill_link {
     bool told;                       /* has the news of the tell under way, or cannot have it */
     bool lent;                       /* made by the tell under way, only for it */
     size_t done;                     /* bytes of it */
+    uint64_t calls;                  /* made: counted for each peer, who takes none that is old */
     uint64_t point;                  /* IDLE: not before; CONNECTING: confirm by; OPEN: since */
     struct twill_session session;    /* OPEN */
     struct twill_wire_header header; /* of the news under way */
@@ -64,7 +65,6 @@ struct twill_news_frame {
 
 struct twill_watch {
     struct twill_secret secret; /* of this run */
-    uint64_t calls;             /* made */
     struct twill_strays strays;
     int rank, size;
     int listener;

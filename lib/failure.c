@@ -183,7 +183,10 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     twill_error_clear(&comm->error);
     if (waits && differs)
         twill_comm_report(comm, &comm->differs, 1);
-    while (waits && twill_now() < deadline) { /* it may be known: of a call that is still to come */
+    /* It may be known: of a call that is still to come. Turns count, too: a machine that was
+     * stopped for as long has said nothing meanwhile. */
+    for (uint64_t turn = 0;
+         waits && (turn < EXPLAIN_NS / EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
         twill_status heard = twill_comm_hear(comm, true);
         if (heard != TWILL_OK)
             return heard;

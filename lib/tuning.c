@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads TWILL_TUNING and TWILL_MACHINE, and answers twill_context_why(). */
+/* Reads TWILL_TUNING, TWILL_MACHINE and TWILL_ALGORITHM, and answers twill_context_why(). */
 #include "algorithms/why.h"
 #include "lib/context.h"
 
@@ -35,8 +35,21 @@ static twill_status read_file(char **text, const char *path, struct twill_error 
     return status;
 }
 
+/* What is spelled wrong is refused here; what cannot be done is known when a call asks for it. */
+static twill_status check_wishes(struct twill_context *context)
+{
+    const char *wanted = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
+    struct twill_wish *wishes = NULL;
+    size_t count = 0;
+    if (wanted != NULL)
+        TWILL_TRY(&context->error, twill_wishes_parse(&wishes, &count, wanted, &context->error));
+    free(wishes);
+    return TWILL_OK;
+}
+
 twill_status twill_context_open_tuning(struct twill_context *context)
 {
+    TWILL_TRY(&context->error, check_wishes(context));
     const char *path = twill_config_text(&context->config, TWILL_VARIABLE_TUNING);
     const char *machine = twill_config_text(&context->config, TWILL_VARIABLE_MACHINE);
     char *text = NULL;

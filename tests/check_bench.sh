@@ -175,7 +175,7 @@ expect 2 "bad: more elements" "$bin/twillrun" -n 2 "$bench" allreduce --list "$s
 # Progress: on a terminal, and nowhere else.
 if command -v script >/dev/null; then
     for sizes in "-b 8 -e 64 -f 8" "--list $scratch/list"; do
-        timeout "$patience" script -qec "$bench allreduce $sizes -n 2" "$scratch/typescript" </dev/null >/dev/null ||
+        timeout -k 10 "$patience" script -qec "$bench allreduce $sizes -n 2" "$scratch/typescript" </dev/null >/dev/null ||
             fail "on a terminal: $sizes"
         grep -q '\[#* *\] *[0-9]*%  .*, [0-9]* s' "$scratch/typescript" ||
             fail "no progress on a terminal: $sizes"

@@ -207,7 +207,7 @@ expect 0 "# twill-alloc-prepared" "$compare" -n $((cores < 32 ? cores + 1 : 3)) 
     --prepared --sizes 8,4K --rounds 1 --timeout 300 --only reduce_scatter,allreduce
 "$compare" --peers none --rounds 100 --turn 10000 --only allreduce_in >"$scratch/out" 2>"$scratch/err" &
 pid=$!
-wait_for grep -q '^# ' "$scratch/out" # the head of the table
+wait_for -p $pid grep -q '^# ' "$scratch/out" # the head of the table
 kill -TERM $pid
 code=0
 wait $pid || code=$?
@@ -216,7 +216,7 @@ grep -q "^twill-compare: interrupted" "$scratch/err" || fail "it was interrupted
 
 # Those that are here: whatever they measure, twill's and the bound's values are right.
 if [ -z "$sanitize" ]; then
-    "$compare" --quick --sizes 8,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --plot "$scratch/p" \
+    timeout -k 10 "$patience" "$compare" --quick --sizes 8,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --plot "$scratch/p" \
         --work "$scratch/work" >"$scratch/out" 2>"$scratch/err" || fail "with the peers that are here"
     [ -x "$scratch/work/compare-openmpi" ] || echo "no Open MPI here"
     command -v gnuplot >"$scratch/err" || echo "no gnuplot here"
@@ -243,7 +243,7 @@ done
 
 # Between hosts of this machine, where there can be some; and where nobody can be reached.
 code=0
-sh "$(dirname "$0")/../bench/compare/hosts.sh" "$compare" 1 --quick --peers none --sizes 8,64K --rounds 2 \
+timeout -k 10 "$patience" sh "$(dirname "$0")/../bench/compare/hosts.sh" "$compare" 1 --quick --peers none --sizes 8,64K --rounds 2 \
     --only allreduce_in,broadcast,barrier --timeout 300 --json "$scratch/c.json" >"$scratch/out" 2>&1 || code=$?
 if [ $code -eq 77 ]; then
     cat "$scratch/out"

@@ -73,12 +73,13 @@ done
 host_run 1 ip link set eth0 down
 host_run 1 ip link set eth0 name wire5
 host_run 1 ip link set wire5 up
-turns=0
-until host_run 1 ip -6 address show dev wire5 scope link -tentative | grep -q fe80; do
-    turns=$((turns + 1))
-    [ $turns -lt 100 ] || fail "no link-local address"
-    sleep 0.05
-done
+# has_link_local HOST INTERFACE: nobody else was found to have that address.
+has_link_local()
+{
+    host_run "$1" ip -6 address show dev "$2" scope link -tentative | grep -q fe80
+}
+wait_for has_link_local 0 eth0
+wait_for has_link_local 1 wire5
 root=$(host_run 0 ip -6 -o address show dev eth0 scope link | sed 's/.*inet6 \([^/]*\).*/\1/')
 bench="$bin/twill-bench allreduce -b 8 -e 1M -f 16 -n 3"
 # shellcheck disable=SC2016 # expanded by the ranks
@@ -88,7 +89,10 @@ said "interface: eth0 address fe80:"
 
 # There too a death is noticed.
 # shellcheck disable=SC2016 # expanded by the ranks
-by_name="$by_name "'timeout -s KILL $((RANK > 0 ? 2 : 100)) '
-pair "$root" sh -c "$by_name $bin/twill-bench allreduce -b 8 -e 8 -n 100000000"
+by_name='[ $RANK -eq 0 ] || echo $$ >"$0"; '"$by_name"
+pair_begin "$root" sh -c "$by_name $bin/twill-bench allreduce -b 8 -e 8 -n 20 -N 0 -w 0 -c 0" "$scratch/pid"
+wait_for_row $pair_first
+kill -KILL "$(cat "$scratch/pid")"
+pair_end
 [ $pair_status -eq 1 ] || fail "rank 0 has not noticed that rank 1 is dead: status $pair_status"
 said "rank 1"

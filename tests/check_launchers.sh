@@ -17,11 +17,9 @@ case $sanitize in
 esac
 
 where=$build/tests/where
-export HOME="$scratch/home" TWILL_TIMEOUT=300
-mkdir "$HOME"
+export TWILL_TIMEOUT=300
 unset RANK WORLD_SIZE MASTER_ADDR MASTER_PORT TWILL_JOB TWILL_LAUNCHER
 kinds=0
-port=$((20000 + $$ % 9000)) # of one run among several at a time
 
 row()
 {
@@ -39,7 +37,7 @@ job()
 {
     job_name=$1 job_shape=$2 job_how=$3 job_places=$4 job_got=0
     shift 4
-    timeout "$patience" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || job_got=$?
+    timeout -k 10 "$patience" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || job_got=$?
     [ $job_got -eq 0 ] || fail "$job_name $job_shape: status $job_got: $*"
     job_ranks=${job_shape#*x}
     grep '^rank ' "$scratch/out" | sort -k2n >"$scratch/ranks"
@@ -64,7 +62,7 @@ stay_away()
     cat >"$scratch/stay-away" <<END
 #!/bin/sh
 if [ "\$$1" = 0 ]; then
-    TWILL_TIMEOUT=1 "$where"
+    TWILL_TIMEOUT=5 "$where"
     code=\$?
     : >"$scratch/given-up"
     exit \$code
@@ -79,7 +77,7 @@ complains()
 {
     complains_text=$1
     shift
-    ! timeout "$patience" "$@" >"$scratch/out" 2>&1 </dev/null || fail "went well: $*"
+    ! timeout -k 10 "$patience" "$@" >"$scratch/out" 2>&1 </dev/null || fail "went well: $*"
     grep -qF -e "$complains_text" "$scratch/out" || fail "'$complains_text' was not said by: $*"
 }
 
@@ -126,12 +124,12 @@ pals_file()
 
 job "twillrun" 1x3 "twillrun: RANK=" - "$bin/twillrun" -n 3 "$where"
 hand_job "torchrun's variables, by hand" 1x3 "torchrun: RANK=" - RANK=%r WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 \
-    MASTER_PORT=$port TORCHELASTIC_RUN_ID=x
+    MASTER_PORT="$(free_port)" TORCHELASTIC_RUN_ID=x
 pals_file here.invalid >"$scratch/apinfo"
 hand_job "PALS's variables, by hand" 1x2 "PALS: PALS_RANKID" - PALS_RANKID=%r PALS_APID=one$$ PALS_APINFO="$scratch/apinfo" \
-    PMI_RANK=%r PMI_SIZE=2 PMI_SHARED_SECRET=17
+    PMI_RANK=%r PMI_SIZE=2 PMI_SHARED_SECRET=17 MASTER_PORT="$(free_port)"
 hand_job "ALPS's variables, by hand" 1x2 "ALPS: ALPS_APP_PE" - ALPS_APP_PE=%r ALPS_APP_ID=$$ WORLD_SIZE=2 \
-    MASTER_ADDR=localhost
+    MASTER_ADDR=localhost MASTER_PORT="$(free_port)"
 [ "$(stat -c %a "$HOME/.twill/key")" = 600 ] || fail "the user's key is not the user's alone"
 
 # --- Hydra
@@ -206,7 +204,7 @@ pals_file h0 h1 >"$scratch/apinfo"
 halves="0/2@0 1/2@0 0/2@1 1/2@1"
 
 hand_job "torchrun's variables, by hand" 2x4 "environment: RANK=" "$halves" RANK=%r WORLD_SIZE=4 MASTER_ADDR=h0 \
-    MASTER_PORT=$port
+    MASTER_PORT=21000
 hand_job "PALS's variables, by hand" 2x2 "PALS: PALS_RANKID" "0/1@0 0/1@1" PALS_RANKID=%r PALS_APID=two \
     PALS_APINFO="$scratch/apinfo" PMI_SIZE=2 PMI_SHARED_SECRET=18
 hand_job "ALPS's variables, by hand" 2x4 "ALPS: ALPS_APP_PE" "$halves" ALPS_APP_PE=%r ALPS_APP_ID=4712 WORLD_SIZE=4 \
@@ -229,7 +227,7 @@ fi
 
 if slurm_up; then
     kinds=$((kinds + 1))
-    name="Slurm $(timeout "$patience" "$hosts_in" 0 srun --version | cut -d' ' -f2)"
+    name="Slurm $(timeout -k 10 "$patience" "$hosts_in" 0 srun --version | cut -d' ' -f2)"
     srun="$hosts_in 0 srun"
     for mpi in none pmi2 pmix; do
         case $mpi in
@@ -263,7 +261,7 @@ if slurm_up; then
         'RANK=$SLURM_PROCID WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29999 exec "$0"' "$where"
     printf '#!/bin/sh\n"%s" >"%s/batch"\nsrun --mpi=pmi2 "%s" >>"%s/batch"\n' "$where" "$scratch" "$where" "$scratch" \
         >"$scratch/script"
-    timeout "$patience" "$hosts_in" 0 sbatch -W -N 1 -n 2 -o "$scratch/batch.log" "$scratch/script" >/dev/null ||
+    timeout -k 10 "$patience" "$hosts_in" 0 sbatch -W -N 1 -n 2 -o "$scratch/batch.log" "$scratch/script" >/dev/null ||
         fail "sbatch: $(cat "$scratch/batch.log")"
     [ "$(grep -c 'right: single' "$scratch/batch")" -eq 1 ] || fail "in a batch script: $(cat "$scratch/batch")"
     [ "$(grep -c 'right: Slurm: PMI_FD, rank [01] of 2' "$scratch/batch")" -eq 2 ] || fail "$(cat "$scratch/batch")"

@@ -9,7 +9,7 @@ copy=$scratch/twill
 mkdir "$copy"
 (cd "${TEST_SOURCE:-$here/..}" && tar --exclude='./build*' --exclude='./.git' -cf - .) | tar -xf - -C "$copy"
 # shellcheck disable=SC2034 # read by expect
-patience=3000 # it builds
+patience=1300 # it builds
 expect 0 "== 6. Done" sh "$copy/examples/quickstart.sh"
 accuracies=$(awk '$1 == "held-out" && $2 == "accuracy" { print $3 }' "$scratch/out")
 [ "$(echo "$accuracies" | wc -l)" -eq 2 ] || fail "two trainings should say their accuracy: $accuracies"

@@ -5,9 +5,6 @@
 # shellcheck source-path=SCRIPTDIR source=support/check.sh
 . "$(dirname "$0")/support/check.sh"
 
-# shellcheck disable=SC3045 # where it is not had, there is none by default
-ulimit -c 0 2>/dev/null || : # a core that a user has asked for would be left behind
-
 # Allreduces without end on 2 ranks in the background, past set-up; sets launcher.
 start()
 {

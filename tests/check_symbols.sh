@@ -83,7 +83,7 @@ check_heap() # library variable
 # remembers is in one variable.
 check_mpi() # library variable
 {
-    shown_by "$1" | grep -vE '^(MPIX?_[A-Z][A-Za-z_0-9]*|p?mpi_[a-z_0-9]+|ompi_[a-z_0-9]+_f)$' |
+    shown_by "$1" | grep -vE '^(MPIX?_[A-Z][A-Za-z_0-9]*|p?mpix?_[a-z_0-9]+|ompix?_[a-z_0-9]+_f)$' |
         sed 's/$/ is no name of MPI/'
     shown_by "$1" | grep -qx MPI_Init || echo "does not show MPI_Init"
     objdump -t "$1" | awk -v one="$2" '

@@ -73,7 +73,7 @@ expect 5 "noticed 1" "$run" -n 3 -l --grace "$patience" sh -c \
     'echo $$ >>"$0"; until [ -e "$0.go" ]; do sleep 0.05; done; [ "$RANK" != 1 ] || kill -SEGV $$; exit 4' "$scratch/pids" \
     >"$scratch/out" 2>&1 &
 pid=$!
-wait_for has_lines "$scratch/pids" 3
+wait_for -p $pid has_lines "$scratch/pids" 3
 kill -STOP $pid
 : >"$scratch/pids.go"
 while read -r rank_pid; do
@@ -103,9 +103,9 @@ ranks 4 -l sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many wor
 [ "$(grep -cE '^\[([0-9])\] line \1 [0-9]+ of many words$' "$scratch/out")" -eq 8000 ] || fail "lines are mixed"
 ranks 2 -l sh -c 'head -c 300000 /dev/zero | tr "\0" x'
 [ "$(wc -c <"$scratch/out")" -eq 600010 ] || fail "long lines"
-printf 'a\nb\n' | "$run" -n 3 -l cat >"$scratch/out" 2>&1
+printf 'a\nb\n' | timeout -k 10 "$patience" "$run" -n 3 -l cat >"$scratch/out" 2>&1
 printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
-head -c 1000000 /dev/zero | "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
+head -c 1000000 /dev/zero | timeout -k 10 "$patience" "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
 [ "$(cat "$scratch/out")" = "0 1000000 " ] || fail "much standard input"
 
 # --- binding: ranks have CPUs, and together not more than this shell
@@ -124,9 +124,9 @@ for signal in INT TERM HUP USR1 USR2; do
     reaches $signal env -u RANK "$run" -n 3
 done
 : >"$scratch/ready"
-"$run" -n 2 --grace 0.1 sh -c 'echo >>'"$scratch/ready"'; sleep 60' 2>"$scratch/err" &
+"$run" -n 2 --grace 0.1 sh -c 'echo >>'"$scratch/ready"'; sleep 60' >"$scratch/out" 2>"$scratch/err" &
 pid=$!
-wait_for has_lines "$scratch/ready" 2
+wait_for -p $pid has_lines "$scratch/ready" 2
 kill -TERM $pid
 code=0
 wait $pid || code=$?
@@ -134,9 +134,9 @@ wait $pid || code=$?
 
 # --- twillrun itself is killed
 : >"$scratch/pids"
-"$run" -n 16 sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' &
+"$run" -n 16 sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' >"$scratch/out" 2>"$scratch/err" &
 pid=$!
-wait_for has_lines "$scratch/pids" 16
+wait_for -p $pid has_lines "$scratch/pids" 16
 kill -KILL $pid
 wait $pid 2>/dev/null || :
 wait_for all_gone

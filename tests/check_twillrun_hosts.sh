@@ -15,7 +15,7 @@ job()
 {
     job_hosts=$1
     shift
-    timeout "$patience" "$hosts_in" 0 "$run" --timeout "$patience" --hosts "$job_hosts" --agent "$hosts_agent" "$@" \
+    timeout -k 10 "$patience" "$hosts_in" 0 "$run" --timeout "$patience" --hosts "$job_hosts" --agent "$hosts_agent" "$@" \
         >"$scratch/out" 2>"$scratch/err"
 }
 # said STATUS TEXT HOSTS options... program...
@@ -57,7 +57,7 @@ silent() # command...
         exit(system(@ARGV) >> 8)' "$scratch/resolv" "$@"
 }
 code=0
-silent timeout 1 getent hosts nowhere 2>/dev/null || code=$?
+silent timeout 4 getent hosts nowhere 2>/dev/null || code=$?
 if [ $code -eq 124 ]; then # else names are looked up in another way, or there are no such networks
     silent "$run" --timeout 0.3 --agent false --hosts nowhere true 2>"$scratch/out" || code=$?
     [ $code -eq 1 ] || fail "status $code without names"
@@ -67,12 +67,16 @@ fi
 hosts_up 3
 
 # --- placement and environment
+if command -v prlimit >/dev/null; then # hosts without ranks cost nothing
+    expect 0 "hi of h1" prlimit --nofile=64:64 "$hosts_in" 0 "$run" --hosts "h1,$(seq -s, 100 160)" -n 1 --agent "$hosts_agent" \
+        sh -c 'echo hi of $(hostname)'
+fi
 whoami='echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(hostname) $MASTER_ADDR"'
 job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
 printf '%s 10.88.0.1\n' "0 5 0 2 h0" "1 5 1 2 h0" "2 5 0 2 h1" "3 5 1 2 h1" "4 5 0 1 h2" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "filled first"
 printf 'h1:2 # two\n\nh2 slots=2\n' >"$scratch/file"
-timeout "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" --map node --agent "$hosts_agent" sh -c "$whoami" \
+timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" --map node --agent "$hosts_agent" sh -c "$whoami" \
     >"$scratch/out" 2>"$scratch/err" || fail "status $?"
 printf '%s 10.88.0.2\n' "0 4 0 2 h1" "1 4 0 2 h2" "2 4 1 2 h1" "3 4 1 2 h2" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "round the hosts"
@@ -120,7 +124,7 @@ head -c 1000000 /dev/zero | job h1,h2 sh -c '[ "$RANK" = 1 ] || sleep 0.3; wc -c
 [ "$(sort -n "$scratch/out" | tr '\n' ' ')" = "0 1000000 " ] || fail "much standard input"
 head -c 1000000 /dev/zero | job h1,h2 true || fail "standard input that nobody reads"
 # Nobody reads on this side for a while.
-timeout "$patience" "$hosts_in" 0 "$run" --hosts h1,h2 --agent "$hosts_agent" head -c 4000000 /dev/zero |
+timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hosts h1,h2 --agent "$hosts_agent" head -c 4000000 /dev/zero |
     { sleep 0.3 && wc -c; } >"$scratch/out"
 [ "$(cat "$scratch/out")" -eq 8000000 ] || fail "a slow reader"
 
@@ -140,6 +144,42 @@ said 3 "host h1: killing rank 1, which did not end on SIGTERM" h0,h1 --grace 0.1
 said 3 "ending the others" h0,h1 --grace 0.1 \
     sh -c '[ "$RANK" != 0 ] || { until [ -s "$0" ]; do sleep 0.05; done; exit 3; }; sleep 600 & echo $! >>"$0"; wait' "$scratch/pids"
 wait_for all_gone
+# What the rank that failed has left ends with it, on any host.
+: >"$scratch/pids"
+said 3 "rank 1 on h1" h0,h1 sh -c '[ "$RANK" = 0 ] || { sleep 600 & echo $! >>"$0"; exit 3; }' "$scratch/pids"
+wait_for all_gone
+# A server of this host that is not understood is not killed before it has ended its ranks and their children.
+: >"$scratch/pids"
+said 1 "host h0: what came from there is not of a twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
+    sleep 600 & echo $! >>"$0"
+    for fd in /proc/$PPID/fd/*; do # a pipe of its own that it writes to: O_CLOEXEC, O_WRONLY
+        if [ -p "$fd" ] && grep -q "^flags:[[:space:]]*02[0-7]*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
+            echo "this is no frame of a server" >"$fd"
+        fi
+    done
+    wait' "$scratch/pids"
+wait_for all_gone
+
+# --- addresses of links: the same may be another interface's, and other hosts have other names for theirs
+link_only() # HOST ADDRESS INTERFACE: its eth0 is called that and has only this one
+{
+    host_run "$1" sh -c 'ip address flush dev eth0 && ip link set eth0 down name "$1" addrgenmode none &&
+        ip link set "$1" up && ip address add "$0/64" dev "$1" nodad' "$2" "$3"
+}
+if link_only 0 fe80::77 eth0 2>/dev/null; then # else there is no IPv6 here
+    expect 0 "0 h0" "$hosts_in" 0 "$run" --hosts fe80::77%eth0 --agent false sh -c 'echo $RANK $(hostname)'
+    expect 1 "host fe80::77%lo: no answer" "$hosts_in" 0 "$run" --hosts fe80::77%lo --agent false true
+    if [ -x "$bin/hello" ]; then
+        link_only 1 fe80::78 net9
+        said 0 "the sum of 1..2 is 3" h0,h1 -x TWILL_INTERFACE=eth0 \
+            sh -c '[ "$RANK" = 0 ] || export TWILL_INTERFACE=net9; exec "$0"' "$bin/hello"
+        host_run 1 sh -c 'ip link set net9 down name eth0 && ip link set eth0 up'
+    fi
+fi
+for k in 0 1; do
+    host_run $k ip address flush dev eth0
+    host_run $k ip address add "$(host_address $k)/24" dev eth0
+done
 
 # --- hosts and agents that are not what they should be
 said 1 "host nowhere: no answer from a twillrun there: its agent ended with status 255" h0,nowhere true
@@ -167,14 +207,14 @@ agent_is "echo Welcome to \$1; echo; echo motd >&2; exec '$hosts_agent' \"\$@\""
 said 0 "host h1: motd" h0,h1 --agent "$scratch/agent" true
 
 # --- fuzz: whatever a server is told, it ends at once with a complaint, and leaves nothing
-seed=${TEST_SEED:-$$}
+seed=${TEST_SEED:-1}
 for turn in 1 2 3 4 5 6 7 8; do
     code=0
     perl -e 'srand(shift); my $job = join("", map { "$_\0" } "n2", "b0", "k12", "d/", "r0", "r1", "asleep", "a77");
         my $frame = pack("a2vVVV", "Tw", 9, 0, 0, length($job)) . $job;
         substr($frame, int(rand(length($frame))), 1) = chr(int(rand(256))) for 1 .. 1 + int(rand(4));
         print $frame' "$((seed + turn))" |
-        timeout "$patience" "$run" --server >"$scratch/out" 2>"$scratch/err" || code=$?
+        timeout -k 10 "$patience" "$run" --server >"$scratch/out" 2>"$scratch/err" || code=$?
     [ $code -lt 2 ] || fail "status $code of a server with seed $((seed + turn))"
 done
 expect 1 "is not of a twillrun" sh -c 'head -c 100000 /dev/urandom | "$0" --server' "$run"
@@ -187,7 +227,7 @@ agent_is 'echo $$ >>'"$scratch/agents"'; cat | "'"$hosts_agent"'" "$@" | cat'
 "$hosts_in" 0 "$run" --hosts h0,h1 --grace 0.2 --agent "$scratch/agent" \
     sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' >"$scratch/out" 2>"$scratch/err" &
 pid=$!
-wait_for has_lines "$scratch/pids" 2
+wait_for -p $pid has_lines "$scratch/pids" 2
 kill -KILL -"$(cat "$scratch/agents")" # it leads a session: its pipes go too
 code=0
 wait $pid || code=$?
@@ -203,26 +243,27 @@ done
 # --- twillrun is killed: nothing stays behind on any host
 : >"$scratch/pids"
 "$hosts_in" 0 "$run" --hosts h0:2,h1:2,h2:2 --agent "$hosts_agent" \
-    sh -c 'echo $$ >>'"$scratch/pids"'; sleep 600 & echo $! >>'"$scratch/pids"'; wait' &
+    sh -c 'echo $$ >>'"$scratch/pids"'; sleep 600 & echo $! >>'"$scratch/pids"'; wait' >"$scratch/out" 2>"$scratch/err" &
 pid=$!
-wait_for has_lines "$scratch/pids" 12
+wait_for -p $pid has_lines "$scratch/pids" 12
 kill -KILL $pid
 wait $pid 2>/dev/null || :
 wait_for all_gone
 
 # --- ssh itself, where there is a server of it
 if command -v ssh-keygen >/dev/null && [ -x /usr/sbin/sshd ]; then
-    mkdir -p /run/sshd
+    install -d -m 755 /run/sshd
     for key in host user; do
         ssh-keygen -q -t ed25519 -N '' -f "$scratch/$key"
     done
     printf '%s\n' "Port 2222" "HostKey $scratch/host" "AuthorizedKeysFile $scratch/user.pub" "StrictModes no" \
         "PidFile none" "UsePAM no" "PermitRootLogin yes" >"$scratch/sshd"
-    "$hosts_in" 1 /usr/sbin/sshd -D -e -f "$scratch/sshd" 2>"$scratch/sshd.log" &
+    setpriv --pdeathsig KILL "$hosts_in" 1 /usr/sbin/sshd -D -e -f "$scratch/sshd" \
+        </dev/null >"$scratch/sshd.log" 2>&1 &
     sshd=$!
     ssh="ssh -F none -p 2222 -i $scratch/user -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
     # shellcheck disable=SC2086 # words
-    wait_for "$hosts_in" 0 timeout "$patience" $ssh h1 true
+    wait_for -p $sshd "$hosts_in" 0 timeout -k 10 60 $ssh h1 true
     hosts_agent=$ssh
     job h0,h1:2 -l sh -c "$whoami" || fail "status $? over ssh"
     printf '[%s 10.88.0.1\n' "0] 0 3 0 1 h0" "1] 1 3 0 2 h1" "2] 2 3 1 2 h1" >"$scratch/wanted"
@@ -233,9 +274,9 @@ if command -v ssh-keygen >/dev/null && [ -x /usr/sbin/sshd ]; then
     said 1 "is twillrun there at /none?" h0,h1 --remote /none true
     : >"$scratch/pids"
     "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$ssh" \
-        sh -c 'echo $$ >>'"$scratch/pids"'; sleep 600 & echo $! >>'"$scratch/pids"'; wait' &
+        sh -c 'echo $$ >>'"$scratch/pids"'; sleep 600 & echo $! >>'"$scratch/pids"'; wait' >"$scratch/out" 2>"$scratch/err" &
     pid=$!
-    wait_for has_lines "$scratch/pids" 6
+    wait_for -p $pid has_lines "$scratch/pids" 6
     kill -KILL $pid
     wait $pid 2>/dev/null || :
     wait_for all_gone

@@ -3,12 +3,30 @@
 # Install, build and run every test: with clang (must compile without a warning), under the thread sanitizer,
 # under the address and undefined-behaviour sanitizers, and as released. The last lines are ctest's
 # own summary of the released build; if an earlier stage failed, what failed follows and the status is 1.
+# A test that fails has a second go, as machines exist that stand still for seconds. What passes then only
+# is printed with its first failure, and named at the end: it is a fault, of the test or of ours, to be hunted.
 # Usage: sh tests/run.sh [stage...]   stages: clang tsan asan release (all of them)
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${TEST_JOBS:-2}
 failed=
+flaky=
 [ $# -gt 0 ] || set -- clang tsan asan release
+
+# Nothing that is left over from elsewhere decides what is tested.
+exec </dev/null
+umask 022
+# shellcheck disable=SC3045 # Debian's sh has it
+ulimit -c 0
+export LC_ALL=C.UTF-8
+# shellcheck disable=SC2013 # one word a line
+for name in $(awk 'BEGIN { for (name in ENVIRON) print name }'); do
+    case $name in
+    TWILL_* | FI_* | UCX_* | OMP* | PRTE_* | MPICH_* | MPIEXEC_* | HYDRA_* | SLURM_* | PMI* | PALS_* | ALPS_* | \
+        TORCHELASTIC_* | RANK | LOCAL_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE | MASTER_ADDR | MASTER_PORT | COBALT_PARTNAME | \
+        HWLOC_* | MEMKIND_* | TMPDIR | LD_PRELOAD | LD_LIBRARY_PATH) unset "$name" ;;
+    esac
+done
 
 # memkind takes more locks before a fork than the deadlock detector of TSan can count: it is off.
 # A failure of these is found by the exit status; leaks are failures too.
@@ -27,7 +45,7 @@ configure_and_build()
         cmake --build --preset "$1" -j "$jobs"
 }
 
-# The thread sanitizer of gcc 12 dies on addresses more random than it knows (vm.mmap_rnd_bits above 28).
+# The sanitizers of gcc 12 die on addresses more random than they know (vm.mmap_rnd_bits above 28).
 without_random_addresses()
 {
     if setarch "$(uname -m)" -R true 2>/dev/null; then
@@ -35,6 +53,18 @@ without_random_addresses()
     else
         "$@"
     fi
+}
+
+# Run the tests of a preset, by a command before ctest if one is given.
+run_tests()
+{
+    preset=$1
+    log=$(mktemp) && status=0
+    shift
+    "$@" ctest --preset "$preset" -j "$jobs" --repeat until-pass:2 -O "$log" || status=$?
+    flaky="$flaky$(sed -n "s/^ *Test #[0-9]*: \([^ ]*\) .* Passed .*/ \1 ($preset)/p" "$log" | tr -d '\n')"
+    rm -f "$log"
+    return "$status"
 }
 
 run_stage()
@@ -47,15 +77,15 @@ run_stage()
         ;;
     tsan)
         heading "thread sanitizer"
-        configure_and_build tsan && without_random_addresses ctest --preset tsan -j "$jobs"
+        configure_and_build tsan && run_tests tsan without_random_addresses
         ;;
     asan)
         heading "address and undefined-behaviour sanitizers"
-        configure_and_build asan && ctest --preset asan -j "$jobs"
+        configure_and_build asan && run_tests asan without_random_addresses
         ;;
     release)
         heading "as released"
-        configure_and_build release && ctest --preset release -j "$jobs"
+        configure_and_build release && run_tests release
         ;;
     *)
         echo "run.sh: there is no stage '$1': clang, tsan, asan, release" >&2
@@ -64,11 +94,22 @@ run_stage()
     esac
 }
 
+# What else goes on: a failure may want to be explained.
+machine()
+{
+    echo "$(sed -n '/^model name/{s/.*: //p;q;}' /proc/cpuinfo), $(nproc) CPUs, load $(cut -d ' ' -f 1-3 /proc/loadavg)," \
+        "$(sed -n 's/^MemAvailable: *//p' /proc/meminfo) free"
+    ps -e -o pcpu= -o etime= -o args= --sort=-pcpu | head -n 3 | cut -c 1-110
+}
+
 heading "packages"
 sh .ci/install.sh build test
+heading "machine"
+machine
 for stage in "$@"; do
     run_stage "$stage" || failed="$failed $stage"
 done
+[ -z "$flaky" ] || printf '\nPassed in their second go only:%s\n' "$flaky"
 if [ -n "$failed" ]; then
     printf '\nFAILED:%s\n' "$failed"
     exit 1

@@ -233,6 +233,8 @@ static void cards(void **state)
     struct twill_job job = {.rank = 0, .size = 2, .listener = -1}, other = {.rank = 1};
     struct twill_error error = {0};
     char card[TWILL_JOB_CARD];
+    static const char *const links[] = {"fe80::1%hsn0", "10.0.0.1 fe80::1%ib0.8001 fd00::2",
+                                        "%eth0", "hsn0", "fe80::1%a;b"};
     (void)state;
     assert_int_equal(twill_launch_listen(&job, &params, true, &error), TWILL_OK);
     assert_string_equal(job.hosts, "127.0.0.1");
@@ -251,6 +253,14 @@ static void cards(void **state)
     assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_OK);
     assert_string_equal(other.hosts, "10.0.0.1");
     assert_int_equal(twill_launch_write_card(&job, card, 80, &error), TWILL_ERR_BOOTSTRAP);
+    /* An address of a link, where TWILL_INTERFACE has no other. */
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(links); i++) {
+        snprintf(job.hosts, sizeof(job.hosts), "%s", links[i]);
+        assert_int_equal(twill_launch_write_card(&job, card, sizeof(card), &error), TWILL_OK);
+        assert_int_equal(twill_launch_read_card(&other, &params, card, &error),
+                         i < 2 ? TWILL_OK : TWILL_ERR_BOOTSTRAP);
+        assert_string_equal(other.hosts, links[i < 2 ? i : 1]);
+    }
     /* A key that all have does not travel; who has not got it is told. */
     params.job = "12ab";
     assert_int_equal(twill_launch_listen(&job, &params, true, &error), TWILL_OK);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -61,8 +62,11 @@ static void tcp_listen_fd(void **state)
     twill_test_job_init(&job, "127.0.0.1", 3);
     int fd = twill_test_listen("127.0.0.1", job.port);
     snprintf(job.listen_fd, sizeof(job.listen_fd), "%d", fd);
-    for (int again = 0; again < 2; again++) /* a second context finds it open still */
+    assert_int_equal(fcntl(fd, F_SETFD, 0), 0); /* as it comes through exec() */
+    for (int again = 0; again < 2; again++)     /* a second context finds it open still */
         twill_test_run_ranks(3, twill_test_rank_gathers, &job);
+    assert_int_equal(fcntl(fd, F_GETFD),
+                     FD_CLOEXEC); /* what this program begins has no use for it */
     close(fd);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         twill_test_job_init(&job, "127.0.0.1", 2);

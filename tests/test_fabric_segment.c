@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -125,6 +126,42 @@ static void test_outlive(void **state)
 {
     (void)state;
     twill_test_run_ranks(2, outlive_rank, NULL);
+}
+
+/* Without /proc threads still know that they are of one process: one that closes has no other rank
+ * taken for dead. */
+static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)user;
+    uint32_t label[4] = {0};
+    bool blind[4], mine = unshare(CLONE_NEWNS) == 0 &&
+                          mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                          mount("tmpfs", "/proc", "tmpfs", 0, NULL) == 0;
+    TWILL_CHECK(size == 4 && caller->exchange(caller->user, &mine, blind, sizeof(mine)) == 0);
+    if (!blind[0] || !blind[1] || !blind[2] || !blind[3])
+        return;
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    if (twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
+                        "rank %d: %d: %s", rank, o.status, o.error.message)) {
+        twill_test_is_shared(&o, label);
+        if (rank == 1) {
+            twill_segment_close(o.segment);
+            o.segment = NULL;
+        }
+        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        if (rank >= 2)
+            twill_test_note(!twill_segment_owner_dead(o.segment, 0), __FILE__, __LINE__,
+                            "rank 0 seems to be dead");
+        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+    }
+    twill_test_share_end(&o);
+}
+
+static void test_blind(void **state)
+{
+    (void)state;
+    twill_test_run_mixed(4, 2, blind_rank, NULL);
 }
 
 /* --- what cannot be shared ------------------------------------------------------------------- */
@@ -308,7 +345,7 @@ int main(void)
         cmocka_unit_test(test_shared),  cmocka_unit_test(test_tidy),
         cmocka_unit_test(test_outlive), cmocka_unit_test(test_obstacles),
         cmocka_unit_test(test_errors),  cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_dumps),
+        cmocka_unit_test(test_dumps),   cmocka_unit_test(test_blind),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

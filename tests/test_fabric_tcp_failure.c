@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill's own tcp transport where it cannot work: strangers at the door, peers that give up or die,
  * settings that cannot be. */
+#include "tests/support/noise.h"
 #include "tests/support/pages.h"
 #include "tests/support/tcp_ends.h"
 
@@ -321,6 +322,46 @@ static void test_death(void **state)
     twill_test_run_processes(2, rank_death, &kinds[1]);
 }
 
+/* Nothing arrives at rank 1 any more, as if its host had vanished, while rank 0 sends to it. */
+static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)size;
+    (void)user;
+    if (end_open(&end, caller, NULL)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        char word[8] = "hello";
+        struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                           (uint32_t)(1 - rank), 0, word, sizeof(word));
+        if (post(&end, &r))
+            twill_test_await(&end.end, &r, 1);
+        TWILL_CHECK(rank == 0 || twill_test_deafen(t->peers[0]->lanes[0].fd));
+        meet(&end);
+        unsigned char *data = calloc(1, HUGE_BYTES);
+        struct twill_transfer huge = transfer(TWILL_TRANSFER_SEND, 1, 0, data, HUGE_BYTES);
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        int moved = 0;
+        if (rank == 0 && post(&end, &huge)) {
+            while (moved >= 0 && twill_now() < limit)
+                moved = progress(&end);
+            twill_test_note(moved == TWILL_ERR_PEER &&
+                                strstr(end.end.error.message, "rank 1 has died") != NULL &&
+                                strstr(end.end.error.message, strerror(ETIMEDOUT)) != NULL,
+                            __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
+        }
+        meet(&end);
+        twill_tcp_transport.cancel(end.end.transport);
+        free(data);
+    }
+    end_close(&end);
+}
+
+static void test_vanishes(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_vanishes, NULL);
+}
+
 #define FLUSHED (48u << 10) /* less than the kernel takes for who does not read */
 
 /* What was sent arrives although its sender has closed at once, with input it never read. */
@@ -407,7 +448,8 @@ int main(void)
         cmocka_unit_test(test_strangers), cmocka_unit_test(test_away),
         cmocka_unit_test(test_ended),     cmocka_unit_test(test_past),
         cmocka_unit_test(test_cancel),    cmocka_unit_test(test_death),
-        cmocka_unit_test(test_flush),     cmocka_unit_test(test_settings),
+        cmocka_unit_test(test_vanishes),  cmocka_unit_test(test_flush),
+        cmocka_unit_test(test_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,7 +154,7 @@ static void rank_tells_survivors(int rank, int size, twill_bootstrap *unused, vo
     else if (rank > 1)
         TWILL_CHECK(hears(&w, &news) && news.from == 0 && news.comm == 9);
     TWILL_CHECK(meet(&w));
-    TWILL_CHECK(rank == 1 || twill_watch_is_dead(w.watch, 1));
+    TWILL_CHECK(rank == 1 || dies(&w, 1));
     watcher_close(&w);
 }
 

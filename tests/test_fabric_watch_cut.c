@@ -2,6 +2,7 @@
 /* The watch where peers are slow, stop in the middle, or are cut off. Ranks are processes that meet
  * over TCP. */
 #include "fabric/watch_state.h"
+#include "tests/support/noise.h"
 #include "tests/support/watcher.h"
 
 #include <setjmp.h>
@@ -159,11 +160,104 @@ static void cut_off_twice(void **state)
     twill_test_run_processes(2, rank_cut_off, &job);
 }
 
+/* --- who calls many others ---------------------------------------------------------------------
+ */
+
+#define OTHERS 100 /* calls to others: more than a peer looks back */
+
+/* Rank 0 calls rank 1, then another many times, then rank 1 again, which looks only now. */
+static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct watcher w;
+    struct twill_news news = {.comm = 1, .status = TWILL_ERR_MISMATCH};
+    uint32_t heard = 0, one = 1, two = 2;
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, user, rank))
+        return;
+    if (rank == 0) {
+        twill_watch_tell(w.watch, &news, &one, 1, TWILL_TEST_PATIENCE);
+        for (int i = 0; i < OTHERS; i++)
+            twill_watch_tell(w.watch, &news, &two, 1, TWILL_TEST_PATIENCE);
+        news.comm = 2;
+        twill_watch_tell(w.watch, &news, &one, 1, TWILL_TEST_PATIENCE);
+    }
+    TWILL_CHECK(meet(&w));
+    for (int i = 0; rank == 1 && i < 2; i++) {
+        TWILL_CHECK(hears(&w, &news));
+        heard |= news.comm;
+    }
+    TWILL_CHECK(rank != 1 || heard == 3);
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void calls_others(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    job.odd = -1;
+    twill_test_run_processes(3, rank_calls_others, &job);
+}
+
+/* --- a host that vanishes ----------------------------------------------------------------------
+ */
+
+/* From now on nothing arrives at this port, and so nothing is acknowledged. How many sockets. */
+static int vanish(int port)
+{
+    struct twill_endpoint endpoint;
+    int deaf = 0;
+    for (int fd = 0; fd < 256; fd++)
+        if (twill_socket_name(fd, false, &endpoint) && endpoint.port == port)
+            deaf += twill_test_deafen(fd);
+    return deaf;
+}
+
+/* Rank 1 reports all the time, as who waits does: then there is no keep-alive. */
+static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct watcher w;
+    struct twill_news news = {.from = 1, .status = TWILL_OK};
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, user, rank))
+        return;
+    int port = rank == 0 ? newest_listener() : 0;
+    uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
+    TWILL_CHECK(rank == 0 || lasts(&w, 0)); /* it is steady */
+    if (rank == 1)
+        twill_watch_send(w.watch, 0, &news);
+    if (rank == 0)
+        TWILL_CHECK(hears(&w, &news));
+    TWILL_CHECK(rank == 1 || vanish(port) >= 2); /* listener and connection */
+    TWILL_CHECK(meet(&w));
+    while (rank == 1 && !twill_watch_is_dead(w.watch, 0) && twill_now() < deadline) {
+        twill_watch_send(w.watch, 0, &news);
+        usleep(100000);
+    }
+    TWILL_CHECK(twill_now() < deadline);
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void vanishes(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    job.odd = -1;
+    twill_test_run_processes(2, rank_vanishes, &job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(halves),
         cmocka_unit_test(cut_off_twice),
+        cmocka_unit_test(calls_others),
+        cmocka_unit_test(vanishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

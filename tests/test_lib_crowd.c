@@ -89,7 +89,8 @@ static void be_rank(const struct crowd *crowd, int rank)
     report->cpu = (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec;
     if (report->status != TWILL_OK)
         snprintf(report->message, sizeof(report->message), "%s", twill_context_message(context));
-    report->files = (unsigned)twill_test_open_files() - 3; /* two folders, and this one */
+    /* Two folders, this one, and what holds the test's ports. */
+    report->files = (unsigned)twill_test_open_files() - 4;
     report->own = count_own();
     if (report->status == TWILL_OK && twill_barrier(comm) != TWILL_OK)
         report->status = 2;

@@ -23,6 +23,8 @@ static const struct bad_setting bad_settings[] = {
     {"TWILL_THREADS=-1", {"TWILL_THREADS", "-1", "number"}},
     {"TWILL_TIMEOT=3", {"TWILL_TIMEOT", "did you mean", "TWILL_TIMEOUT"}},
     {"nonsense", {"nonsense", "NAME=value", ""}},
+    {"TWILL_ALGORITHM=rnig", {"TWILL_ALGORITHM", "rnig", "ring"}},
+    {"TWILL_ALGORITHM=ring;linear=x", {"TWILL_ALGORITHM", "\"x\"", "linear"}},
     {"TWILL_ISA=mmx", {"mmx", "scalar", ""}},
     {"TWILL_MEMORY=fast", {"TWILL_MEMORY", "fast", "mcdram"}},
     {"TWILL_NODES=3x3", {"TWILL_NODES", "3x3", ""}},
@@ -92,7 +94,6 @@ static void settings_that_fail_late(void **unused)
     static const struct bad_setting bad[] = {
         {"TWILL_PROVIDER=carrier-pigeon", {"TWILL_PROVIDER", "carrier-pigeon", "tcp"}},
         {"TWILL_INTERFACE=nope0", {"nope0", "", ""}},
-        {"TWILL_ALGORITHM=rnig", {"rnig", "ring", ""}},
         {"TWILL_ALGORITHM=allreduce:direct", {"direct", "", ""}},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {

@@ -87,6 +87,7 @@ bool twill_agent_start(struct twill_agent *agent, const struct twill_options *op
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, said[2] = {-1, -1};
     agent->name = site->name;
+    agent->local = site->local;
     agent->alive = site->ranks;
     snprintf(agent->label, sizeof(agent->label), TWILL_COMPLAINT "host %s: ", site->name);
     if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(said, O_CLOEXEC) != 0) {

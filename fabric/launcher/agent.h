@@ -18,12 +18,14 @@ enum twill_host_state {
 struct twill_agent {
     const char *name;
     enum twill_host_state state;
-    int alive; /* ranks there that have not ended */
-    pid_t pid; /* of the agent, which leads a session; 0: none */
+    int alive;  /* ranks there that have not ended */
+    pid_t pid;  /* of the agent, which leads a session; 0: none */
+    bool local; /* it is the server itself */
     bool marked;
     char label[300];
     struct twill_pipe pipe;
     struct twill_stream said; /* its standard error */
+    struct pollfd *polls;     /* the three that it is waited for with; NULL: it is not */
 };
 
 /* Start the server of a host: over the agent's program, or this program itself when it is local. */

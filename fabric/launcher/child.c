@@ -71,8 +71,8 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
     const struct twill_options *options = launch->options;
     struct trouble trouble = {.where = STEP_SETUP};
     cpu_set_t cpus;
-    /* Ends with the launcher, however that ends; a group of its own, so that its children do too.
-     */
+    /* Ends with the launcher, however that ends: the rank itself, not what it has started. A group
+     * of its own, so that signals reach its children too. */
     bool ok = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setpgid(0, 0) == 0 &&
               set_files(launch, launch->child[index].rank, out) && set_environment(launch, index) &&
               setrlimit(RLIMIT_NOFILE, &options->files) == 0;
@@ -128,14 +128,18 @@ static bool open_streams(struct twill_launch *launch, struct twill_child *child,
     return true;
 }
 
-void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank)
+void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
+                      const int *interrupts)
 {
     child->rank = rank;
     if (options->label)
         snprintf(child->label, sizeof(child->label), "[%d] ", rank);
     for (int i = 0; i < 2; i++)
-        child->out[i] = (struct twill_stream){
-            .from = -1, .to = STDOUT_FILENO + i, .rank = rank, .label = child->label};
+        child->out[i] = (struct twill_stream){.from = -1,
+                                              .to = STDOUT_FILENO + i,
+                                              .rank = rank,
+                                              .label = child->label,
+                                              .interrupts = interrupts};
 }
 
 int twill_child_start(struct twill_launch *launch, int index)

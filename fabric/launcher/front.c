@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define ANSWER_NS UINT64_C(5000000000) /* beyond what ending takes anyway */
-#define LEAVE_NS  UINT64_C(2000000000) /* for an agent to end when all is done */
+#define LEAVE_NS  UINT64_C(5000000000) /* for an agent to end, or a server: over TWILL_TERM_NS */
 
 struct front {
     const struct twill_options *options;
@@ -23,13 +23,21 @@ struct front {
     sigset_t mask;
     int signals;
     int code, interrupts;
-    bool failed, ending, told; /* to start */
+    bool failed, ending;
+    bool mute; /* output cannot be written */
     uint64_t start_ns, end_ns;
     uint32_t window; /* standard input that may be sent */
     bool input;      /* there is more of it */
 };
 
 /* --- ends ------------------------------------------------------------------------------------ */
+
+/* At once: the next turn may have to wait for who reads our output. */
+static void tell(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
+{
+    (void)twill_pipe_put(&agent->pipe, kind, 0, value, NULL, 0);
+    (void)twill_pipe_flush(&agent->pipe);
+}
 
 /* All ranks are to end; who was not told to start has none. */
 static void end_all(struct front *front, uint64_t grace_ns)
@@ -41,8 +49,7 @@ static void end_all(struct front *front, uint64_t grace_ns)
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
         if (agent->state >= TWILL_HOST_STARTING)
-            (void)twill_pipe_put(&agent->pipe, TWILL_FRAME_END, 0, (uint32_t)(grace_ns / 1000000),
-                                 NULL, 0);
+            tell(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
         else if (agent->state != TWILL_HOST_IDLE)
             twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : LEAVE_NS);
     }
@@ -64,7 +71,9 @@ static void lose(struct front *front, struct twill_agent *agent, const char *why
     if (!front->ending || agent->alive > 0)
         twill_complain("host %s: %s%s", agent->name, why, how);
     (void)fail(front, 1);
-    twill_agent_end(agent, 0);
+    /* Without its agent a server on another host ends; the one here must not die before its ranks.
+     */
+    twill_agent_end(agent, agent->local ? LEAVE_NS : 0);
     end_all(front, front->options->grace_ns);
 }
 
@@ -91,6 +100,13 @@ static int hosts_left(const struct front *front)
     return left;
 }
 
+/* Is there nothing of it to be read? We may have been kept by who reads our output. */
+static bool is_silent(const struct twill_agent *agent)
+{
+    struct pollfd one = {.fd = agent->pipe.in, .events = POLLIN};
+    return poll(&one, 1, 0) <= 0;
+}
+
 /* Time is over for those that have not answered. */
 static void look_at_time(struct front *front)
 {
@@ -99,7 +115,7 @@ static void look_at_time(struct front *front)
     snprintf(after, sizeof(after), "%g s", (double)timeout_ns / 1e9);
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
-        if (agent->state == TWILL_HOST_IDLE)
+        if (agent->state == TWILL_HOST_IDLE || !is_silent(agent))
             continue;
         if (front->ending && now >= front->end_ns)
             lose(front, agent, "no answer about the end of its ranks: they may still be running",
@@ -176,6 +192,17 @@ static void ended(struct front *front, struct twill_agent *agent, const struct t
     end_all(front, front->options->grace_ns);
 }
 
+/* Who cannot write it, as nobody reads any more, ends the job. */
+static void output(struct front *front, const struct twill_frame *frame)
+{
+    struct twill_stream *stream = &front->child[frame->rank].out[frame->value];
+    front->mute = front->mute || !twill_stream_add(stream, frame->data, frame->bytes);
+    if (!front->mute)
+        return;
+    (void)fail(front, 1);
+    end_all(front, 0);
+}
+
 /* Does a host tell of a rank that is there? */
 static bool is_there(const struct front *front, const struct twill_agent *agent, uint32_t rank)
 {
@@ -194,9 +221,7 @@ static void take(struct front *front, struct twill_agent *agent, const struct tw
         agent->state = TWILL_HOST_RUNNING;
     } else if (frame->kind == TWILL_FRAME_OUTPUT && is_there(front, agent, frame->rank) &&
                frame->value < 2) {
-        if (!twill_stream_add(&front->child[frame->rank].out[frame->value], frame->data,
-                              frame->bytes))
-            lose(front, agent, "its output is lost", "");
+        output(front, frame);
     } else if (frame->kind == TWILL_FRAME_ROOM && frame->value <= TWILL_INPUT_WINDOW) {
         front->window = (uint32_t)twill_min(front->window + frame->value, TWILL_INPUT_WINDOW);
     } else if (frame->kind == TWILL_FRAME_ENDED && is_there(front, agent, frame->rank) &&
@@ -244,8 +269,7 @@ static void hear_signals(struct front *front)
         front->interrupts += interrupt;
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
-                (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_SIGNAL, 0, info.ssi_signo,
-                                     NULL, 0);
+                tell(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
             else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
                      info.ssi_signo != SIGUSR2 && fail(front, 128 + (int)info.ssi_signo))
                 end_all(front, 0);
@@ -282,30 +306,42 @@ static int time_left(const struct front *front)
     return until > now ? (int)((until - now) / 1000000) + 1 : 0;
 }
 
+/* Of agents that are there: poll() takes no more entries than there may be descriptors. */
+static nfds_t fill_polls(struct front *front, nfds_t used)
+{
+    for (int i = 0; i < front->options->sites; i++) {
+        struct twill_agent *agent = &front->agent[i];
+        bool waiting = twill_pipe_waiting(&agent->pipe) > 0;
+        agent->polls = NULL;
+        if (agent->pipe.in < 0 && agent->said.from < 0)
+            continue;
+        agent->polls = front->polls + used;
+        agent->polls[0] = (struct pollfd){.fd = agent->pipe.in, .events = POLLIN};
+        agent->polls[1] = (struct pollfd){.fd = waiting ? agent->pipe.out : -1, .events = POLLOUT};
+        agent->polls[2] = (struct pollfd){.fd = agent->said.from, .events = POLLIN};
+        used += 3;
+    }
+    return used;
+}
+
 static bool turn(struct front *front)
 {
-    int sites = front->options->sites;
     struct twill_agent *root = &front->agent[front->options->place[0]];
     struct pollfd *polls = front->polls;
     bool reading = front->input && front->window > 0 && root->state == TWILL_HOST_RUNNING;
     polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
-    for (int i = 0; i < sites; i++) {
-        struct twill_agent *agent = &front->agent[i];
-        bool waiting = twill_pipe_waiting(&agent->pipe) > 0;
-        polls[2 + 3 * i] = (struct pollfd){.fd = agent->pipe.in, .events = POLLIN};
-        polls[3 + 3 * i] = (struct pollfd){.fd = waiting ? agent->pipe.out : -1, .events = POLLOUT};
-        polls[4 + 3 * i] = (struct pollfd){.fd = agent->said.from, .events = POLLIN};
-    }
-    if (poll(polls, 2 + 3 * (nfds_t)sites, time_left(front)) < 0)
+    if (poll(polls, fill_polls(front, 2), time_left(front)) < 0)
         return errno == EINTR;
-    for (int i = 0; i < sites; i++) {
+    for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
-        if (polls[4 + 3 * i].revents != 0)
+        if (!agent->polls)
+            continue;
+        if (agent->polls[2].revents != 0)
             twill_agent_hear(agent);
-        if (polls[3 + 3 * i].revents != 0)
+        if (agent->polls[1].revents != 0)
             (void)twill_pipe_flush(&agent->pipe); /* when nobody reads, its output ends as well */
-        if (polls[2 + 3 * i].revents != 0 && agent->state != TWILL_HOST_IDLE)
+        if (agent->polls[0].revents != 0 && agent->state != TWILL_HOST_IDLE)
             hear(front, agent);
     }
     if (polls[1].revents != 0 && root->state == TWILL_HOST_RUNNING)
@@ -330,10 +366,7 @@ static bool open_front(struct front *front)
         front->agent[i] =
             (struct twill_agent){.pipe = {.in = -1, .out = -1}, .said = {.from = -1, .label = ""}};
     for (int rank = 0; rank < options->ranks; rank++)
-        twill_child_name(options, &front->child[rank], rank);
-    /* In the background a terminal is not to be read. */
-    if (isatty(STDIN_FILENO) && tcgetpgrp(STDIN_FILENO) != getpgrp())
-        close(STDIN_FILENO);
+        twill_child_name(options, &front->child[rank], rank, &front->interrupts);
     front->input = true;
     front->window = TWILL_INPUT_WINDOW;
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;

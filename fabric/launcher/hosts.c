@@ -25,6 +25,13 @@ static bool is_name(const char *text, size_t bytes)
     return bytes > 0 && bytes <= MOST_NAME && text[0] != '-' && strspn(text, good) >= bytes;
 }
 
+/* "fe80::1%eth0" is another one than that of eth1; without a scope it is any of them. */
+static bool is_same(const struct sockaddr_in6 *wanted, const struct sockaddr_in6 *own)
+{
+    return memcmp(&wanted->sin6_addr, &own->sin6_addr, sizeof(own->sin6_addr)) == 0 &&
+           (wanted->sin6_scope_id == 0 || wanted->sin6_scope_id == own->sin6_scope_id);
+}
+
 /* Is it an address of an interface of this host? */
 static bool is_here(const struct sockaddr *address, const struct ifaddrs *list)
 {
@@ -32,9 +39,8 @@ static bool is_here(const struct sockaddr *address, const struct ifaddrs *list)
     for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next) {
         if (!entry->ifa_addr || entry->ifa_addr->sa_family != address->sa_family)
             continue;
-        if (six ? memcmp(&((const struct sockaddr_in6 *)address)->sin6_addr,
-                         &((const struct sockaddr_in6 *)entry->ifa_addr)->sin6_addr,
-                         sizeof(struct in6_addr)) == 0
+        if (six ? is_same((const struct sockaddr_in6 *)address,
+                          (const struct sockaddr_in6 *)entry->ifa_addr)
                 : ((const struct sockaddr_in *)address)->sin_addr.s_addr ==
                       ((const struct sockaddr_in *)entry->ifa_addr)->sin_addr.s_addr)
             return true;

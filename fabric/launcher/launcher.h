@@ -60,7 +60,10 @@ struct twill_stream {
     int rank;                /* whose it is */
     struct twill_pipe *link; /* it is passed on there; or NULL */
     const char *label;       /* before each line; may be empty */
+    const int *interrupts;   /* SIGINT and SIGTERM that twillrun has seen; or NULL */
     bool relayed;            /* of another twillrun: not to say its name twice */
+    bool stuck;              /* the last of it was dropped, since nobody read */
+    int lost;                /* errno: it cannot be written any more */
     char *line;
     size_t used, room;
 };
@@ -68,6 +71,7 @@ struct twill_stream {
 struct twill_child {
     pid_t pid; /* leads a process group of its own; 0: not started, or gone */
     int rank;
+    bool seen; /* to have ended */
     char label[12];
     struct twill_stream out[2];
 };
@@ -130,8 +134,9 @@ int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. Exit code of what did not work, and it is ending then. */
 int twill_launch_start(struct twill_launch *launch);
 
-/* A child is to be this rank; nothing is open yet. */
-void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank);
+/* A child is to be this rank; nothing is open yet. interrupts: for its streams. */
+void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
+                      const int *interrupts);
 /* Start one (by its index). 0, or the exit code to end with; it has complained. */
 int twill_child_start(struct twill_launch *launch, int index);
 
@@ -163,7 +168,7 @@ bool twill_bind_cpus(int rank, int ranks, cpu_set_t *cpus);
 
 /* Take what has come: whole lines, labelled, or frames. false: at its end. */
 bool twill_stream_move(struct twill_stream *stream);
-/* The same with data that came elsewhere. */
+/* The same with data that came elsewhere. false: it cannot be written, or there is no memory. */
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes);
 /* Write what is left and close. */
 void twill_stream_end(struct twill_stream *stream);

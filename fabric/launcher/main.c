@@ -75,11 +75,13 @@ int twill_signals_take(sigset_t *mask)
 {
     static const int taken[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
     sigset_t set, broken; /* SIGPIPE: writing says it as well */
+    struct sigaction was;
     int fd = -1;
     sigemptyset(&set);
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(taken); i++)
-        sigaddset(&set, taken[i]);
     (void)signal(SIGCHLD, SIG_DFL); /* an ignored one would hide the ends of our ranks */
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(taken); i++)
+        if (sigaction(taken[i], NULL, &was) != 0 || was.sa_handler != SIG_IGN)
+            sigaddset(&set, taken[i]); /* what nohup ignores is not for ranks elsewhere either */
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);
     if (sigprocmask(SIG_BLOCK, &set, mask) != 0 || sigprocmask(SIG_BLOCK, &broken, NULL) != 0 ||
@@ -94,7 +96,7 @@ int twill_signals_take(sigset_t *mask)
 static bool relay_stdin(struct twill_launch *launch)
 {
     int ends[2];
-    if (!isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp())
+    if (tcgetpgrp(STDIN_FILENO) != getpgrp())
         return true;
     launch->stdin_from = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     if (launch->stdin_from < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0 ||
@@ -166,7 +168,7 @@ static int run(const struct twill_options *options)
     int code = 1;
     if (twill_launch_open(&launch, options, options->ranks)) {
         for (int rank = 0; rank < launch.here; rank++)
-            twill_child_name(options, &launch.child[rank], rank);
+            twill_child_name(options, &launch.child[rank], rank, &launch.interrupts);
         if (twill_launch_listen(&launch, "127.0.0.1") && twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);
@@ -177,11 +179,25 @@ static int run(const struct twill_options *options)
     return code;
 }
 
+/* Standard descriptors that are closed become /dev/null, or what is opened next would be taken for
+ * them; writing there still fails. So does a terminal that is another process group's: who reads it
+ * from the background is stopped, and a rank would never be continued. */
+static void fill_files(void)
+{
+    pid_t group = tcgetpgrp(STDIN_FILENO); /* -1: no terminal, or not the one of this session */
+    if (group >= 0 && group != getpgrp())
+        close(STDIN_FILENO);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0)
+            (void)!open("/dev/null", O_RDONLY); /* the lowest that is free */
+}
+
 int main(int argc, char **argv)
 {
     struct twill_options options = {
         .grace_ns = UINT64_C(3000000000), .timeout_ns = UINT64_C(30000000000), .agent = "ssh"};
     int code = 0;
+    fill_files();
     if (twill_options_read(&options, argc, argv, &code) == 0) {
         int only = options.sites > 0 ? twill_sites_only(&options) : -1;
         if (!options.serve) /* a server has options of its own */

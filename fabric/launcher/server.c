@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define WAIT_NS UINT64_C(600000000000) /* for what the other side decides when to send */
-#define LAST_NS UINT64_C(5000000000)   /* to hand over the last output */
+#define LAST_NS UINT64_C(5000000000)   /* to hand over why it did not go on listening */
 
 /* --- what a server waits for ----------------------------------------------------------------- */
 
@@ -28,7 +28,8 @@ static bool exchange(struct twill_pipe *link, uint64_t deadline)
         {.fd = twill_pipe_waiting(link) > 0 ? link->out : -1, .events = POLLOUT},
     };
     if (now >= deadline ||
-        (poll(polls, 2, (int)((deadline - now) / 1000000) + 1) < 0 && errno != EINTR))
+        (poll(polls, 2, (int)twill_min((deadline - now) / 1000000 + 1, 1000000)) < 0 &&
+         errno != EINTR))
         return false;
     if (polls[1].revents != 0 && !twill_pipe_flush(link))
         return false;
@@ -50,6 +51,7 @@ static bool expect(struct twill_pipe *link, enum twill_frame_kind kind, struct t
     return false;
 }
 
+/* Nothing is heard any more; what is said may still be. */
 static void lose_link(struct twill_launch *launch)
 {
     close(launch->link->in);
@@ -203,7 +205,7 @@ static bool prepare(struct twill_launch *launch, struct twill_job *job)
     }
     snprintf(launch->job, sizeof(launch->job), "%s", job->key);
     for (int i = 0; i < launch->here; i++)
-        twill_child_name(launch->options, &launch->child[i], job->rank[i]);
+        twill_child_name(launch->options, &launch->child[i], job->rank[i], &launch->interrupts);
     if (job->rank[0] == 0) {
         if ((!job->alone && !find_address(job, address)) || !twill_launch_listen(launch, address))
             return false;
@@ -265,9 +267,10 @@ int twill_server_run(void)
     }
     (void)(good ? twill_pipe_put(&link, TWILL_FRAME_DONE, 0, 0, NULL, 0)
                 : twill_pipe_put(&link, TWILL_FRAME_FAILED, 0, 1, NULL, 0));
-    for (uint64_t deadline = twill_now() + LAST_NS; twill_pipe_waiting(&link) > 0;)
-        if (!exchange(&link, deadline))
-            break;
+    /* The last output waits for its reader as all of it does, unless the other side has gone. */
+    uint64_t deadline = link.in >= 0 ? UINT64_MAX : twill_now() + LAST_NS;
+    while (twill_pipe_waiting(&link) > 0 && exchange(&link, deadline))
+        continue;
     twill_pipe_close(&link);
     twill_job_free(&job);
     return good ? 0 : 1;

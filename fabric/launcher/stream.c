@@ -3,7 +3,9 @@
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,24 +14,40 @@
 #define FIRST_ROOM 4096
 #define MOST_ROOM  (1u << 20) /* a longer line is broken */
 
-static void write_all(int fd, const char *data, size_t bytes)
+/* Nobody reads, and SIGINT or SIGTERM waits to be passed on: what is in its way is dropped. Who has
+ * asked twice does not wait for a reader any more. */
+static bool is_given_up(const struct twill_stream *stream)
 {
-    while (bytes > 0) {
-        ssize_t n = write(fd, data, bytes);
-        if (n < 0 && errno == EAGAIN) { /* somebody made our output non-blocking */
-            struct pollfd one = {.fd = fd, .events = POLLOUT};
-            (void)poll(&one, 1, 1000);
-        } else if (n < 0 && errno != EINTR) {
+    sigset_t pending;
+    if (stream->interrupts && *stream->interrupts > 1)
+        return true;
+    return sigpending(&pending) == 0 &&
+           (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);
+}
+
+static void write_all(struct twill_stream *stream, const char *data, size_t bytes)
+{
+    while (bytes > 0 && stream->lost == 0) {
+        struct pollfd one = {.fd = stream->to, .events = POLLOUT};
+        int ready = poll(&one, 1, stream->stuck ? 0 : 50);
+        stream->stuck = ready == 0 && is_given_up(stream);
+        if (stream->stuck)
             return;
-        } else if (n > 0) {
+        /* A pipe that is ready takes PIPE_BUF without keeping us. */
+        ssize_t n = ready == 0 ? 0 : write(stream->to, data, twill_min(bytes, PIPE_BUF));
+        if (n > 0) {
             data += n;
             bytes -= (size_t)n;
+        } else if (n < 0 && errno == EBADF) { /* closed before we began: it is not wanted */
+            return;
+        } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
+            stream->lost = errno;
         }
     }
 }
 
 /* Label and line in one write where possible, so that lines of others stay apart. */
-static void write_line(const struct twill_stream *stream, const char *line, size_t bytes)
+static void write_line(struct twill_stream *stream, const char *line, size_t bytes)
 {
     char small[2048];
     size_t head = strlen(stream->label), strip = strlen(TWILL_COMPLAINT);
@@ -43,13 +61,13 @@ static void write_line(const struct twill_stream *stream, const char *line, size
         memcpy(small, stream->label, head);
         memcpy(small + head, line, bytes);
         small[head + bytes] = '\n';
-        write_all(stream->to, small, head + bytes + add);
+        write_all(stream, small, head + bytes + add);
         return;
     }
-    write_all(stream->to, stream->label, head);
-    write_all(stream->to, line, bytes);
+    write_all(stream, stream->label, head);
+    write_all(stream, line, bytes);
     if (add)
-        write_all(stream->to, "\n", 1);
+        write_all(stream, "\n", 1);
 }
 
 static void write_lines(struct twill_stream *stream)
@@ -77,7 +95,7 @@ static bool make_room(struct twill_stream *stream)
     size_t room = stream->room ? 2 * stream->room : FIRST_ROOM;
     char *line = realloc(stream->line, room);
     if (!line) {
-        twill_complain("no memory for a line of output");
+        stream->lost = ENOMEM;
         return false;
     }
     stream->line = line;
@@ -87,17 +105,19 @@ static bool make_room(struct twill_stream *stream)
 
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes)
 {
-    while (bytes > 0) {
-        if (!make_room(stream))
-            return false;
+    while (bytes > 0 && make_room(stream)) {
         size_t part = twill_min(bytes, stream->room - stream->used);
         memcpy(stream->line + stream->used, data, part);
         stream->used += part;
         data += part;
         bytes -= part;
         write_lines(stream);
+        if (stream->lost != 0)
+            break;
     }
-    return true;
+    if (stream->lost != 0)
+        twill_complain("output is lost: %s", strerror(stream->lost));
+    return stream->lost == 0;
 }
 
 bool twill_stream_move(struct twill_stream *stream)

@@ -30,10 +30,11 @@ static bool is_ending(const struct twill_launch *launch)
 
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns)
 {
+    uint64_t next_ns = twill_now() + after_ns;
+    if (launch->stage == STAGE_NONE || (launch->stage == STAGE_GRACE && next_ns < launch->next_ns))
+        launch->next_ns = next_ns;
     if (launch->stage == STAGE_NONE)
         launch->stage = STAGE_GRACE;
-    if (launch->stage == STAGE_GRACE)
-        launch->next_ns = twill_now() + after_ns;
 }
 
 /* The time of a stage is over. */
@@ -79,36 +80,34 @@ static void rank_ended(struct twill_launch *launch, struct twill_child *child,
                        launch->alive > 0 ? "; ending the others" : "");
         twill_launch_end(launch, launch->options->grace_ns);
     }
-    if (launch->stage != STAGE_NONE) /* what it left behind ends with the job */
+    if (code != 0 || launch->stage != STAGE_NONE) /* what it left behind ends with the job */
         (void)kill(-info->si_pid, SIGKILL);
+    (void)waitpid(info->si_pid, NULL, 0);
+}
+
+/* Has it ended, and how? */
+static bool has_ended(const struct twill_child *child, siginfo_t *info)
+{
+    info->si_pid = 0;
+    return child->pid > 0 &&
+           waitid(P_PID, (id_t)child->pid, info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           info->si_pid != 0;
 }
 
 /* Of several that have ended since the last look, those that were killed come first: the others may
- * have ended because of them, and the first failure decides. */
+ * have ended because of them, and the first failure decides. Who was killed before one of those
+ * that were seen to have ended is seen then. */
 static void reap(struct twill_launch *launch)
 {
     siginfo_t info;
-    for (int i = 0; i < launch->here; i++) {
-        struct twill_child *child = &launch->child[i];
-        info.si_pid = 0;
-        if (child->pid > 0 &&
-            waitid(P_PID, (id_t)child->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-            info.si_pid != 0 && info.si_code != CLD_EXITED) {
-            rank_ended(launch, child, &info);
-            (void)waitpid(info.si_pid, NULL, 0);
-        }
-    }
-    for (;;) {
-        info.si_pid = 0;
-        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
-            return;
-        for (int i = 0; i < launch->here; i++)
-            if (launch->child[i].pid == info.si_pid) {
-                rank_ended(launch, &launch->child[i], &info);
-                break;
-            }
-        (void)waitpid(info.si_pid, NULL, 0);
-    }
+    for (int i = 0; i < launch->here; i++)
+        launch->child[i].seen = has_ended(&launch->child[i], &info);
+    for (int i = 0; i < launch->here; i++)
+        if (has_ended(&launch->child[i], &info) && info.si_code != CLD_EXITED)
+            rank_ended(launch, &launch->child[i], &info);
+    for (int i = 0; i < launch->here; i++)
+        if (launch->child[i].seen && has_ended(&launch->child[i], &info))
+            rank_ended(launch, &launch->child[i], &info);
 }
 
 void twill_launch_signal(struct twill_launch *launch, int number)
@@ -218,6 +217,8 @@ static void drain(struct twill_launch *launch)
             if (!twill_stream_move(stream))
                 break;
         twill_stream_end(stream);
+        if (stream->lost != 0 && launch->code == 0)
+            launch->code = 1;
     }
 }
 

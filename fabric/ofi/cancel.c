@@ -59,7 +59,8 @@ static void forget(struct twill_ofi_home *home, struct twill_ofi_lane *lane)
 static void wait_for(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_home *home = t->home;
-    while (*busy > 0 && home->ep != NULL && twill_now() < limit) {
+    for (unsigned look = 0;
+         *busy > 0 && home->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit); look++) {
         struct twill_error error = {0};
         if (twill_ofi_read(home, &error) != TWILL_OK)
             break;
@@ -131,7 +132,8 @@ void twill_ofi_close(struct twill_transport *transport)
         return;
     uint64_t limit = twill_now() + FLUSH_NS;
     bool busy = true;
-    while (busy && !t->cancelled && twill_now() < limit) {
+    for (unsigned look = 0;
+         busy && !t->cancelled && (look < TWILL_OFI_LOOKS || twill_now() < limit); look++) {
         busy = twill_ofi_progress(transport, NULL) >= 0;
         pthread_mutex_lock(&t->home->lock);
         busy = busy && t->sends_busy > 0 && t->home->ep != NULL;

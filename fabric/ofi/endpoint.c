@@ -189,10 +189,11 @@ static void drain(struct twill_ofi_home *home)
     for (uint32_t i = 0; home->ep != NULL && i < TWILL_OFI_CONTROLS; i++)
         if (home->controls[i].posted)
             fi_cancel(&home->ep->fid, &home->controls[i].context);
-    while (home->ep != NULL && twill_now() < limit &&
-           (is_posted(home->controls, TWILL_OFI_CONTROLS) ||
-            is_posted(home->sends, TWILL_OFI_BUFFERS)) &&
-           twill_ofi_read(home, NULL) == TWILL_OK)
+    for (unsigned look = 0; home->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit) &&
+                            (is_posted(home->controls, TWILL_OFI_CONTROLS) ||
+                             is_posted(home->sends, TWILL_OFI_BUFFERS)) &&
+                            twill_ofi_read(home, NULL) == TWILL_OK;
+         look++)
         sched_yield();
 }
 

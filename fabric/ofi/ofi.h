@@ -48,6 +48,7 @@
 #define TWILL_OFI_IN_FLIGHT    512u /* sends asked of the provider, at most */
 #define TWILL_OFI_CACHED       128u /* registrations kept, at most: each use asks for all, */
 #define TWILL_OFI_CACHED_BYTES ((size_t)4 << 30) /* and bytes of them */
+#define TWILL_OFI_LOOKS        100u /* before it is given up, if late: the machine may have stopped */
 #define TWILL_OFI_COMM_BITS    26
 #define TWILL_OFI_TAG_BITS     48
 #define TWILL_OFI_SEGMENT      (64u << 20)
@@ -106,14 +107,16 @@ struct twill_ofi_op {
     struct fi_context2 context;
     struct twill_ofi_op *next;         /* in the pool of free ones */
     struct twill_ofi *owner;           /* communicator; NULL: nobody's, or it is gone */
-    struct twill_ofi_lane *lane;       /* segments and header receives: of the owner */
+    struct twill_ofi_lane *lane;       /* of the owner; not of control receives */
     struct twill_ofi_contact *contact; /* send buffers: whom to */
     struct twill_transfer *request;    /* or NULL */
     unsigned char *buffer;             /* transport memory, or NULL: the request's */
     size_t bytes;
+    uint32_t sequence; /* send buffers: of the message they are about */
     uint8_t kind;
-    bool posted; /* the provider has it */
-    bool done;   /* completed, not yet taken */
+    uint8_t message; /* send buffers: enum twill_ofi_message */
+    bool posted;     /* the provider has it */
+    bool done;       /* completed, not yet taken */
 };
 
 /* What the transport keeps in a request while it is posted. */

@@ -47,7 +47,8 @@ static bool is_peer_gone(int code)
     case FI_EHOSTUNREACH:
     case FI_EHOSTDOWN:
     case FI_ENETUNREACH:
-    case FI_ENOENT: /* sockets */
+    case FI_ECANCELED: /* not by us: what was under way when a connection ended */
+    case FI_ENOENT:    /* sockets */
     case EPIPE:
         return true;
     default:
@@ -161,8 +162,11 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
         return done;
     home->free_sends = op->next;
     op->owner = t;
+    op->lane = lane;
     op->contact = lane->peer->contact;
     op->request = request;
+    op->message = header->kind;
+    op->sequence = header->sequence;
     op->contact->sends_busy++;
     t->sends_busy++;
     return 1;

@@ -112,11 +112,48 @@ static twill_status completed(struct twill_ofi_home *home, const struct fi_cq_ta
     return TWILL_OK;
 }
 
-/* A control message that did not arrive hurts only a peer that still waits for it, and that one
- * notices the death by its watch; a peer that has finished and closed must not fail this rank. */
-static bool is_control(const struct twill_ofi_op *op)
+static struct twill_transfer *find(struct twill_transfer *request, uint32_t sequence)
 {
-    return op->kind == TWILL_OFI_OP_SEND_BUFFER && op->request == NULL;
+    while (request != NULL && twill_ofi_private(request)->sequence != sequence)
+        request = request->next;
+    return request;
+}
+
+/* Is the large SEND that this was the header of under way? */
+static bool is_sending(const struct twill_ofi_op *op)
+{
+    const struct twill_ofi_lane *lane = op->lane;
+    bool found = find(lane->payload_out.head, op->sequence) != NULL;
+    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS && !found; i++) {
+        struct twill_transfer *request = lane->segment_out[i].request;
+        found = request != NULL && twill_ofi_private(request)->sequence == op->sequence;
+    }
+    return found;
+}
+
+/* Has the RECV that this was the clear to send of had nothing yet? */
+static bool is_waiting(const struct twill_ofi_op *op)
+{
+    const struct twill_ofi_lane *lane = op->lane;
+    const struct twill_transfer *request = find(lane->in.head, op->sequence);
+    bool came = request == NULL || request->moved > 0;
+    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS && !came; i++)
+        came = lane->segment_in[i].request == request && lane->segment_in[i].done;
+    return !came;
+}
+
+/* Does a request of its owner wait for this operation? Credit that did not arrive hurts only a peer
+ * that still sends, and that one notices the death by its watch; and a peer that has finished and
+ * closed must not fail this rank. */
+static bool is_missed(const struct twill_ofi_op *op)
+{
+    if (op->kind == TWILL_OFI_OP_RECV_SEGMENT)
+        return op->request != NULL; /* else it was abandoned, and cancelled */
+    if (op->kind != TWILL_OFI_OP_SEND_BUFFER || op->request != NULL)
+        return true;
+    return op->message == TWILL_OFI_LARGE
+               ? is_sending(op)
+               : op->message == TWILL_OFI_CLEAR_TO_SEND && is_waiting(op);
 }
 
 /* An error on the completion queue, of one operation; codes are negative in some providers. */
@@ -136,10 +173,10 @@ static twill_status failed_completion(struct twill_ofi_home *home, struct twill_
         fi_cq_strerror(home->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
     snprintf(what, sizeof(what), "completion%s%s", more == NULL ? "" : ": ",
              more == NULL ? "" : more);
-    if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL && code != FI_ECANCELED)
+    if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL &&
+        (code != FI_ECANCELED || !home->closing))
         return twill_ofi_fail(error, what, code, NULL);
-    wanted = wanted && code != FI_ECANCELED && !is_control(op);
-    if (wanted) {
+    if (wanted && is_missed(op)) {
         struct twill_error theirs = {0};
         twill_ofi_blame(op->owner, twill_ofi_fail(&theirs, what, code, op->lane), &theirs);
     } else {

@@ -4,6 +4,7 @@
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +114,22 @@ static twill_status exchange(struct twill_tcp *t, struct card *mine, twill_statu
     return status;
 }
 
+/* Without it a stranger at the door would be the end where a process has no descriptor left. */
+static void keep_reserve(struct twill_tcp_common *c)
+{
+    if (c->reserve < 0 && c->listener >= 0)
+        c->reserve = fcntl(c->listener, F_DUPFD_CLOEXEC, 0);
+}
+
+static bool give_reserve(struct twill_tcp_common *c)
+{
+    bool had = c->reserve >= 0;
+    if (had)
+        close(c->reserve);
+    c->reserve = -1;
+    return had;
+}
+
 static void drop_guest(struct twill_tcp_common *c, struct twill_tcp_guest **at, bool stray)
 {
     struct twill_tcp_guest *guest = *at;
@@ -124,6 +141,7 @@ static void drop_guest(struct twill_tcp_common *c, struct twill_tcp_guest **at, 
     twill_secret_wipe(&guest->hello, sizeof(guest->hello));
     guest->next = c->spare; /* those that come later need no memory */
     c->spare = guest;
+    keep_reserve(c);
 }
 
 static struct twill_tcp_guest *new_guest(struct twill_tcp_common *c)
@@ -146,6 +164,7 @@ static void common_close(struct twill_common *common)
         free(c->spare);
         c->spare = next;
     }
+    (void)give_reserve(c);
     if (c->listener >= 0)
         close(c->listener);
     pthread_mutex_destroy(&c->lock);
@@ -173,7 +192,7 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory");
     memset(&mine, 0, sizeof(mine));
     c->base.close = common_close;
-    c->listener = -1;
+    c->listener = c->reserve = -1;
     c->rank = t->rank;
     c->size = t->size;
     const struct twill_boot *boot = t->params.boot; /* a caller's has a nonce only */
@@ -194,6 +213,7 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
         t->common = NULL;
         return status;
     }
+    keep_reserve(c);
     t->owns_common = place == NULL;
     if (place != NULL)
         twill_common_put(place, &c->base);
@@ -264,7 +284,7 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     if (fd < 0) {
         int failed = errno;
         bool full = failed == EMFILE && is_knocked_at(c);
-        if (full && make_room(c, true))
+        if (full && (make_room(c, true) || give_reserve(c)))
             return true;
         *why = full ? failed : 0;
         return failed == ECONNABORTED || failed == EINTR;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define AGAIN 3 /* attempts to connect, where the other end hangs up before it knows who calls */
 #define STAGE (TWILL_TCP_STAGE + sizeof(struct twill_tcp_header))
 _Static_assert(sizeof(struct twill_hello) <= STAGE && STAGE % _Alignof(struct twill_hello) == 0,
                "a hello is said before a lane has use for its stage");
@@ -58,16 +59,40 @@ void twill_tcp_peer_free(struct twill_tcp_peer *peer)
     free(peer);
 }
 
+/* What this host lacks or forbids says nothing about the peer: a hint for it, or NULL. */
+static const char *local_trouble(int why)
+{
+    switch (why) {
+    case EMFILE:
+        return " (see ulimit -n)";
+    case EADDRNOTAVAIL:
+    case EAGAIN:
+        return " (no port is free: see net.ipv4.ip_local_port_range)";
+    case EACCES:
+    case EPERM:
+        return " (a firewall of this host?)";
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+        return "";
+    default:
+        return NULL;
+    }
+}
+
 twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error)
 {
     unsigned rank = lane->peer->rank;
-    bool local = why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS;
-    if (local)
+    const char *local = local_trouble(why);
+    if (local != NULL)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no connection to rank %u: %s%s", rank,
-                          strerror(why), why == EMFILE ? " (see ulimit -n)" : "");
+                          strerror(why), local);
     if (why == EPROTO)
         return TWILL_FAIL(error, TWILL_ERR_PEER,
                           "tcp: what answers at the address of rank %u is not of this job", rank);
+    if (why == ENETUNREACH || why == EHOSTUNREACH)
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: rank %u cannot be reached: %s", rank,
+                          strerror(why));
     return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: rank %u has died, ended or given up: %s", rank,
                       why == 0 ? "it has closed its connection" : strerror(why));
 }
@@ -109,15 +134,15 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
     return TWILL_OK;
 }
 
-/* And the one that the next call will use. */
+/* And the one that the next call will use: if that cannot be now, the call will try again. */
 twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
                                  struct twill_error *error)
 {
     unsigned next = (lane->number + TWILL_NODE_LANES / TWILL_WINDOW) % TWILL_NODE_LANES;
     TWILL_TRY(error, open_one(t, lane, error));
-    if (lane->number == TWILL_POINT_LANE)
-        return TWILL_OK;
-    return open_one(t, &lane->peer->lanes[next], error);
+    if (lane->number != TWILL_POINT_LANE && open_one(t, &lane->peer->lanes[next], NULL) != TWILL_OK)
+        twill_tcp_lane_close(&lane->peer->lanes[next], false);
+    return TWILL_OK;
 }
 
 static struct twill_hello *hello_of(const struct twill_tcp_lane *lane)
@@ -137,6 +162,21 @@ static int give_up(struct twill_tcp_lane *lane, int why, struct twill_error *err
     return 0;
 }
 
+/* Who has accepted may have needed the place before the hello was said: then another attempt finds
+ * it, or finds that it has ended. */
+static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+{
+    struct twill_transfer_queue out = lane->out, in = lane->in;
+    lane->again++;
+    twill_tcp_lane_close(lane, false);
+    lane->out = out;
+    lane->in = in;
+    twill_status status = open_one(t, lane, error);
+    if (status == TWILL_OK || twill_tcp_sends(lane) || twill_tcp_receives(lane))
+        return status == TWILL_OK ? 1 : status;
+    return give_up(lane, ECONNRESET, error);
+}
+
 static int greet(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     struct twill_session session; /* of frames, of which none follow */
@@ -145,6 +185,8 @@ static int greet(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_
     enum twill_wire_moved outcome = twill_hello_move(hello, lane->fd, &session);
     if (outcome == TWILL_WIRE_LATER)
         return hello->step != step;
+    if (outcome == TWILL_WIRE_GONE && hello->fault == TWILL_FAULT_CLOSED && lane->again < AGAIN)
+        return call_again(t, lane, error);
     if (outcome == TWILL_WIRE_GONE)
         return give_up(lane, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
     twill_secret_wipe(&session, sizeof(session));

@@ -9,6 +9,8 @@
 
 /* Polls in vain between looks at the door while something else goes on. */
 #define POLLS_PER_CLAIM 16u
+/* Polls in vain between looks whether peers' hosts are still there: by then it costs nothing. */
+#define POLLS_PER_PULSE 16384u
 #define EVENTS          64
 
 static bool has_work(const struct twill_tcp_lane *lane)
@@ -89,6 +91,18 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     return moved;
 }
 
+/* A host that has vanished is not noticed by keep-alive where something is under way to it. */
+static twill_status feel_pulse(struct twill_tcp *t, struct twill_error *error)
+{
+    for (size_t i = 0; i < t->busy_count; i++) {
+        const struct twill_tcp_lane *lane = t->busy[i];
+        bool connected = lane->state == TWILL_TCP_OPEN || lane->state == TWILL_TCP_GREETING;
+        if (connected && twill_socket_is_silent(lane->fd))
+            return twill_tcp_lost(lane, ETIMEDOUT, error);
+    }
+    return TWILL_OK;
+}
+
 int twill_tcp_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
@@ -100,6 +114,8 @@ int twill_tcp_progress(struct twill_transport *transport, struct twill_error *er
         int claimed = twill_tcp_common_claim(t, error);
         moved = claimed < 0 ? claimed : moved + claimed;
     }
+    if (TWILL_UNLIKELY(moved == 0 && ++t->vain % POLLS_PER_PULSE == 0))
+        moved = feel_pulse(t, error);
     if (TWILL_UNLIKELY(moved < 0))
         t->failed = (twill_status)moved;
     return moved;

@@ -65,7 +65,8 @@ struct twill_tcp_lane {
     bool busy;     /* in the list of lanes that progress looks at */
     bool watched;  /* in the epoll set; where that is used: */
     bool readable, writable;
-    int why; /* it is LOST */
+    uint8_t again; /* attempts to connect that came to nothing */
+    int why;       /* it is LOST */
 
     struct twill_transfer_queue out;
     struct twill_tcp_header out_header; /* of its first */
@@ -113,6 +114,7 @@ struct twill_tcp_common {
     struct twill_common base;
     pthread_mutex_t lock; /* of what follows */
     int listener;
+    int reserve; /* a descriptor that is given up for somebody at the door when there is no other */
     struct twill_tcp_guest *guests;
     struct twill_tcp_guest *spare;
     unsigned guest_count;
@@ -138,10 +140,10 @@ struct twill_tcp {
     struct twill_tcp_peer **peers; /* [size], NULL until first contact */
     struct twill_tcp_lane **busy;  /* [busy_room]: there is room for all lanes of all peers */
     size_t busy_count, busy_room;
-    size_t waiting; /* lanes that a peer has to connect */
-    unsigned polls;
-    int epoll;   /* -1 until there are many busy lanes */
-    size_t once; /* most bytes given to the kernel, or taken, at a time */
+    size_t waiting;       /* lanes that a peer has to connect */
+    unsigned polls, vain; /* with somebody to come; that moved nothing */
+    int epoll;            /* -1 until there are many busy lanes */
+    size_t once;          /* most bytes given to the kernel, or taken, at a time */
     unsigned char *scratch;
     twill_status failed;
     char description[448];

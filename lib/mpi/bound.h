@@ -50,6 +50,36 @@ struct twill_mpi_bound {
     struct twill_mpi_side in, out;
 };
 
+/* What may be wrong with a call's arguments; RECEIVED: with those of what is received. 0: nothing.
+ */
+enum {
+    TWILL_MPI_WRONG_ROOT = 1,
+    TWILL_MPI_WRONG_TYPE,
+    TWILL_MPI_WRONG_UNCOMMITTED,
+    TWILL_MPI_WRONG_COUNT,
+    TWILL_MPI_WRONG_ARRAY,   /* there is none */
+    TWILL_MPI_WRONG_PLACE,   /* MPI_IN_PLACE */
+    TWILL_MPI_WRONG_ADDRESS, /* bytes at none */
+    TWILL_MPI_WRONG_ALIAS,   /* one buffer for both */
+    TWILL_MPI_WRONG_SIZE,    /* more than there can be */
+    TWILL_MPI_WRONG_RECEIVED = 64
+};
+static inline unsigned twill_mpi_received(unsigned wrong)
+{
+    return wrong == 0 ? 0 : wrong | TWILL_MPI_WRONG_RECEIVED;
+}
+/* Does the MPI below refuse a call of which this is wrong, at once, whatever other ranks do? */
+bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
+                          unsigned wrong);
+/* What a binder returns then: ERRONEOUS, or TAKEN and it FAILS. */
+enum twill_mpi_why twill_mpi_wrong(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                                   unsigned wrong);
+/* Why there is no twill_mpi_type of it. */
+static inline unsigned twill_mpi_wrong_type(MPI_Datatype type)
+{
+    return type == MPI_DATATYPE_NULL ? TWILL_MPI_WRONG_TYPE : TWILL_MPI_WRONG_UNCOMMITTED;
+}
+
 /* The calls' binders: TAKEN, and what the call needs of *bound (what twill_mpi_bind() sets itself
  * is set); or why not. Of sides all but `staging`; src and dst only where they are not staged. */
 typedef enum twill_mpi_why twill_mpi_bind_fn(const struct twill_mpi_call *call,
@@ -67,8 +97,8 @@ twill_mpi_bind_fn twill_mpi_bind_bcast, twill_mpi_bind_barrier, twill_mpi_bind_g
  * on it: calls share the communicator's arrays of counts, which twill copies. In order:
  *   blocking      bind, pack, issue, unpack, free
  *   nonblocking   bind, pack, issue; when complete: unpack, free
- *   persistent    bind, issue; each start: pack, twill_request_start(); each time complete:
- *                 unpack; at the end: free
+ *   persistent    bind, issue; each start: pack, twill_request_start() (if it FAILS then: issue, as
+ *                 a nonblocking one); each time complete: unpack; at the end: free
  * A bound may be moved in memory. */
 enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_mpi_form form,
                                   struct twill_mpi_comm *comm, struct twill_mpi_bound *bound);
@@ -88,12 +118,14 @@ static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
 }
 /* Most calls have nothing staged, and nothing to free. */
-twill_status twill_mpi_pack_staged(const struct twill_mpi_bound *bound);
+void twill_mpi_pack_staged(struct twill_mpi_bound *bound);
 twill_status twill_mpi_unpack_staged(const struct twill_mpi_bound *bound);
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound);
-static inline twill_status twill_mpi_pack(const struct twill_mpi_bound *bound)
+/* Where the MPI cannot pack, the call FAILS: the others count on it. */
+static inline void twill_mpi_pack(struct twill_mpi_bound *bound)
 {
-    return bound->staged == 0 ? TWILL_OK : twill_mpi_pack_staged(bound);
+    if (bound->staged != 0)
+        twill_mpi_pack_staged(bound);
 }
 static inline twill_status twill_mpi_unpack(const struct twill_mpi_bound *bound)
 {

@@ -7,7 +7,8 @@
  * An attribute tells that a communicator is freed, by whatever call. Its ranks need not meet then:
  * each starts a barrier as the last thing it does on the twill communicator, once its requests are
  * over, and the communicator goes when that is complete, which is looked at whenever another one is
- * made or freed. */
+ * made or freed. Not by the attribute: MPICH calls it when the last message goes, which may be
+ * while twill waits and the MPI is given a turn. */
 #include "lib/mpi/bound.h"
 
 #include <fcntl.h>
@@ -48,6 +49,16 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
     return comm;
 }
 
+MPI_Comm twill_mpi_comm_blamed(const struct twill_mpi_comm *comm)
+{
+    MPI_Comm handle = MPI_COMM_NULL;
+    if (comm != NULL && comm->of == NULL)
+        handle = atomic_load(&comm->handle);
+    else if (comm != NULL && atomic_load(&comm->of->lives) == comm->of_lives)
+        handle = atomic_load(&comm->of->handle);
+    return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
+}
+
 /* An entry in the place of this handle, not yet found by it. */
 static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 {
@@ -67,6 +78,7 @@ static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
     }
     if (comm != NULL) {
         comm->held = true;
+        atomic_fetch_add(&comm->lives, 1);
         comm->size = size;
         comm->numbers = numbers;
     } else {
@@ -80,7 +92,7 @@ static void give_entry(struct twill_mpi_comm *comm)
 {
     free(comm->numbers);
     free(comm->scratch);
-    if (comm->is_another) {
+    if (comm->of != NULL) {
         pthread_mutex_destroy(&comm->lock);
         free(comm);
         return;
@@ -119,46 +131,58 @@ static bool has_parted(struct twill_mpi_comm *comm, bool at_once)
     return parted;
 }
 
-static struct twill_mpi_comm *take_graves(void)
-{
-    pthread_mutex_lock(&twill_mpi.comms.lock);
-    struct twill_mpi_comm *graves = twill_mpi.comms.graves;
-    twill_mpi.comms.graves = NULL;
-    pthread_mutex_unlock(&twill_mpi.comms.lock);
-    return graves;
-}
-
+/* Behind all others. */
 static void add_grave(struct twill_mpi_comm *comm)
 {
-    pthread_mutex_lock(&twill_mpi.comms.lock);
-    comm->grave = twill_mpi.comms.graves;
-    twill_mpi.comms.graves = comm;
-    pthread_mutex_unlock(&twill_mpi.comms.lock);
+    struct twill_mpi_comms *comms = &twill_mpi.comms;
+    pthread_mutex_lock(&comms->lock);
+    struct twill_mpi_comm *last = comms->graves;
+    comm->grave = last != NULL ? last->grave : comm;
+    if (last != NULL)
+        last->grave = comm;
+    comms->graves = comm;
+    pthread_mutex_unlock(&comms->lock);
+}
+
+/* The first, or NULL if there are no more, or it is `end`, which has been asked before. */
+static struct twill_mpi_comm *take_grave(const struct twill_mpi_comm *end)
+{
+    struct twill_mpi_comms *comms = &twill_mpi.comms;
+    pthread_mutex_lock(&comms->lock);
+    struct twill_mpi_comm *last = comms->graves, *first = last != NULL ? last->grave : NULL;
+    if (first == end)
+        first = NULL;
+    else if (first == last)
+        comms->graves = NULL;
+    else
+        last->grave = first->grave;
+    pthread_mutex_unlock(&comms->lock);
+    return first;
 }
 
 #define GRAVES_ASKED 4
 
-/* What can go goes; `making` is held. How many stay is returned. A program may free a thousand at a
- * time, and the other ranks later: few are asked at a time, then, each time others. */
+/* What can go goes; `making` is held. How many were asked and stay is returned. A program may free
+ * a thousand at a time, and the other ranks later: few are asked at a time, then, each in turn. */
 static unsigned reap(bool at_once)
 {
     unsigned left = 0;
-    for (struct twill_mpi_comm *next, *comm = take_graves(); comm != NULL; comm = next) {
-        next = comm->grave;
-        if ((at_once || left < GRAVES_ASKED) && has_parted(comm, at_once)) {
+    struct twill_mpi_comm *comm, *end = NULL; /* the first that stays */
+    while ((at_once || left < GRAVES_ASKED) && (comm = take_grave(end)) != NULL) {
+        if (has_parted(comm, at_once)) {
             twill_comm_leave(comm->comm);
             give_entry(comm);
-        } else {
-            add_grave(comm);
-            left++;
+            continue;
         }
+        end = left++ == 0 ? comm : end;
+        add_grave(comm);
     }
     return left;
 }
 
-static void try_reap(void)
+void twill_mpi_comms_reap(void)
 {
-    if (pthread_mutex_trylock(&twill_mpi.comms.making) == 0) {
+    if (atomic_load(&twill_mpi.ready) && pthread_mutex_trylock(&twill_mpi.comms.making) == 0) {
         reap(false);
         pthread_mutex_unlock(&twill_mpi.comms.making);
     }
@@ -174,7 +198,8 @@ static void bury(struct twill_mpi_comm *comm)
         add_grave(comm);
 }
 
-/* The attribute's. Others may hold `making` here, and this thread is inside the MPI. */
+/* The attribute's. Others may hold `making` here, and this thread is inside the MPI, and may be in
+ * twill, which waits. */
 static int at_free(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
@@ -182,7 +207,6 @@ static int at_free(MPI_Comm handle, int keyval, void *value, void *extra)
     if (!atomic_load(&twill_mpi.ready) || !is_of(comm, handle))
         return MPI_SUCCESS; /* all have gone */
     bury(comm);
-    try_reap();
     return MPI_SUCCESS;
 }
 
@@ -378,8 +402,9 @@ struct twill_mpi_comm *twill_mpi_comm_another(struct twill_mpi_comm *of)
     comm->rank = of->rank;
     comm->numbers = of->numbers;
     of->numbers = numbers;
-    comm->is_another = true;
-    atomic_store(&comm->handle, atomic_load(&of->handle));
+    comm->of = of;
+    comm->of_lives = atomic_load(&of->lives);
+    atomic_store(&comm->handle, MPI_COMM_NULL);
     return comm;
 }
 
@@ -398,7 +423,7 @@ bool twill_mpi_comm_share(const struct twill_mpi_comm *of, struct twill_mpi_comm
 void twill_mpi_comm_end(struct twill_mpi_comm *another)
 {
     add_grave(another);
-    try_reap();
+    twill_mpi_comms_reap();
 }
 
 /* --- first and last -------------------------------------------------------------------------- */

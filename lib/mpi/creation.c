@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What makes communicators, of which the collectives are taken from then on. The MPI makes them and
- * judges the arguments. What returns before all ranks have called it (MPI_Comm_idup) and what is
- * not of this world (MPI_Comm_spawn, sessions) is left alone: nothing is known of these. */
+/* What makes communicators, of which the collectives are taken from then on, and what frees them.
+ * The MPI makes them and judges the arguments. What returns before all ranks have called it
+ * (MPI_Comm_idup) and what is not of this world (MPI_Comm_spawn, sessions) is left alone: nothing
+ * is known of these. */
 #include "lib/mpi/shim.h"
 
 static int made(int code, const MPI_Comm *comm)
@@ -85,6 +86,25 @@ int MPI_Intercomm_create(MPI_Comm local_comm, int local_leader, MPI_Comm peer_co
     return made(PMPI_Intercomm_create(local_comm, local_leader, peer_comm, remote_leader, tag,
                                       newintercomm),
                 newintercomm);
+}
+
+/* What goes by other calls is seen to when the next one is made or freed. */
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    int code = PMPI_Comm_free(comm);
+    twill_mpi_comms_reap();
+    return code;
+}
+
+/* It waits for what is under way, of twill's too. */
+int MPI_Comm_disconnect(MPI_Comm *comm)
+{
+    struct twill_mpi_comm *mine = comm != NULL ? twill_mpi_comm_find(*comm) : NULL;
+    if (mine != NULL && mine->comm != NULL)
+        twill_mpi_requests_settle(mine);
+    int code = PMPI_Comm_disconnect(comm);
+    twill_mpi_comms_reap();
+    return code;
 }
 
 int MPI_Intercomm_merge(MPI_Comm intercomm, int high, MPI_Comm *newintracomm)

@@ -67,13 +67,27 @@ static int code_of(struct twill_mpi_comm *comm, twill_status status)
     return code;
 }
 
-int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status)
+int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
+                       struct twill_mpi_fault *fault)
 {
     if (TWILL_LIKELY(status == TWILL_OK))
         return MPI_SUCCESS;
     int code = code_of(comm, status);
-    MPI_Comm handle = atomic_load(&comm->handle);
-    /* Of a communicator that was freed before its request failed: MPI says the world's. */
-    PMPI_Comm_call_errhandler(handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD, code);
+    if (fault->code == MPI_SUCCESS)
+        *fault = (struct twill_mpi_fault){twill_mpi_comm_blamed(comm), code};
+    return code;
+}
+
+void twill_mpi_tell(const struct twill_mpi_fault *fault)
+{
+    if (TWILL_UNLIKELY(fault->code != MPI_SUCCESS))
+        PMPI_Comm_call_errhandler(fault->comm, fault->code);
+}
+
+int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status)
+{
+    struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
+    int code = twill_mpi_fault_of(comm, status, &fault);
+    twill_mpi_tell(&fault);
     return code;
 }

@@ -28,89 +28,102 @@ struct span {
 
 /* --- sides ----------------------------------------------------------------------------------- */
 
-/* All looks: false if the call is erroneous. */
-static inline bool look_at_type(struct span *span, const void *user, MPI_Datatype type)
+/* All looks: what is wrong, or 0. */
+static inline unsigned look_at_type(struct span *span, const void *user, MPI_Datatype type)
 {
     span->handle = type;
     span->user = user;
     if (user == MPI_IN_PLACE)
-        return false;
+        return TWILL_MPI_WRONG_PLACE;
     span->type = twill_mpi_type_find(type, &span->room);
-    return span->type != NULL;
+    return span->type != NULL ? 0 : twill_mpi_wrong_type(type);
 }
 
 /* Nobody has bytes at no address, but in a type that says where. */
-static inline bool is_somewhere(const struct span *span)
+static inline unsigned look_at_place(const struct span *span)
 {
-    return span->bytes == 0 || span->begin != NULL || !span->type->plain;
+    return span->bytes == 0 || span->begin != NULL || !span->type->plain ? 0
+                                                                         : TWILL_MPI_WRONG_ADDRESS;
 }
 
-static inline bool look(struct span *span, const void *user, MPI_Count count, int parts,
-                        MPI_Datatype type)
+static inline unsigned look(struct span *span, const void *user, MPI_Count count, int parts,
+                            MPI_Datatype type)
 {
     MPI_Count part;
-    if (count < 0 || !look_at_type(span, user, type) ||
-        __builtin_mul_overflow(count, span->type->size, &part) || part > BYTES_MOST / parts)
-        return false;
+    const unsigned wrong = count < 0 ? TWILL_MPI_WRONG_COUNT : look_at_type(span, user, type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return wrong;
+    if (__builtin_mul_overflow(count, span->type->size, &part) || part > BYTES_MOST / parts)
+        return TWILL_MPI_WRONG_SIZE;
     span->count = count;
     span->parts = parts;
+    span->large = false;
     span->counts = span->displs = NULL;
     span->lengths = span->offsets = NULL;
     span->part = (size_t)part;
     span->bytes = span->reach = (size_t)part * (size_t)parts;
     span->begin = twill_mpi_at(user, span->type->true_lb);
-    return is_somewhere(span);
+    return look_at_place(span);
 }
 
-/* Counts into lengths, displacements into offsets from the least of them on, which is begin. */
-static bool measure(struct span *span)
+/* Counts into lengths, displacements into offsets from the least of them on, which is begin. Where
+ * nothing is, no place is asked for. */
+static unsigned measure(struct span *span)
 {
     MPI_Count low = 0, high = 0, bytes = 0;
     const struct twill_mpi_type *type = span->type;
     for (int i = 0; i < span->parts; i++) {
         MPI_Count length, at, end;
         MPI_Count count = twill_mpi_number(span->counts, span->large, i);
-        if (count < 0 || __builtin_mul_overflow(count, type->size, &length) || length > BYTES_MOST)
-            return false;
+        if (count < 0)
+            return TWILL_MPI_WRONG_COUNT;
+        if (__builtin_mul_overflow(count, type->size, &length) || length > BYTES_MOST)
+            return TWILL_MPI_WRONG_SIZE;
         span->lengths[i] = (size_t)length;
         span->offsets[i] = 0;
         if (length == 0)
             continue;
+        if (span->displs == NULL)
+            return TWILL_MPI_WRONG_ARRAY;
         if (__builtin_mul_overflow(twill_mpi_number(span->displs, span->large, i), type->extent,
                                    &at) ||
             __builtin_add_overflow(at, length, &end))
-            return false;
+            return TWILL_MPI_WRONG_SIZE;
         span->offsets[i] = (size_t)at;
         low = bytes == 0 || at < low ? at : low;
         high = bytes == 0 || end > high ? end : high;
         bytes += length;
         if (bytes > BYTES_MOST)
-            return false;
+            return TWILL_MPI_WRONG_SIZE;
     }
     if (high - low > BYTES_MOST)
-        return false;
+        return TWILL_MPI_WRONG_SIZE;
     for (int i = 0; i < span->parts; i++)
         span->offsets[i] -= span->lengths[i] != 0 ? (size_t)low : 0;
     span->bytes = (size_t)bytes;
     span->reach = (size_t)(high - low);
     span->begin = twill_mpi_at(span->user, type->true_lb + low);
-    return true;
+    return 0;
 }
 
 /* Parts by counts and displacements. numbers: [2][parts] to write to. */
-static bool look_at_parts(struct span *span, const void *user, const void *counts,
-                          const void *displs, const struct twill_mpi_call *call, MPI_Datatype type,
-                          int parts, size_t *numbers)
+static unsigned look_at_parts(struct span *span, const void *user, const void *counts,
+                              const void *displs, const struct twill_mpi_call *call,
+                              MPI_Datatype type, int parts, size_t *numbers)
 {
-    if (counts == NULL || displs == NULL || !look_at_type(span, user, type))
-        return false;
+    unsigned wrong = counts == NULL ? TWILL_MPI_WRONG_ARRAY : look_at_type(span, user, type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return wrong;
     span->counts = counts;
     span->displs = displs;
     span->large = call->large;
     span->parts = parts;
+    span->count = 0; /* each its own */
+    span->part = 0;
     span->lengths = numbers;
     span->offsets = numbers + parts;
-    return measure(span) && is_somewhere(span);
+    wrong = measure(span);
+    return TWILL_UNLIKELY(wrong != 0) ? wrong : look_at_place(span);
 }
 
 /* Twill works on what it is told by one base and offsets: not on what is all over memory. */
@@ -170,16 +183,13 @@ static inline void settle(struct twill_mpi_bound *bound, unsigned which, const s
 /* Buffers that overlap without being the same in place: MPICH refuses them if they are one, of one
  * type and by one array of counts; others, and parts between another's parts, which are legal, are
  * copied. What it does not refuse this rank must not pass on alone. */
-static inline bool is_refused(const struct span *a, const void *a_at, const struct span *b,
+static inline bool is_refused(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                              const struct span *a, const void *a_at, const struct span *b,
                               const void *b_at)
 {
-#if defined(MPICH)
     return a_at == b_at && a->handle == b->handle &&
-           (a->counts == b->counts || a->counts == NULL || b->counts == NULL);
-#else
-    (void)a, (void)a_at, (void)b, (void)b_at;
-    return false;
-#endif
+           (a->counts == b->counts || a->counts == NULL || b->counts == NULL) &&
+           twill_mpi_is_refused(call, bound->comm, TWILL_MPI_WRONG_ALIAS);
 }
 
 /* --- one buffer ------------------------------------------------------------------------------ */
@@ -188,9 +198,11 @@ enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
                                         struct twill_mpi_bound *bound)
 {
     struct span span;
-    if (call->root < 0 || call->root >= bound->comm->size ||
-        !look(&span, call->recv, call->recv_count, 1, call->recv_type))
-        return TWILL_MPI_WHY_ERRONEOUS;
+    const unsigned wrong = call->root < 0 || call->root >= bound->comm->size
+                               ? TWILL_MPI_WRONG_ROOT
+                               : look(&span, call->recv, call->recv_count, 1, call->recv_type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
     bound->src = bound->dst = span.begin;
     bound->count = span.bytes;
     bound->type = TWILL_U8;
@@ -239,7 +251,7 @@ static struct span own_part(const struct span *whole, int rank)
     MPI_Count first = whole->count * rank;
     if (whole->counts != NULL) {
         own.count = twill_mpi_number(whole->counts, whole->large, rank);
-        first = twill_mpi_number(whole->displs, whole->large, rank);
+        first = own.count != 0 ? twill_mpi_number(whole->displs, whole->large, rank) : 0;
     }
     own.user = twill_mpi_at(whole->user, first * whole->type->extent);
     own.counts = own.displs = NULL;
@@ -280,24 +292,28 @@ static void settle_in_place(struct twill_mpi_bound *bound, struct shape shape,
     }
 }
 
-static inline bool look_at_whole(struct span *whole, const struct twill_mpi_call *call,
-                                 struct twill_mpi_bound *bound, struct shape shape)
+static inline unsigned look_at_whole(struct span *whole, const struct twill_mpi_call *call,
+                                     struct twill_mpi_bound *bound, struct shape shape)
 {
     const int size = bound->comm->size;
     const void *user = shape.gathers ? call->recv : call->send;
     MPI_Datatype type = shape.gathers ? call->recv_type : call->send_type;
+    unsigned wrong;
     if (!shape.vector)
-        return look(whole, user, shape.gathers ? call->recv_count : call->send_count, size, type);
-    return look_at_parts(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
-                         shape.gathers ? call->recv_displs : call->send_displs, call, type, size,
-                         bound->comm->numbers);
+        wrong = look(whole, user, shape.gathers ? call->recv_count : call->send_count, size, type);
+    else
+        wrong = look_at_parts(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
+                              shape.gathers ? call->recv_displs : call->send_displs, call, type,
+                              size, bound->comm->numbers);
+    return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
-static inline bool look_at_part(struct span *part, const struct twill_mpi_call *call,
-                                struct shape shape)
+static inline unsigned look_at_part(struct span *part, const struct twill_mpi_call *call,
+                                    struct shape shape)
 {
-    return shape.gathers ? look(part, call->send, call->send_count, 1, call->send_type)
-                         : look(part, call->recv, call->recv_count, 1, call->recv_type);
+    return shape.gathers
+               ? look(part, call->send, call->send_count, 1, call->send_type)
+               : twill_mpi_received(look(part, call->recv, call->recv_count, 1, call->recv_type));
 }
 
 /* A rank whose own part is not as long as its place in the whole. MPI has no such call, but the
@@ -316,7 +332,8 @@ static enum twill_mpi_why settle_unequal(struct twill_mpi_bound *bound, struct s
 }
 
 /* Both are here. */
-static inline enum twill_mpi_why settle_both(struct twill_mpi_bound *bound, struct shape shape,
+static inline enum twill_mpi_why settle_both(const struct twill_mpi_call *call,
+                                             struct twill_mpi_bound *bound, struct shape shape,
                                              const struct span *part, const struct span *whole)
 {
     const int rank = bound->comm->rank;
@@ -329,7 +346,7 @@ static inline enum twill_mpi_why settle_both(struct twill_mpi_bound *bound, stru
     settle(bound, mine, part, -1);
     if (bound->staged == 0 && TWILL_UNLIKELY(overlap(part, whole))) {
         const char *own = whole->begin + own_at(whole, rank, true);
-        if (is_refused(part, part->begin, whole, own))
+        if (is_refused(call, bound, part, part->begin, whole, own))
             return TWILL_MPI_WHY_ERRONEOUS;
         if (part->begin != own)
             stage(bound, mine, part, -1);
@@ -345,10 +362,14 @@ bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, str
     struct twill_mpi_comm *comm = bound->comm;
     const bool has_whole = !shape.rooted || call->root == comm->rank;
     const bool in_place = has_whole && (shape.gathers ? call->send : call->recv) == MPI_IN_PLACE;
-    if ((shape.rooted && (call->root < 0 || call->root >= comm->size)) ||
-        (has_whole && !look_at_whole(&whole, call, bound, shape)) ||
-        (!in_place && !look_at_part(&part, call, shape)))
-        return TWILL_MPI_WHY_ERRONEOUS;
+    unsigned wrong = shape.rooted && (call->root < 0 || call->root >= comm->size)
+                         ? TWILL_MPI_WRONG_ROOT
+                     : has_whole ? look_at_whole(&whole, call, bound, shape)
+                                 : 0;
+    if (wrong == 0 && !in_place)
+        wrong = look_at_part(&part, call, shape);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
     bound->type = TWILL_U8;
     bound->root = call->root;
     if (in_place) {
@@ -358,7 +379,7 @@ bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, str
     }
     bound->count = part.bytes;
     if (has_whole)
-        return settle_both(bound, shape, &part, &whole);
+        return settle_both(call, bound, shape, &part, &whole);
     bound->src = bound->dst = NULL;
     settle(bound, shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT, &part, -1);
     return TWILL_MPI_WHY_TAKEN;
@@ -385,10 +406,16 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     struct span src, dst;
     const int size = bound->comm->size;
     const bool in_place = call->send == MPI_IN_PLACE;
-    if (!look(&dst, call->recv, call->recv_count, size, call->recv_type) ||
-        (!in_place && !look(&src, call->send, call->send_count, size, call->send_type)) ||
-        (!in_place && src.part != dst.part))
-        return TWILL_MPI_WHY_ERRONEOUS;
+    unsigned wrong =
+        twill_mpi_received(look(&dst, call->recv, call->recv_count, size, call->recv_type));
+    if (wrong == 0 && !in_place)
+        wrong = look(&src, call->send, call->send_count, size, call->send_type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
+    if (!in_place && src.part != dst.part) { /* no other rank can know of it */
+        twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
+        return TWILL_MPI_WHY_TAKEN;
+    }
     bound->count = dst.part;
     bound->type = TWILL_U8;
     settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
@@ -397,7 +424,7 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
         bound->shared = bound->staged != 0;
         bound->src_at = bound->dst_at = 0;
     } else if (bound->staged == 0 && TWILL_UNLIKELY(overlap(&src, &dst))) {
-        if (is_refused(&src, src.begin, &dst, dst.begin))
+        if (is_refused(call, bound, &src, src.begin, &dst, dst.begin))
             return TWILL_MPI_WHY_ERRONEOUS;
         stage(bound, TWILL_MPI_STAGES_IN, &src, -1);
     }
@@ -412,11 +439,14 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
     const int size = bound->comm->size, rank = bound->comm->rank;
     const bool in_place = call->send == MPI_IN_PLACE;
     size_t *numbers = bound->comm->numbers;
-    if (!look_at_parts(&dst, call->recv, call->recv_counts, call->recv_displs, call,
-                       call->recv_type, size, numbers + 2 * size) ||
-        (!in_place && !look_at_parts(&src, call->send, call->send_counts, call->send_displs, call,
-                                     call->send_type, size, numbers)))
-        return TWILL_MPI_WHY_ERRONEOUS;
+    unsigned wrong =
+        twill_mpi_received(look_at_parts(&dst, call->recv, call->recv_counts, call->recv_displs,
+                                         call, call->recv_type, size, numbers + 2 * size));
+    if (wrong == 0 && !in_place)
+        wrong = look_at_parts(&src, call->send, call->send_counts, call->send_displs, call,
+                              call->send_type, size, numbers);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
     if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know of it */
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
     const struct span *from = in_place ? &dst : &src;
@@ -424,7 +454,7 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
     settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
     settle(bound, TWILL_MPI_STAGES_IN, from, -1);
     if (bound->staged == 0 && TWILL_UNLIKELY(overlap(from, &dst))) {
-        if (!in_place && is_refused(from, from->begin, &dst, dst.begin))
+        if (!in_place && is_refused(call, bound, from, from->begin, &dst, dst.begin))
             return TWILL_MPI_WHY_ERRONEOUS;
         stage(bound, TWILL_MPI_STAGES_IN, from, -1);
         bound->src_offsets = NULL;

@@ -68,12 +68,12 @@ static uint64_t type_bytes(MPI_Datatype type)
 /* What this rank gives: to each of the others where it has something for each. */
 static uint64_t bytes_given(const struct twill_mpi_call *call, int rank, int size)
 {
+    if (call->kind == TWILL_MPI_Barrier) /* what it has not is not written there */
+        return 0;
     uint64_t count = (uint64_t)call->send_count;
     bool in_place = call->send == MPI_IN_PLACE;
     MPI_Datatype type = in_place ? call->recv_type : call->send_type;
     switch (call->kind) {
-    case TWILL_MPI_Barrier:
-        return 0;
     case TWILL_MPI_Bcast:
         return rank == call->root ? count * type_bytes(type) : 0;
     case TWILL_MPI_Reduce_scatter:

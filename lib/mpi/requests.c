@@ -3,9 +3,7 @@
  */
 #include "lib/mpi/requests.h"
 
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* --- the pool -------------------------------------------------------------------------------- */
 
@@ -132,10 +130,15 @@ static void complete(struct twill_mpi_request *request, twill_status status)
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_COMPLETE, memory_order_release);
 }
 
+static twill_request **under_way(struct twill_mpi_request *request)
+{
+    return request->instead != NULL ? &request->instead : &request->request;
+}
+
 static bool test(struct twill_mpi_request *request)
 {
     int done = 0;
-    twill_status status = twill_test(&request->request, &done);
+    twill_status status = twill_test(under_way(request), &done);
     if (done)
         complete(request, status);
     return done;
@@ -194,7 +197,7 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
         return;
     if (!twill_mpi.multiple)
-        complete(request, twill_wait(&request->request));
+        complete(request, twill_wait(under_way(request)));
     else
         while (!twill_mpi_request_poll(request))
             twill_mpi_rest(&rest);
@@ -224,9 +227,8 @@ static enum twill_mpi_why start(const struct twill_mpi_call *call, struct twill_
         *status = come_without(bound);
         return why;
     }
-    *status = twill_mpi_pack(bound);
-    if (*status == TWILL_OK)
-        *status = twill_mpi_issue(bound, &request->request);
+    twill_mpi_pack(bound);
+    *status = twill_mpi_issue(bound, &request->request);
     if (*status == TWILL_OK)
         activate(request);
     else
@@ -317,12 +319,27 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
     if (!alone)
         why = make(call, comm, &request, &status);
     if (request != NULL) {
+        struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
         twill_mpi_request_wait(request);
-        *code = twill_mpi_request_collect(request, &handle);
+        *code = twill_mpi_request_collect(request, &handle, &fault);
+        twill_mpi_tell(&fault);
     } else if (why == TWILL_MPI_WHY_TAKEN) {
         *code = twill_mpi_outcome(comm, status);
     }
     return why;
+}
+
+/* The communicator is locked. */
+static twill_status start_again(struct twill_mpi_request *request)
+{
+    struct twill_mpi_bound *bound = &request->bound, other;
+    bound->staged &= ~(unsigned)TWILL_MPI_FAILS;
+    twill_mpi_pack(bound);
+    if ((bound->staged & TWILL_MPI_FAILS) == 0)
+        return twill_request_start(request->request);
+    other = *bound;
+    other.form = TWILL_MPI_NONBLOCKING;
+    return twill_mpi_issue(&other, &request->instead);
 }
 
 int twill_mpi_request_start(struct twill_mpi_request *request)
@@ -331,29 +348,27 @@ int twill_mpi_request_start(struct twill_mpi_request *request)
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_IDLE)
         return twill_mpi_request_refuse(request);
     twill_mpi_lock(comm);
-    twill_status status = twill_mpi_pack(&request->bound);
-    if (status == TWILL_OK)
-        status = twill_request_start(request->request);
+    twill_status status = start_again(request);
     if (status == TWILL_OK)
         activate(request);
     twill_mpi_unlock(comm);
     return twill_mpi_outcome(comm, status);
 }
 
-int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle)
+int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle,
+                              struct twill_mpi_fault *fault)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
-    twill_status status = request->status;
     if (twill_mpi_request_state(request) == TWILL_MPI_REQUEST_IDLE)
         return MPI_SUCCESS;
+    int code = twill_mpi_fault_of(comm, request->status, fault);
     if (request->bound.form == TWILL_MPI_PERSISTENT) {
         atomic_store(&request->state, TWILL_MPI_REQUEST_IDLE);
-        return twill_mpi_outcome(comm, status);
+        return code;
     }
     twill_mpi_bound_free(&request->bound);
     give(request);
     *handle = MPI_REQUEST_NULL;
-    int code = twill_mpi_outcome(comm, status);
     count(comm, -1); /* now the communicator may go */
     return code;
 }
@@ -380,7 +395,7 @@ void twill_mpi_request_free(struct twill_mpi_request *request)
     twill_mpi_bound_free(&request->bound);
     give(request);
     count(comm, -1);
-    if (comm->is_another)
+    if (comm->of != NULL)
         twill_mpi_comm_end(comm);
 }
 
@@ -395,6 +410,23 @@ void twill_mpi_requests_sweep(void)
     for (struct twill_mpi_request *next; list != NULL; list = next) {
         next = list->next;
         twill_mpi_request_free(list);
+    }
+}
+
+/* As the MPI does for its own where a communicator is disconnected: moved along until complete. A
+ * thread that waits for one of them collects it, so none is held on to. */
+void twill_mpi_requests_settle(struct twill_mpi_comm *comm)
+{
+    struct twill_mpi_rest rest = {0};
+    for (bool left = true; left;) {
+        if (twill_mpi_try_lock(comm)) {
+            while (comm->active != NULL && test(comm->active))
+                ;
+            left = comm->active != NULL;
+            twill_mpi_unlock(comm);
+        }
+        if (left)
+            twill_mpi_rest(&rest);
     }
 }
 
@@ -417,57 +449,7 @@ void twill_mpi_requests_end(void)
 
 int twill_mpi_request_refuse(const struct twill_mpi_request *request)
 {
-    MPI_Comm handle = request != NULL ? atomic_load(&request->bound.comm->handle) : MPI_COMM_NULL;
-    PMPI_Comm_call_errhandler(handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD, MPI_ERR_REQUEST);
+    PMPI_Comm_call_errhandler(twill_mpi_comm_blamed(request != NULL ? request->bound.comm : NULL),
+                              MPI_ERR_REQUEST);
     return MPI_ERR_REQUEST;
-}
-
-/* --- resting --------------------------------------------------------------------------------- */
-
-#define SPINS        512u
-#define SPINS_LOG    9u
-#define TURNS_A_POKE 64u
-#define ALONE_NS     UINT64_C(1500)   /* giving the core away, when nobody else wants it */
-#define LOST_NS      UINT64_C(200000) /* who had it did not wait */
-#define NAP_AFTER_NS UINT64_C(2000000)
-#define NAP_NS       50000
-
-/* The MPI's own messages move along. */
-void twill_mpi_poke(void)
-{
-    int flag;
-    (void)PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, twill_mpi.shadow, &flag, MPI_STATUS_IGNORE);
-}
-
-/* As twill's own waits learn it: where others want the core, spinning delays them, and one of them
- * may be who is waited for. */
-static void learn(uint64_t ns)
-{
-    unsigned crowd = atomic_load_explicit(&twill_mpi.requests.crowd, memory_order_relaxed);
-    if (ns > ALONE_NS && ns < LOST_NS)
-        crowd += crowd < SPINS_LOG;
-    else
-        crowd -= crowd > 0;
-    atomic_store_explicit(&twill_mpi.requests.crowd, crowd, memory_order_relaxed);
-}
-
-void twill_mpi_rest(struct twill_mpi_rest *rest)
-{
-    unsigned spins = SPINS >> atomic_load_explicit(&twill_mpi.requests.crowd, memory_order_relaxed);
-    if (++rest->turns < spins) {
-        twill_pause();
-        if (rest->turns % TURNS_A_POKE == 0)
-            twill_mpi_poke();
-        return;
-    }
-    twill_mpi_poke();
-    uint64_t before = twill_now();
-    if (rest->begun == 0)
-        rest->begun = before;
-    if (before - rest->begun > NAP_AFTER_NS) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-        return;
-    }
-    sched_yield();
-    learn(twill_now() - before);
 }

@@ -19,6 +19,7 @@ enum twill_mpi_request_state {
 struct twill_mpi_request {
     struct twill_mpi_bound bound; /* its form: nonblocking or persistent */
     twill_request *request;       /* NULL: a nonblocking one that is complete */
+    twill_request *instead;       /* under way instead of a persistent one that FAILS, or NULL */
     _Atomic int state;
     twill_status status;            /* once complete */
     unsigned number;                /* in its handle */
@@ -49,10 +50,11 @@ static inline uint64_t twill_mpi_request_next_glance(void)
 }
 /* Until it is not. */
 void twill_mpi_request_wait(struct twill_mpi_request *request);
-/* One that is not under way: the code to return for it (an error goes through the communicator's
- * error handler first), and *handle is what the program is to have now. The request is gone if it
- * was nonblocking. */
-int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle);
+/* One that is not under way: the code to return for it, and *handle is what the program is to have
+ * now. The request is gone if it was nonblocking. An error is noted in *fault, which is to be told
+ * once the program's array is as it is to be. */
+int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle,
+                              struct twill_mpi_fault *fault);
 /* Start a persistent one. */
 int twill_mpi_request_start(struct twill_mpi_request *request);
 /* Free one that is not an active nonblocking one; an active persistent one goes when complete. */

@@ -11,6 +11,7 @@ struct taken {
     MPI_Request *requests;
     struct twill_mpi_request *first;
     int theirs; /* requests of the MPI's */
+    struct twill_mpi_fault fault;
 };
 
 static bool has_ours(int count, const MPI_Request *requests)
@@ -21,12 +22,15 @@ static bool has_ours(int count, const MPI_Request *requests)
     return false;
 }
 
+/* The program has its array again. Not before does its error handler hear of what has failed: it
+ * may look at it. */
 static void put_back(struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
         taken->requests[at->index] = twill_mpi_request_handle(at);
         at->index = -1;
     }
+    twill_mpi_tell(&taken->fault);
 }
 
 /* A handle that means nothing, or is there twice: the array is as it was, and the code to return.
@@ -34,7 +38,7 @@ static void put_back(struct taken *taken)
 static int take_out(int count, MPI_Request *requests, struct taken *taken)
 {
     struct twill_mpi_request **end = &taken->first;
-    *taken = (struct taken){.requests = requests};
+    *taken = (struct taken){.requests = requests, .fault = TWILL_MPI_NO_FAULT};
     twill_mpi_requests_sweep();
     for (int i = 0; i < count; i++) {
         if (!twill_mpi_request_is_ours(requests[i])) {
@@ -63,7 +67,7 @@ static int collect(struct taken *taken, struct twill_mpi_request **link)
     *link = mine->next;
     mine->index = -1;
     taken->requests[index] = twill_mpi_request_handle(mine);
-    return twill_mpi_request_collect(mine, &taken->requests[index]);
+    return twill_mpi_request_collect(mine, &taken->requests[index], &taken->fault);
 }
 
 static MPI_Status *status_at(MPI_Status *statuses, int i)
@@ -124,6 +128,7 @@ static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
         if (code == MPI_ERR_IN_STATUS)
             set_error(status_at(statuses, index), mine);
     }
+    put_back(taken);
     return code;
 }
 

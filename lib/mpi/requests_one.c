@@ -16,6 +16,15 @@ static bool is_ours(const MPI_Request *request)
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
+/* Of one that is not under way. */
+static int collect(struct twill_mpi_request *mine, MPI_Request *request)
+{
+    struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
+    int code = twill_mpi_request_collect(mine, request, &fault);
+    twill_mpi_tell(&fault);
+    return code;
+}
+
 int MPI_Wait(MPI_Request *request, MPI_Status *status)
 {
     if (!is_ours(request))
@@ -25,7 +34,7 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
         return twill_mpi_request_refuse(NULL);
     twill_mpi_request_wait(mine);
     twill_mpi_status_empty(status);
-    return twill_mpi_request_collect(mine, request);
+    return collect(mine, request);
 }
 
 int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
@@ -41,7 +50,7 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
         return MPI_SUCCESS;
     }
     twill_mpi_status_empty(status);
-    return twill_mpi_request_collect(mine, request);
+    return collect(mine, request);
 }
 
 int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)

@@ -90,9 +90,8 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
     enum twill_mpi_why why = twill_mpi_bind(call, TWILL_MPI_BLOCKING, comm, &bound);
     if (why != TWILL_MPI_WHY_TAKEN)
         return why;
-    *status = twill_mpi_pack(&bound);
-    if (*status == TWILL_OK)
-        *status = twill_mpi_issue(&bound, NULL);
+    twill_mpi_pack(&bound);
+    *status = twill_mpi_issue(&bound, NULL);
     if (*status == TWILL_OK)
         *status = twill_mpi_unpack(&bound);
     twill_mpi_bound_free(&bound);

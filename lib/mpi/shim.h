@@ -134,7 +134,7 @@ struct twill_mpi_range {
 
 /* What is known of a communicator. The memory stays as long as the process. */
 struct twill_mpi_comm {
-    _Atomic(MPI_Comm) handle; /* MPI_COMM_NULL: freed */
+    _Atomic(MPI_Comm) handle; /* MPI_COMM_NULL: freed, or of a persistent request */
     twill_comm *comm;         /* NULL: not adopted, and `why` */
     enum twill_mpi_why why;
     int rank, size;
@@ -149,7 +149,9 @@ struct twill_mpi_comm {
     void *scratch;                             /* staging of a blocking call, grown as needed */
     size_t scratch_bytes;
     bool held;                    /* cannot be had for another communicator */
-    bool is_another;              /* of a persistent request; not in the table */
+    struct twill_mpi_comm *of;    /* of a persistent request, not in the table: whose it is ... */
+    unsigned of_lives;            /* ... in which of its lives */
+    _Atomic unsigned lives;       /* how often this has come to serve for a communicator */
     bool parting;                 /* freed, and farewell has been started */
     int broken_code;              /* of MPI's, once it has failed; else 0 */
     twill_request *farewell;      /* the barrier after which it may go; NULL: it is over */
@@ -163,7 +165,7 @@ struct twill_mpi_comms {
     pthread_mutex_t making; /* communicators of twill's, or unmaking them. Only ever tried: it is
                                held while others are waited for */
     pthread_mutex_t lock; /* of what follows, and for more in a place. Never held in an MPI call */
-    struct twill_mpi_comm *graves;
+    struct twill_mpi_comm *graves; /* a ring: the last of them, whose next one is the first */
     uint64_t fates[TWILL_MPI_FATE_COUNT]; /* of those where this is rank 0 */
     char failure[256];                    /* of the first that failed here */
     int keyval;                           /* of the attribute that tells when one goes */
@@ -172,6 +174,9 @@ struct twill_mpi_comms {
 
 /* NULL: nothing is known of it. */
 struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle);
+/* Whose error handler hears of it: the program's communicator, or, as MPI wants it of one that was
+ * freed, MPI_COMM_WORLD. */
+MPI_Comm twill_mpi_comm_blamed(const struct twill_mpi_comm *comm);
 /* Persistent collectives are prepared in one order, but may be started in any: each has a twill
  * communicator of its own. It has the numbers of `of`, which is locked and gets others, with what
  * was bound with them; NULL: no memory. Then it is set up with the request that was bound (NULL: it
@@ -185,6 +190,8 @@ void twill_mpi_comm_end(struct twill_mpi_comm *another);
 /* A new communicator, made by a blocking collective call of its ranks: take its collectives, if all
  * ranks can. MPI_COMM_NULL is ignored. Collective over it. */
 void twill_mpi_comm_adopt(MPI_Comm handle);
+/* What was freed goes, as far as it can. Never while twill waits, nor inside the MPI. */
+void twill_mpi_comms_reap(void);
 /* MPI_COMM_WORLD and MPI_COMM_SELF, once the former has a communicator of twill's (or is alone). */
 bool twill_mpi_comms_open(void);
 /* Another rank could not: MPI_COMM_WORLD is not taken after all. */
@@ -272,6 +279,19 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
 /* The code that an entry point returns for this outcome: an error goes through the communicator's
  * error handler first (errors.c). */
 int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status);
+/* The same in two steps. The code, and the first error of several goes to *fault ... */
+struct twill_mpi_fault {
+    MPI_Comm comm;
+    int code;
+};
+#define TWILL_MPI_NO_FAULT                                                                         \
+    {                                                                                              \
+        MPI_COMM_NULL, MPI_SUCCESS                                                                 \
+    }
+int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
+                       struct twill_mpi_fault *fault);
+/* ... and from there to the error handler. */
+void twill_mpi_tell(const struct twill_mpi_fault *fault);
 /* A sentence for the user, on standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 
@@ -317,10 +337,17 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm, int *code);
 /* Free what the program has freed, as far as it is complete. Cheap when there is nothing. */
 void twill_mpi_requests_sweep(void);
+/* Wait for what is under way on a communicator. */
+void twill_mpi_requests_settle(struct twill_mpi_comm *comm);
 /* The end: before communicators and context go. */
 void twill_mpi_requests_end(void);
 /* Something to do for the MPI below. */
 void twill_mpi_poke(void);
+
+/* --- calls that MPI does not allow (wrong.c) ------------------------------------------------- */
+
+/* Does the MPI below look at arguments? Once `shadow` is there. */
+void twill_mpi_checks_find(void);
 
 /* --- calls that are quicker below (below.c) -------------------------------------------------- */
 
@@ -348,6 +375,7 @@ struct twill_mpi {
     bool reports;       /* times are taken, and told at the end */
     bool silent;        /* TWILL_LOG=none */
     bool all;           /* also what is quicker below */
+    bool checks;        /* the MPI below looks at its arguments */
     char off[320];      /* why nothing is taken, or "" */
     twill_context *context;
     twill_comm *world;

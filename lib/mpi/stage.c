@@ -30,15 +30,20 @@ static int move_giant(const struct twill_mpi_side *side, char *user, unsigned ch
                       bool packs)
 {
     const MPI_Count full = side->size / PACKED_AT_ONCE;
-    MPI_Datatype block, whole;
-    PMPI_Type_contiguous((int)PACKED_AT_ONCE, MPI_BYTE, &block);
-    PMPI_Type_create_struct(2, (int[]){(int)full, (int)(side->size % PACKED_AT_ONCE)},
-                            (MPI_Aint[]){0, (MPI_Aint)(full * PACKED_AT_ONCE)},
-                            (MPI_Datatype[]){block, MPI_BYTE}, &whole);
-    PMPI_Type_commit(&whole);
-    int code = packs ? twill_mpi_to_self(user, 1, side->type, bytes, 1, whole)
-                     : twill_mpi_to_self(bytes, 1, whole, user, 1, side->type);
+    MPI_Datatype block = MPI_DATATYPE_NULL, whole = MPI_DATATYPE_NULL;
+    int code = PMPI_Type_contiguous((int)PACKED_AT_ONCE, MPI_BYTE, &block);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = PMPI_Type_create_struct(2, (int[]){(int)full, (int)(side->size % PACKED_AT_ONCE)},
+                                   (MPI_Aint[]){0, (MPI_Aint)(full * PACKED_AT_ONCE)},
+                                   (MPI_Datatype[]){block, MPI_BYTE}, &whole);
     PMPI_Type_free(&block);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = PMPI_Type_commit(&whole);
+    if (code == MPI_SUCCESS)
+        code = packs ? twill_mpi_to_self(user, 1, side->type, bytes, 1, whole)
+                     : twill_mpi_to_self(bytes, 1, whole, user, 1, side->type);
     PMPI_Type_free(&whole);
     return code;
 }
@@ -111,11 +116,13 @@ static twill_status move(const struct twill_mpi_side *side, bool packs)
     return TWILL_OK;
 }
 
-twill_status twill_mpi_pack_staged(const struct twill_mpi_bound *bound)
+void twill_mpi_pack_staged(struct twill_mpi_bound *bound)
 {
-    if ((bound->staged & TWILL_MPI_FAILS) != 0)
-        return TWILL_OK;
-    return (bound->staged & TWILL_MPI_STAGES_IN) != 0 ? move(&bound->in, true) : TWILL_OK;
+    if ((bound->staged & TWILL_MPI_FAILS) != 0 || (bound->staged & TWILL_MPI_STAGES_IN) == 0)
+        return;
+    twill_status status = move(&bound->in, true);
+    if (status != TWILL_OK)
+        twill_mpi_bound_fail(bound, status);
 }
 
 twill_status twill_mpi_unpack_staged(const struct twill_mpi_bound *bound)
@@ -137,8 +144,8 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 }
 
 /* What a side knows by the program's arrays and type is gone when the call has returned: keep it,
- * at *more. */
-static void keep(struct twill_mpi_side *side, unsigned char **more)
+ * at *more. false: the MPI could not. */
+static bool keep(struct twill_mpi_side *side, unsigned char **more)
 {
     const size_t bytes = (size_t)side->parts * (side->large ? sizeof(MPI_Count) : sizeof(int));
     const void **arrays[] = {&side->counts, &side->displs};
@@ -148,12 +155,13 @@ static void keep(struct twill_mpi_side *side, unsigned char **more)
             *more += twill_round_up(bytes, ALIGNMENT);
         }
     if (side->plain)
-        return;
+        return true;
     /* Not a duplicate: that would call back the program for its attributes. */
     MPI_Datatype kept = MPI_DATATYPE_NULL;
-    if (PMPI_Type_contiguous(1, side->type, &kept) == MPI_SUCCESS)
-        PMPI_Type_commit(&kept);
+    if (PMPI_Type_contiguous(1, side->type, &kept) != MPI_SUCCESS)
+        kept = MPI_DATATYPE_NULL;
     side->type = kept;
+    return kept != MPI_DATATYPE_NULL && PMPI_Type_commit(&kept) == MPI_SUCCESS;
 }
 
 static size_t kept_bytes(const struct twill_mpi_side *side)
@@ -188,10 +196,11 @@ void twill_mpi_stage(struct twill_mpi_bound *bound)
         bound->src = bound->in.staging = memory + bound->src_at;
     if (out || bound->shared)
         bound->dst = bound->out.staging = memory + bound->dst_at;
-    if (outlives && in)
-        keep(&bound->in, &more);
-    if (outlives && out)
-        keep(&bound->out, &more);
+    /* Both in any case: a side has a type of its own then, or none. */
+    const bool kept_in = !outlives || !in || keep(&bound->in, &more);
+    const bool kept_out = !outlives || !out || keep(&bound->out, &more);
+    if (!kept_in || !kept_out)
+        twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
 }
 
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound)

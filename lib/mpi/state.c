@@ -23,6 +23,19 @@ struct twill_mpi twill_mpi = {.shadow = MPI_COMM_NULL,
                               .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
                               .types = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
+/* What MPIs call themselves whose handles are those that this library was compiled for: MPICH's are
+ * those of all that go by its ABI. */
+static const char *const fitting[] = {
+#if defined(OPEN_MPI)
+    "Open MPI",
+#else
+    "MPICH",
+    "Intel(R) MPI",
+    "MVAPICH",
+    "ParaStation MPI",
+#endif
+};
+
 /* What this library was compiled for is in every handle: with another MPI below nothing can be
  * passed on. */
 static void check_flavour(void)
@@ -30,10 +43,9 @@ static void check_flavour(void)
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     PMPI_Get_library_version(version, &length);
-    bool fits = strcmp(TWILL_MPI_FLAVOUR, "openmpi") == 0 ? strstr(version, "Open MPI") != NULL
-                                                          : strstr(version, "MPICH") != NULL;
-    if (fits)
-        return;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(fitting); i++)
+        if (strstr(version, fitting[i]) != NULL)
+            return;
     fprintf(stderr,
             "libtwill-mpi-%s.so: the MPI below is another one (%.*s): preload the library built "
             "for it\n",
@@ -251,6 +263,7 @@ static void start(void)
     if (!agree_on_wishes() || PMPI_Comm_dup(MPI_COMM_WORLD, &twill_mpi.shadow) != MPI_SUCCESS)
         return;
     PMPI_Comm_set_errhandler(twill_mpi.shadow, MPI_ERRORS_RETURN);
+    twill_mpi_checks_find();
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_end, &keyval, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
     PMPI_Comm_free_keyval(&keyval);

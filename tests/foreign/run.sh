@@ -37,7 +37,7 @@ done
 # shellcheck disable=SC2086,SC2154 # words; of programs.sh
 [ $# -gt 0 ] || set -- $programs
 mkdir -p "$work"
-export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_btl_base_warn_component_unused=0
 
 # run_case NAME RANKS SECONDS JUDGE command...: in a folder of its own, its output in ./log; a line of the verdict:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one rank alone lacks or does otherwise must not leave the others waiting: every call ends,
  * on all ranks alike. Memory is refused to twill, and to it alone: this program has the malloc() of
- * its process, and looks at who asks. */
+ * its process, and looks at who asks. So are PMPI_Pack and PMPI_Type_contiguous. */
 #include "harness.h"
 
 #include <dlfcn.h>
@@ -29,6 +29,9 @@ static int is_refused(void *caller)
     return 1;
 }
 
+/* The same, for what is left of the MPI's. */
+static _Atomic int no_pack, no_type;
+
 #define SHOWN __attribute__((visibility("default")))
 
 SHOWN void *malloc(size_t bytes)
@@ -44,6 +47,21 @@ SHOWN void *calloc(size_t count, size_t bytes)
 SHOWN void *aligned_alloc(size_t alignment, size_t bytes)
 {
     return is_refused(__builtin_return_address(0)) ? NULL : __libc_memalign(alignment, bytes);
+}
+
+SHOWN int PMPI_Pack(const void *in, int count, MPI_Datatype type, void *out, int bytes,
+                    int *position, MPI_Comm comm)
+{
+    int (*its)(const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm);
+    *(void **)&its = dlsym(RTLD_NEXT, "PMPI_Pack");
+    return atomic_load(&no_pack) ? MPI_ERR_OTHER : its(in, count, type, out, bytes, position, comm);
+}
+
+SHOWN int PMPI_Type_contiguous(int count, MPI_Datatype of, MPI_Datatype *type)
+{
+    int (*its)(int, MPI_Datatype, MPI_Datatype *);
+    *(void **)&its = dlsym(RTLD_NEXT, "PMPI_Type_contiguous");
+    return atomic_load(&no_type) ? MPI_ERR_OTHER : its(count, of, type);
 }
 
 /* The n-th piece is refused to one rank, from here on ... */
@@ -159,6 +177,39 @@ static void test_staged(int form)
     }
 }
 
+/* What one rank cannot pack: a broadcast of a type with gaps by root 0, in all forms. */
+static void test_packing(int form, int without_type)
+{
+    MPI_Comm comm = fragile();
+    MPI_Datatype gaps;
+    MPI_Request request = MPI_REQUEST_NULL;
+    int in[4] = {1, 2, 3, 4}, out[4 * MOST_RANKS], code = MPI_SUCCESS;
+    OK(MPI_Type_vector(2, 1, 2, MPI_INT, &gaps));
+    OK(MPI_Type_commit(&gaps));
+    if (form == 2)
+        OK(PERSISTENT(Allgather)(in, 1, gaps, out, 2, MPI_INT, comm, MPI_INFO_NULL, &request));
+    else /* so that twill knows the type */
+        OK(MPI_Allgather(in, 1, gaps, out, 2, MPI_INT, comm));
+    const int lacks = harness.twill && harness.rank == harness.size - 1;
+    atomic_store(without_type ? &no_type : &no_pack, lacks);
+    if (form == 0)
+        code = MPI_Allgather(in, 1, gaps, out, 2, MPI_INT, comm);
+    else
+        code = form == 1 ? MPI_Iallgather(in, 1, gaps, out, 2, MPI_INT, comm, &request)
+                         : MPI_Start(&request);
+    if (code == MPI_SUCCESS && form > 0)
+        code = MPI_Wait(&request, MPI_STATUS_IGNORE);
+    atomic_store(&no_type, 0);
+    atomic_store(&no_pack, 0);
+    CHECK((code != MPI_SUCCESS) == harness.twill, "form %d: a rank cannot pack: code %d", form,
+          code);
+    PMPI_Barrier(MPI_COMM_WORLD); /* nobody waits for what comes next on the communicator */
+    if (request != MPI_REQUEST_NULL)
+        OK(MPI_Request_free(&request));
+    OK(MPI_Type_free(&gaps));
+    OK(MPI_Comm_free(&comm));
+}
+
 static void add(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     (void)type;
@@ -241,6 +292,87 @@ static void test_long(void)
     OK(MPI_Comm_free(&comm));
 }
 
+/* --- a call that is wrong on one rank -------------------------------------------------------- */
+
+/* Does the MPI below look at arguments? */
+static int checks(void)
+{
+    MPI_Comm comm = fragile();
+    int code = PMPI_Send(NULL, 0, MPI_INT, MPI_PROC_NULL, -5, comm);
+    OK(MPI_Comm_free(&comm));
+    return code != MPI_SUCCESS;
+}
+
+#if defined(OPEN_MPI)
+enum { IS_OPEN_MPI = 1 };
+#else
+enum { IS_OPEN_MPI = 0 };
+#endif
+
+/* Calls that the MPI below would make, or wait in, for all that is wrong with them. Those of others
+ * are skipped: *skipped. */
+static int make_wrong(int which, int wrong, MPI_Comm comm, int *skipped)
+{
+    static MPI_Datatype uncommitted = MPI_DATATYPE_NULL;
+    const int checked = checks();
+    int in[2 * MOST_RANKS] = {0}, out[2 * MOST_RANKS], counts[MOST_RANKS], displs[MOST_RANKS];
+    for (int r = 0; r < MOST_RANKS; r++) {
+        counts[r] = 1;
+        displs[r] = r;
+    }
+    if (uncommitted == MPI_DATATYPE_NULL)
+        OK(MPI_Type_vector(2, 1, 2, MPI_INT, &uncommitted));
+    const int open = !checked || IS_OPEN_MPI, other = !checked || !IS_OPEN_MPI;
+    /* What is not committed nobody knows who does not look. */
+    const int known[] = {1, open, checked && open, other, other, other, other};
+    *skipped = !known[which];
+    if (*skipped)
+        return MPI_SUCCESS;
+    switch (which) {
+    case 0:
+        return MPI_Alltoall(in, wrong ? 2 : 1, MPI_INT, out, 1, MPI_INT, comm);
+    case 1:
+        return MPI_Allreduce(in, wrong ? NULL : out, 1, MPI_INT, MPI_SUM, comm);
+    case 2:
+        return MPI_Allgather(in, 2, MPI_INT, out, wrong ? 1 : 2, wrong ? uncommitted : MPI_INT,
+                             comm);
+    case 3:
+        return MPI_Bcast(wrong ? MPI_IN_PLACE : in, 1, MPI_INT, 0, comm);
+    case 4:
+        return MPI_Allgatherv(in, 1, MPI_INT, out, counts, wrong ? NULL : displs, MPI_INT, comm);
+    case 5:
+        return MPI_Alltoallv(in, wrong ? NULL : counts, displs, MPI_INT, out, counts, displs,
+                             MPI_INT, comm);
+    default:
+        return MPI_Allreduce(in, out, wrong ? -1 : 1, MPI_INT, MPI_SUM, comm);
+    }
+}
+
+static void test_wrong(void)
+{
+    for (int which = 0; harness.twill && which < 7; which++)
+        for (int rank = 0; rank < harness.size; rank++) {
+            int skipped, mine = rank == harness.rank;
+            MPI_Comm comm = fragile();
+            int code = make_wrong(which, mine, comm, &skipped);
+            CHECK(skipped || !mine || code != MPI_SUCCESS, "call %d is wrong on rank %d", which,
+                  rank);
+            PMPI_Barrier(MPI_COMM_WORLD);
+            OK(MPI_Comm_free(&comm));
+        }
+}
+
+/* No displacements of no elements: by one rank. */
+static void test_no_displacements(void)
+{
+    int in[1] = {0}, out[MOST_RANKS], none[MOST_RANKS] = {0}, displs[MOST_RANKS] = {0};
+    const int *of_mine = harness.twill && harness.rank == 1 ? NULL : displs;
+    OK(MPI_Alltoallv(in, none, of_mine, MPI_INT, out, none, of_mine, MPI_INT, MPI_COMM_WORLD));
+    OK(MPI_Gatherv(in, 0, MPI_INT, out, none, of_mine, MPI_INT, 1, MPI_COMM_WORLD));
+    OK(MPI_Allgatherv(in, 0, MPI_INT, out, none, of_mine, MPI_INT, MPI_COMM_WORLD));
+    OK(MPI_Scatterv(in, none, of_mine, MPI_INT, out, 0, MPI_INT, 1, MPI_COMM_WORLD));
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(&argc, &argv, "alone");
@@ -252,5 +384,10 @@ int main(int argc, char **argv)
     test_short(0);
     test_short(PART - 2);
     test_long();
+    for (int form = 0; form < 3; form++)
+        test_packing(form, 0);
+    test_packing(1, 1);
+    test_wrong();
+    test_no_displacements();
     return harness_end();
 }

@@ -3,9 +3,12 @@
  * calls under way. */
 #include "harness.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Some calls on it, whatever it is; all results are known. */
 static void use(MPI_Comm comm, const char *what)
@@ -193,6 +196,108 @@ static void test_under_way(void)
     }
 }
 
+/* Disconnected, it has nothing under way: whoever comes last. */
+static void test_disconnect(void)
+{
+    MPI_Comm comm;
+    MPI_Request request;
+    int flag = 0;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    if (harness.rank == harness.size - 1)
+        usleep(100000);
+    OK(MPI_Ibarrier(comm, &request));
+    OK(MPI_Comm_disconnect(&comm));
+    CHECK(comm == MPI_COMM_NULL, "the handle is left");
+    OK(MPI_Test(&request, &flag, MPI_STATUS_IGNORE));
+    CHECK(flag, "under way on what is disconnected");
+}
+
+static int descriptors(void)
+{
+    int count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    while (all != NULL && readdir(all) != NULL)
+        count++;
+    if (all != NULL)
+        closedir(all);
+    return count;
+}
+
+/* What one rank keeps the others cannot have gone, and what all have freed goes all the same, where
+ * it is among such: each communicator has descriptors of its own. */
+static void test_kept(void)
+{
+    enum { MANY = 24, KEPT = 8 };
+    MPI_Comm comms[MANY], one;
+    const int keeps = harness.rank == harness.size - 1;
+    if (!harness.twill || harness.size < 2)
+        return;
+    for (int i = 0; i < MANY; i++)
+        OK(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));
+    int before = descriptors();
+    for (int i = 0; i < MANY; i++)
+        if (!keeps || (i >= KEPT && i < MANY - KEPT))
+            OK(MPI_Comm_free(&comms[i]));
+    for (int i = 0; i < 5 * MANY; i++) { /* a few are seen to each time */
+        OK(MPI_Comm_dup(MPI_COMM_SELF, &one));
+        OK(MPI_Comm_free(&one));
+        PMPI_Barrier(MPI_COMM_WORLD);
+    }
+    int after = descriptors();
+    CHECK(after <= before - (MANY - 2 * KEPT), "%d descriptors, %d after others have gone", before,
+          after);
+    for (int i = 0; i < MANY; i++)
+        if (comms[i] != MPI_COMM_NULL)
+            OK(MPI_Comm_free(&comms[i]));
+}
+
+/* What twill is asked for while it gives the MPI a turn, which it allows nobody. The MPI may let a
+ * communicator go then, whose last message has come: here it does. */
+static _Thread_local int in_turn;
+static int asked_in_turn;
+static MPI_Comm goes_in_turn = MPI_COMM_NULL;
+
+__attribute__((visibility("default"))) int PMPI_Iprobe(int from, int tag, MPI_Comm comm, int *flag,
+                                                       MPI_Status *status)
+{
+    int (*its)(int, int, MPI_Comm, int *, MPI_Status *);
+    *(void **)&its = dlsym(RTLD_NEXT, "PMPI_Iprobe");
+    in_turn++;
+    int code = its(from, tag, comm, flag, status);
+    if (goes_in_turn != MPI_COMM_NULL)
+        OK(PMPI_Comm_free(&goes_in_turn));
+    in_turn--;
+    return code;
+}
+
+__attribute__((visibility("default"))) int twill_barrier_start(void *comm, void **request);
+int twill_barrier_start(void *comm, void **request)
+{
+    int (*its)(void *, void **);
+    *(void **)&its = dlsym(RTLD_NEXT, "twill_barrier_start");
+    asked_in_turn += in_turn > 0;
+    return its(comm, request);
+}
+
+static void test_goes_in_turn(void)
+{
+    MPI_Comm one, other;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &one));
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &other));
+    if (harness.rank < harness.size - 1)
+        goes_in_turn = one;
+    else
+        usleep(20000); /* the others wait for this one */
+    OK(MPI_Barrier(other));
+    if (harness.rank < harness.size - 1)
+        one = goes_in_turn;
+    goes_in_turn = MPI_COMM_NULL;
+    if (one != MPI_COMM_NULL)
+        OK(MPI_Comm_free(&one));
+    CHECK(asked_in_turn == 0, "twill is called while it waits");
+    use_and_free(&other, "while another one goes");
+}
+
 /* Attributes and names are the program's own; comparison does not see twill. */
 static void test_attributes(void)
 {
@@ -223,6 +328,9 @@ int main(int argc, char **argv)
         test_intercommunicators();
         test_orders();
         test_under_way();
+        test_disconnect();
+        test_kept();
+        test_goes_in_turn();
         test_attributes();
     }
     MPI_Comm left; /* nobody frees this one */

@@ -1,25 +1,9 @@
 ! SPDX-License-Identifier: Apache-2.0
 ! Collectives as Fortran programs call them, by the module and by mpif.h, with results that are known.
 ! check_mpi_fortran.sh counts the calls.
-module harness
+module operations
     implicit none
-    integer :: me, ranks, cases = 0, wrong = 0
 contains
-    subroutine check(fine, what)
-        logical, intent(in) :: fine
-        character(*), intent(in) :: what
-        cases = cases + 1
-        if (fine) return
-        wrong = wrong + 1
-        print '(a, i0, 2a)', 'fortran: rank ', me, ': ', what
-    end subroutine
-
-    ! 1 + 2 + ... + n
-    integer function sum_to(n)
-        integer, intent(in) :: n
-        sum_to = n * (n + 1) / 2
-    end function
-
     subroutine add(in, inout, count, type)
         integer, intent(in) :: count, type
         double precision, intent(in) :: in(count)
@@ -32,6 +16,7 @@ end module
 subroutine by_module()
     use mpi
     use harness
+    use operations
     implicit none
     integer, parameter :: n = 5
     integer :: i, code, op, half, again, requests(4), statuses(MPI_STATUS_SIZE, 4), status(MPI_STATUS_SIZE)

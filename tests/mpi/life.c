@@ -2,6 +2,7 @@
 /* How programs begin, end and fail: `life CASE`. What must come out is in check_mpi.sh. */
 #include "harness.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,18 @@
 #include <unistd.h>
 
 static int called; /* error handlers and callbacks */
+
+/* The MPI may call itself otherwise: TEST_MPI_VERSION. */
+__attribute__((visibility("default"))) int PMPI_Get_library_version(char *version, int *length)
+{
+    int (*its)(char *, int *);
+    const char *other = getenv("TEST_MPI_VERSION");
+    *(void **)&its = dlsym(RTLD_NEXT, "PMPI_Get_library_version");
+    if (other == NULL)
+        return its(version, length);
+    *length = snprintf(version, MPI_MAX_LIBRARY_VERSION_STRING, "%s", other);
+    return MPI_SUCCESS;
+}
 
 /* Collectives in finalize, by an attribute of a library's. */
 static int at_end(MPI_Comm comm, int keyval, void *value, void *extra)
@@ -89,6 +102,68 @@ static void wrong(int code, int expected, int calls_before, const char *what)
         wrong(code, PMPI_##name(__VA_ARGS__), before, #name);                                      \
     } while (0)
 
+/* What the MPI would crash in, or wait for ever, is refused all the same. */
+static void unseen(int code, int calls_before, const char *what)
+{
+    int class = -1;
+    PMPI_Error_class(code, &class);
+    CHECK(class == MPI_ERR_ARG, "%s: class %d, not MPI_ERR_ARG", what, class);
+    CHECK(called == calls_before + 1, "%s: the handler is called %d times", what,
+          called - calls_before);
+}
+#define UNSEEN(name, ...)                                                                          \
+    do {                                                                                           \
+        int before = called;                                                                       \
+        unseen(MPI_##name(__VA_ARGS__), before, #name);                                            \
+    } while (0)
+#if defined(OPEN_MPI)
+#define NOWHERE  UNSEEN
+#define NEGATIVE WRONG
+#else
+#define NOWHERE  WRONG
+#define NEGATIVE UNSEEN
+#endif
+
+/* Buffers of reductions: none, in place where there is no such place, one for both. */
+static void wrong_buffers(MPI_Comm comm)
+{
+    int in[64] = {1}, out[64] = {0}, counts[64];
+    void *same = in;
+    for (int i = 0; i < 64; i++)
+        counts[i] = 1;
+    WRONG(Allreduce, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
+    WRONG(Allreduce, MPI_IN_PLACE, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
+    WRONG(Reduce_scatter, in, MPI_IN_PLACE, counts, MPI_INT, MPI_SUM, comm);
+    WRONG(Reduce_scatter_block, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, comm);
+    if (harness.rank == 0) { /* at once: no other rank is in it */
+        WRONG(Reduce, in, MPI_IN_PLACE, 1, MPI_INT, MPI_SUM, 0, comm);
+        WRONG(Reduce, in, same, 1, MPI_INT, MPI_SUM, 0, comm);
+    }
+    NOWHERE(Allreduce, NULL, out, 1, MPI_INT, MPI_SUM, comm);
+    NOWHERE(Allreduce, in, NULL, 1, MPI_INT, MPI_SUM, comm);
+    NOWHERE(Allreduce, MPI_IN_PLACE, NULL, 1, MPI_INT, MPI_SUM, comm);
+    NOWHERE(Reduce, NULL, out, 1, MPI_INT, MPI_SUM, 0, comm);
+    NOWHERE(Reduce_scatter, NULL, out, counts, MPI_INT, MPI_SUM, comm);
+    NOWHERE(Reduce_scatter, in, NULL, counts, MPI_INT, MPI_SUM, comm);
+    NOWHERE(Reduce_scatter_block, NULL, out, 1, MPI_INT, MPI_SUM, comm);
+    NOWHERE(Reduce_scatter_block, in, NULL, 1, MPI_INT, MPI_SUM, comm);
+    NOWHERE(Bcast, NULL, 1, MPI_INT, 0, comm);
+    NOWHERE(Allgather, in, 1, MPI_INT, NULL, 1, MPI_INT, comm);
+    OK(MPI_Allreduce(NULL, NULL, 0, MPI_INT, MPI_SUM, comm)); /* of nothing */
+#if defined(OPEN_MPI)
+    OK(MPI_Allreduce(in, same, 1, MPI_INT, MPI_SUM, comm)); /* it does not mind */
+    CHECK(in[0] == harness.size, "the sum is %d", in[0]);
+    for (int i = 0; i < 64; i++)
+        in[i] = i;
+    OK(MPI_Reduce_scatter_block(in, same, 1, MPI_INT, MPI_SUM, comm));
+    CHECK(in[0] == harness.rank * harness.size, "a part of the sum is %d", in[0]);
+#else
+    WRONG(Allreduce, in, same, 1, MPI_INT, MPI_SUM, comm);
+    WRONG(Reduce_scatter, in, same, counts, MPI_INT, MPI_SUM, comm);
+    WRONG(Reduce_scatter_block, in, same, 1, MPI_INT, MPI_SUM, comm);
+#endif
+}
+
 static int life_errors(void)
 {
     MPI_Errhandler mine;
@@ -97,7 +172,8 @@ static int life_errors(void)
     MPI_Comm_create_errhandler(handler, &mine);
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     MPI_Comm_set_errhandler(comm, mine);
-    WRONG(Allreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, mine); /* Open MPI says some of them there */
+    NEGATIVE(Allreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm);
     WRONG(Allreduce, &in, &out, 1, MPI_DATATYPE_NULL, MPI_SUM, comm);
     WRONG(Allreduce, &in, &out, 1, MPI_INT, MPI_OP_NULL, comm);
     WRONG(Allreduce, &in, &out, 1, MPI_FLOAT, MPI_BAND, comm);
@@ -109,6 +185,7 @@ static int life_errors(void)
     WRONG(Reduce_scatter, &in, &out, counts, MPI_INT, MPI_SUM, comm);
     MPI_Request request;
     WRONG(Iallreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm, &request);
+    wrong_buffers(comm);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     CHECK(MPI_Bcast(&in, -1, MPI_INT, 0, comm) != MPI_SUCCESS, "an error is returned");
@@ -117,6 +194,82 @@ static int life_errors(void)
     CHECK(out == harness.size, "the sum is %d", out);
     OK(MPI_Comm_free(&comm));
     OK(MPI_Errhandler_free(&mine));
+    return harness_end();
+}
+
+/* Several fail at a time: the program has its requests back when its handler is called, once. */
+static MPI_Request watched[3], lasting;
+
+static void watcher(MPI_Comm *comm, int *code, ...)
+{
+    (void)comm;
+    called += *code != MPI_SUCCESS;
+    CHECK(watched[0] == MPI_REQUEST_NULL && watched[1] == MPI_REQUEST_NULL && watched[2] == lasting,
+          "the handler sees requests as they are not");
+}
+
+static int life_failures(void)
+{
+    MPI_Errhandler mine;
+    MPI_Comm comms[2];
+    MPI_Status statuses[3];
+    int in[2] = {1, 1}, out[2][2], count = harness.rank == 0 ? 1 : 2;
+    OK(MPI_Comm_create_errhandler(watcher, &mine));
+    OK(PERSISTENT(Barrier)(MPI_COMM_WORLD, MPI_INFO_NULL, &lasting));
+    watched[2] = lasting;
+    OK(MPI_Start(&watched[2]));
+    for (int i = 0; i < 2; i++) {
+        OK(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));
+        OK(MPI_Comm_set_errhandler(comms[i], mine));
+        OK(MPI_Iallreduce(in, out[i], count, MPI_INT, MPI_SUM, comms[i], &watched[i]));
+    }
+    CHECK(MPI_Waitall(3, watched, statuses) == MPI_ERR_IN_STATUS, "what fails is said");
+    CHECK(called == 1, "the handler is called %d times", called);
+    for (int i = 0; i < 3; i++)
+        CHECK((statuses[i].MPI_ERROR == MPI_SUCCESS) == (i == 2), "status %d: %d", i,
+              statuses[i].MPI_ERROR);
+    OK(MPI_Request_free(&watched[2]));
+    OK(MPI_Errhandler_free(&mine));
+    for (int i = 0; i < 2; i++)
+        OK(MPI_Comm_free(&comms[i]));
+    return harness_end();
+}
+
+/* The errors of a communicator that is no more are the world's. */
+static int class_at_world = -1;
+
+static void of_world(MPI_Comm *comm, int *code, ...)
+{
+    CHECK(*comm == MPI_COMM_WORLD, "the handler of another communicator");
+    PMPI_Error_class(*code, &class_at_world);
+}
+
+static int life_freed(void)
+{
+    MPI_Errhandler mine, other;
+    MPI_Comm comm, again;
+    MPI_Request request;
+    OK(MPI_Comm_create_errhandler(handler, &mine));
+    OK(MPI_Comm_create_errhandler(of_world, &other));
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, other));
+    for (int turn = 0; turn < 2; turn++) {
+        OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+        OK(MPI_Comm_set_errhandler(comm, mine));
+        OK(PERSISTENT(Barrier)(comm, MPI_INFO_NULL, &request));
+        OK(MPI_Comm_free(&comm));
+        if (turn == 1) /* which may be where the one before was */
+            OK(MPI_Comm_dup(MPI_COMM_WORLD, &again));
+        OK(MPI_Start(&request));
+        class_at_world = -1;
+        CHECK(MPI_Start(&request) != MPI_SUCCESS, "started twice");
+        CHECK(class_at_world == MPI_ERR_REQUEST && called == 0, "class %d, %d calls",
+              class_at_world, called);
+        OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        OK(MPI_Request_free(&request));
+    }
+    OK(MPI_Comm_free(&again));
+    OK(MPI_Errhandler_free(&mine));
+    OK(MPI_Errhandler_free(&other));
     return harness_end();
 }
 
@@ -172,9 +325,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(void);
-    } lives[] = {{"attribute", life_attribute}, {"status", life_status}, {"abort", life_abort},
-                 {"death", life_death},         {"errors", life_errors}, {"memory", life_memory},
-                 {"report", life_report}};
+    } lives[] = {
+        {"attribute", life_attribute}, {"status", life_status},     {"abort", life_abort},
+        {"death", life_death},         {"errors", life_errors},     {"memory", life_memory},
+        {"report", life_report},       {"failures", life_failures}, {"freed", life_freed}};
     harness_begin(&argc, &argv, "life");
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
         if (argc > 1 && strcmp(argv[1], lives[i].name) == 0)

@@ -8,7 +8,7 @@ bin=$build/bin
 fail()
 {
     printf 'FAILED: %s\n' "$*" >&2
-    for fail_file in "$scratch/out" "$scratch/err"; do
+    for fail_file in "$scratch/out" "$scratch/err" "$scratch"/*.log; do
         [ ! -s "$fail_file" ] || sed 's/^/    /' "$fail_file" >&2
     done
     exit 1
@@ -21,7 +21,7 @@ ranks()
 {
     ranks_n=$1
     shift
-    timeout "$patience" "$bin/twillrun" -n "$ranks_n" "$@" >"$scratch/out" 2>"$scratch/err"
+    timeout -k 10 "$patience" "$bin/twillrun" -n "$ranks_n" "$@" >"$scratch/out" 2>"$scratch/err"
 }
 
 # expect STATUS TEXT command...: it must end with this status, and say this (a fixed string).
@@ -30,27 +30,28 @@ expect()
     expect_status=$1 expect_text=$2 expect_got=0
     shift 2
     rm -f "$scratch/err"
-    timeout "$patience" "$@" >"$scratch/out" 2>&1 || expect_got=$?
+    timeout -k 10 "$patience" "$@" >"$scratch/out" 2>&1 || expect_got=$?
     [ "$expect_got" -eq "$expect_status" ] || fail "status $expect_got, not $expect_status: $*"
     grep -qF -e "$expect_text" "$scratch/out" || fail "'$expect_text' was not said by: $*"
 }
-# wait_for COMMAND...: until it succeeds, for that long at most.
+# wait_for [-p PID] COMMAND...: until it succeeds, for that long at most, and while that process is there.
 wait_for()
 {
-    wait_turns=0
+    wait_pid=$$ wait_end=$(($(date +%s) + patience))
+    [ "$1" != -p ] || {
+        wait_pid=$2
+        shift 2
+    }
     until "$@" 2>/dev/null; do
-        wait_turns=$((wait_turns + 1))
-        [ $wait_turns -lt $((patience * 20)) ] || fail "waited in vain for: $*"
+        ! is_gone "$wait_pid" || "$@" 2>/dev/null || fail "who was to do it has ended: $*"
+        [ "$(date +%s)" -lt $wait_end ] || fail "waited in vain for: $*"
         sleep 0.05
     done
 }
 # wait_for_row PID: until twill-bench under this process has written a row of its table to $scratch/out.
 wait_for_row()
 {
-    until grep -q '^ *[1-9]' "$scratch/out"; do
-        ! is_gone "$1" || fail "a job that does not begin"
-        sleep 0.05
-    done
+    wait_for -p "$1" grep -q '^ *[1-9]' "$scratch/out"
 }
 # heeding COMMAND...: becomes the command, which heeds signals again that are ignored here: a shell's background
 # ignores SIGINT, and what nohup has begun SIGHUP.
@@ -76,9 +77,9 @@ reaches()
     : >"$scratch/ready"
     : >"$scratch/got"
     heeding "$@" sh -c 'trap "echo '"$reaches_signal"' >>'"$scratch/got"'; exit 0" '"$reaches_signal"'
-        echo >>'"$scratch/ready"'; while :; do sleep 0.05; done' 2>"$scratch/err" &
+        echo >>'"$scratch/ready"'; while :; do sleep 0.05; done' >"$scratch/out" 2>"$scratch/err" &
     pid=$!
-    wait_for has_lines "$scratch/ready" 3
+    wait_for -p $pid has_lines "$scratch/ready" 3
     kill -"$reaches_signal" $pid
     wait $pid || fail "status $? after SIG$reaches_signal"
     [ "$(grep -c "^$reaches_signal\$" "$scratch/got")" -eq 3 ] || fail "SIG$reaches_signal did not reach all ranks"
@@ -95,4 +96,13 @@ all_gone()
     while read -r gone_pid; do
         is_gone "$gone_pid" || return 1
     done <"$scratch/pids"
+}
+# free_port: a port that nobody has, and apart from those that others take: test programs (10000 to 19999), jobs that
+# are given none (10240 to 30239) and connections (32768 and above).
+free_port()
+{
+    perl -MIO::Socket::INET -e 'for (0 .. 2499) {
+        my $port = 30240 + ($ARGV[0] + $_) % 2500;
+        IO::Socket::INET->new(LocalPort => $port, Listen => 1) and print($port), exit;
+    } exit 1' $$
 }

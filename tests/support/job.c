@@ -14,19 +14,56 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-/* Ports below those of connections (net.ipv4.ip_local_port_range). */
-enum { FIRST_PORT = 10000, PORTS = 10000 };
+/* Ports below those of connections (net.ipv4.ip_local_port_range). A block of them is a process's
+ * own as long as it lives: one that is closed, to be opened again by a rank later, is not taken by
+ * a test beside it meanwhile. */
+enum { FIRST_PORT = 10000, BLOCKS = 100, BLOCK = 100 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pid_t owner;
+    unsigned block, next;
+} ports = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Take a block: by a name that lasts as long as its socket, and is seen where the ports are. Before
+ * main, for tests that count descriptors. Where there is none to be had, it is shared. */
+__attribute__((constructor)) static void take_ports(void)
+{
+    int holder = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ports.owner = getpid();
+    for (unsigned tries = 0; tries < BLOCKS; tries++) {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        ports.block = ((unsigned)ports.owner + tries) % BLOCKS;
+        int length =
+            snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "test-ports-%u", ports.block);
+        if (bind(holder, (struct sockaddr *)&name,
+                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
+            break;
+    }
+}
+
+/* A child does not draw the ports of its parent. */
+static unsigned next_port(void)
+{
+    pthread_mutex_lock(&ports.mutex);
+    if (ports.owner != getpid())
+        take_ports();
+    unsigned number = FIRST_PORT + ports.block * BLOCK + ports.next++ % BLOCK;
+    pthread_mutex_unlock(&ports.mutex);
+    return number;
+}
 
 int twill_test_listen(const char *host, char port[8])
 {
     struct sockaddr_storage address;
     socklen_t length;
-    unsigned number = (unsigned)(twill_now() ^ (uint64_t)getpid() * 7919);
+    unsigned number = 0;
     int fd = -1;
-    for (int tries = 0; tries < PORTS && fd < 0; tries++) {
-        number = FIRST_PORT + (number + 1) % PORTS;
+    for (int tries = 0; tries < BLOCK && fd < 0; tries++) {
+        number = next_port();
         assert_true(twill_endpoint_address(host, (uint16_t)number, &address, &length));
         fd = twill_socket_listen((struct sockaddr *)&address, length, 64);
         if (fd < 0 && errno != EADDRINUSE)

@@ -24,7 +24,8 @@ struct twill_test_job {
 };
 
 /* A socket that listens on that address, and its port; -1: the address is not to be had. The port
- * is none that the system gives away by itself: closed, it stays free for who opens it again. */
+ * is none that the system gives away by itself, nor one of a process beside this: closed, it stays
+ * free for who opens it again. */
 int twill_test_listen(const char *host, char port[8]);
 /* A job of that size on that address, with a port that is free. */
 void twill_test_job_init(struct twill_test_job *job, const char *host, int size);

@@ -42,8 +42,8 @@ launch()
     rm -f "$scratch/absent"
     # shellcheck disable=SC2086 # options
     case $launch_flavour in
-    openmpi) timeout "$patience" mpirun.openmpi --allow-run-as-root --oversubscribe $options "$@" ;;
-    *) timeout "$patience" mpirun.mpich "$@" ;;
+    openmpi) timeout -v -k 10 "$patience" mpirun.openmpi --allow-run-as-root --oversubscribe $options "$@" ;;
+    *) timeout -v -k 10 "$patience" mpirun.mpich "$@" ;;
     esac
 }
 

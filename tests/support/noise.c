@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes that were right and are changed. */
+/* Bytes that were right and are changed, or do not come. */
 #include "tests/support/noise.h"
 
 #include "lib/base.h"
@@ -11,7 +11,9 @@
 #include <cmocka.h>
 
 #include <dirent.h>
+#include <linux/filter.h>
 #include <string.h>
+#include <sys/socket.h>
 
 void twill_noise_add(struct twill_noise *noise, const void *what, size_t bytes)
 {
@@ -55,4 +57,13 @@ int twill_test_open_files(void)
         count++;
     closedir(directory);
     return count;
+}
+
+bool twill_test_deafen(int fd)
+{
+    struct sock_filter nothing = {.code = BPF_RET | BPF_K, .k = 0};
+    struct sock_fprog filter = {.len = 1, .filter = &nothing};
+    int off = 0;
+    return setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &off, sizeof(off)) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0;
 }

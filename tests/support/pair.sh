@@ -4,18 +4,33 @@
 # shellcheck disable=SC2154 # hosts_in and scratch are of hosts.sh and rules.sh
 
 pair_port=21000
-# pair MASTER_ADDR PROGRAM...: what rank 0 says goes to $scratch/out, rank 1 to $scratch/other; the
-# status is $pair_status.
-pair()
+# pair_begin MASTER_ADDR PROGRAM...: in the background, $pair_first and $pair_other; what rank 0 says goes to
+# $scratch/out, rank 1 to $scratch/other.
+pair_begin()
 {
     pair_port=$((pair_port + 1))
-    pair_root=$1 pair_status=0
+    pair_root=$1
     shift
     set -- env WORLD_SIZE=2 MASTER_ADDR="$pair_root" MASTER_PORT=$pair_port "$@"
-    RANK=0 timeout "$patience" "$hosts_in" 0 "$@" >"$scratch/out" 2>&1 &
+    : >"$scratch/out"
+    RANK=0 timeout -k 10 "$patience" "$hosts_in" 0 "$@" >"$scratch/out" 2>&1 &
+    pair_first=$!
+    RANK=1 timeout -k 10 "$patience" "$hosts_in" 1 "$@" >"$scratch/other" 2>&1 &
     pair_other=$!
-    RANK=1 timeout "$patience" "$hosts_in" 1 "$@" >"$scratch/other" 2>&1 || pair_status=$?
-    wait $pair_other || pair_status=$?
+}
+
+# pair_end: the status is $pair_status, rank 0's if both failed.
+pair_end()
+{
+    pair_status=0
+    wait "$pair_other" || pair_status=$?
+    wait "$pair_first" || pair_status=$?
+}
+
+pair()
+{
+    pair_begin "$@"
+    pair_end
 }
 
 # The same, and all must be well.

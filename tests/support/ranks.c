@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,9 @@
 #include <cmocka.h>
 
 #define MAX_RANKS 256
+/* Who has failed a check has gone, and the others may be in calls that wait for it: they get this
+ * long to end by themselves. */
+#define AFTERMATH (UINT64_C(20) * 1000000000)
 
 /* In shared memory, so that it serves threads and processes alike. */
 struct group {
@@ -31,7 +35,7 @@ struct group {
     uint64_t came[MAX_RANKS]; /* to how many exchanges */
     bool left[MAX_RANKS];
     bool may_die[MAX_RANKS];
-    bool failed;
+    atomic_bool failed;
     char failure[1024];
 };
 
@@ -176,7 +180,7 @@ static void ranks_end(struct rank *ranks)
     current = NULL;
     char failure[sizeof(group->failure)];
     memcpy(failure, group->failure, sizeof(failure));
-    bool failed = group->failed;
+    bool failed = atomic_load(&group->failed);
     /* The mutex of a process that was killed may be held for ever: not destroyed, just unmapped. */
     munmap(group, group_bytes(group->size));
     free(ranks);
@@ -184,11 +188,43 @@ static void ranks_end(struct rank *ranks)
         fail_msg("%s", failure);
 }
 
+/* Has a check failed so long ago that whoever is still there hangs? Without the mutex, which a dead
+ * process may hold. */
+static bool is_aftermath(uint64_t *since)
+{
+    if (!atomic_load(&current->failed))
+        return false;
+    if (*since == 0)
+        *since = twill_now();
+    return twill_now() - *since > AFTERMATH;
+}
+
+/* Threads that hang cannot be ended alone, and the stack that they look at is about to go. */
+static void await_threads(void)
+{
+    struct timespec until;
+    uint64_t since = 0;
+    pthread_mutex_lock(&current->mutex);
+    while (current->gone < current->size) {
+        if (is_aftermath(&since)) {
+            print_error("%s\n%d of %d ranks have not ended since\n", current->failure,
+                        current->size - current->gone, current->size);
+            fflush(NULL);
+            _exit(1);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&current->changed, &current->mutex, &until);
+    }
+    pthread_mutex_unlock(&current->mutex);
+}
+
 void twill_test_run_ranks(int size, twill_rank_fn fn, void *user)
 {
     struct rank *ranks = ranks_create(size, fn, user);
     for (int r = 0; r < size; r++)
         assert_int_equal(pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r]), 0);
+    await_threads();
     for (int r = 0; r < size; r++)
         pthread_join(ranks[r].thread, NULL);
     ranks_end(ranks);
@@ -206,10 +242,22 @@ static void process_main(struct rank *ranks, int threads)
     _exit(0);
 }
 
+static void end_all(const struct rank *ranks, int size)
+{
+    for (int r = 0; r < size; r++)
+        if (ranks[r].pid > 0 && kill(ranks[r].pid, SIGKILL) == 0)
+            (void)waitpid(ranks[r].pid, NULL, 0);
+}
+
 /* Reap in the order they end, so that the others learn of ranks that are gone. */
 static void reap(struct rank *ranks, int size, int threads)
 {
+    uint64_t since = 0;
     for (int left = size; left > 0;) {
+        if (is_aftermath(&since)) {
+            end_all(ranks, size);
+            return;
+        }
         for (int r = 0; r < size; r += threads) {
             int status = 0;
             if (ranks[r].pid <= 0 || waitpid(ranks[r].pid, &status, WNOHANG) != ranks[r].pid)
@@ -259,11 +307,11 @@ bool twill_test_note(bool ok, const char *file, int line, const char *format, ..
     va_list arguments;
     va_start(arguments, format);
     pthread_mutex_lock(&current->mutex);
-    if (!current->failed) {
+    if (!atomic_load(&current->failed)) {
         int used = snprintf(current->failure, sizeof(current->failure), "%s:%d: ", file, line);
         vsnprintf(current->failure + used, sizeof(current->failure) - (size_t)used, format,
                   arguments);
-        current->failed = true;
+        atomic_store(&current->failed, true);
     }
     pthread_mutex_unlock(&current->mutex);
     va_end(arguments);
@@ -272,10 +320,7 @@ bool twill_test_note(bool ok, const char *file, int line, const char *format, ..
 
 bool twill_test_failed(void)
 {
-    pthread_mutex_lock(&current->mutex);
-    bool failed = current->failed;
-    pthread_mutex_unlock(&current->mutex);
-    return failed;
+    return atomic_load(&current->failed);
 }
 
 struct test_boot {

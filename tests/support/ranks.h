@@ -3,7 +3,8 @@
  * whose exchange is an all-gather among them.
  *
  * cmocka's asserts work in the main thread only. Inside a rank use TWILL_CHECK and its kin: they
- * record the first failure and return; the runner fails the test once all ranks have ended. */
+ * record the first failure and return; the runner fails the test once all ranks have ended, and
+ * ends those that do not. */
 #ifndef TWILL_TEST_RANKS_H
 #define TWILL_TEST_RANKS_H
 

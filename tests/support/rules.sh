@@ -9,9 +9,14 @@ source=${TEST_SOURCE:-$(dirname "$here")}
 build=${TEST_BUILD:-$source/build}
 # shellcheck disable=SC2034 # read by who sources this
 sanitize=${TEST_SANITIZE:-}
-scratch=$(mktemp -d)
+# Near the root, whatever TMPDIR says: paths of sockets of munge and PMIx may have 107 characters.
+scratch=$(mktemp -d /tmp/twill-XXXXXX) || exit 1
 # Of other programs, too: Open MPI's jobs all have one folder there, which one may remove as another makes its own in it.
-export TMPDIR="$scratch"
+# Nor is anything taken from a user's home, or left there.
+export TMPDIR="$scratch" HOME="$scratch/home"
+mkdir "$HOME"
+# shellcheck disable=SC3045 # Debian's sh has it
+ulimit -c 0 2>/dev/null || : # a core that a user has asked for would be left behind
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM
 failures=0

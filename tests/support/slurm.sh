@@ -59,23 +59,29 @@ slurm_begin()
     slurm_name=$(basename "$2")-$1
     setpriv --pdeathsig TERM "$hosts_in" "$@" </dev/null >"$slurm_dir/$slurm_name.log" 2>&1 &
     slurm_pids="$! $slurm_pids"
+    echo "$slurm_name" >"$slurm_dir/$!.name"
 }
 
-# slurm_wait N command...: until it succeeds, N tenths of a second at most.
+# slurm_wait command...: until it succeeds, for minutes at most, and while all that slurm_begin began is there.
 slurm_wait()
 {
-    slurm_turns=$1
-    shift
+    slurm_end=$(($(date +%s) + 240))
     until "$@" >/dev/null 2>&1; do
-        slurm_turns=$((slurm_turns - 1))
-        [ $slurm_turns -gt 0 ] || return 1
+        for slurm_pid in $slurm_pids; do
+            kill -0 "$slurm_pid" 2>/dev/null || {
+                slurm_name=$(cat "$slurm_dir/$slurm_pid.name")
+                slurm_why="$slurm_name has ended: $(tail -n 1 "$slurm_dir/$slurm_name.log")"
+                return 1
+            }
+        done
+        [ "$(date +%s)" -lt $slurm_end ] || return 1
         sleep 0.1
     done
 }
 
 slurm_is_idle()
 {
-    [ "$(timeout 60 "$hosts_in" 0 sinfo -h -N -o %T | grep -c '^idle$')" -eq "$hosts_count" ]
+    [ "$(timeout -k 5 20 "$hosts_in" 0 sinfo -h -N -o %T | grep -c '^idle$')" -eq "$hosts_count" ]
 }
 
 slurm_up()
@@ -100,8 +106,8 @@ slurm_up()
     slurm_begin 0 munged --foreground --force --key-file="$slurm_dir/munge.key" \
         --socket="$slurm_dir/munge.socket" --pid-file="$slurm_dir/munge.pid" \
         --seed-file="$slurm_dir/munge.seed" --log-file="$slurm_dir/munge.log"
-    slurm_wait 3000 test -S "$slurm_dir/munge.socket" || {
-        slurm_why="munged: $(tail -1 "$slurm_dir/munged-0.log")"
+    slurm_wait test -S "$slurm_dir/munge.socket" || {
+        : "${slurm_why:=munged does not begin: $(tail -n 1 "$slurm_dir/munged-0.log")}"
         return 1
     }
     slurm_begin 0 slurmctld -D -c
@@ -109,8 +115,8 @@ slurm_up()
         slurm_begin "$slurm_k" slurmd -D -N "h$slurm_k"
     done
     PATH=$slurm_path
-    slurm_wait 3000 slurm_is_idle || {
-        slurm_why="nodes do not become idle: $(grep -hi -e error -e fatal "$slurm_dir"/slurm*.log | tail -2)"
+    slurm_wait slurm_is_idle || {
+        : "${slurm_why:=nodes do not become idle: $(grep -hi -e error -e fatal "$slurm_dir"/slurm*.log | tail -n 2)}"
         return 1
     }
 }
@@ -127,10 +133,13 @@ slurm_are_gone()
 slurm_down()
 {
     [ -n "$slurm_dir" ] || return 0
-    slurm_dir=
+    slurm_dir='' slurm_turns=0
     # shellcheck disable=SC2086 # words
     kill $slurm_pids 2>/dev/null || :
-    slurm_wait 30 slurm_are_gone || :
+    until slurm_are_gone || [ $slurm_turns -ge 30 ]; do
+        slurm_turns=$((slurm_turns + 1))
+        sleep 0.1
+    done
     for slurm_k in $(seq 0 $((hosts_count - 1))); do
         slurm_net=$(readlink "/proc/$(host_pid "$slurm_k")/ns/net") || continue
         for slurm_proc in /proc/[0-9]*; do

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fortran's entry points that reach the MPI by PMPI_X, past us: the same again, by MPI_X.
+ *
+ * With Open MPI these are all. Old and new modules meet in ompi_x_f(), but for what has a LOGICAL:
+ * there the new one calls pmpi_x_(). With MPICH it is what the module mpi_f08 has without buffers,
+ * mpi_x_f08_(): a handle is a structure of one number there, a status C's own, and the error code
+ * nowhere if it was left out. All else of MPICH's calls MPI_X, which is us. */
+#ifndef TWILL_MPI_FORTRAN_H
+#define TWILL_MPI_FORTRAN_H
+
+#include "lib/mpi/shim.h"
+
+#define SHOWN __attribute__((visibility("default")))
+
+typedef MPI_Fint fint;
+_Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as they are");
+
+/* An entry point, by the names that compilers make of it; its body follows. ENTRY_OF: with an `x`
+ * in its names, as in MPIX. */
+#if defined(OPEN_MPI)
+#define ALIAS(name, of) extern __typeof(of) name SHOWN __attribute__((alias(#of)))
+#define ENTRY_OF(x, X, lower, UPPER, ...)                                                          \
+    SHOWN void ompi##x##_##lower##_f(__VA_ARGS__);                                                 \
+    ALIAS(mpi##x##_##lower, ompi##x##_##lower##_f);                                                \
+    ALIAS(mpi##x##_##lower##_, ompi##x##_##lower##_f);                                             \
+    ALIAS(mpi##x##_##lower##__, ompi##x##_##lower##_f);                                            \
+    ALIAS(pmpi##x##_##lower##_, ompi##x##_##lower##_f);                                            \
+    ALIAS(MPI##X##_##UPPER, ompi##x##_##lower##_f);                                                \
+    void ompi##x##_##lower##_f(__VA_ARGS__)
+#else
+#define ENTRY_OF(x, X, lower, UPPER, ...)                                                          \
+    SHOWN void mpi##x##_##lower##_f08_(__VA_ARGS__);                                               \
+    void mpi##x##_##lower##_f08_(__VA_ARGS__)
+#endif
+#define ENTRY(lower, UPPER, ...) ENTRY_OF(, , lower, UPPER, __VA_ARGS__)
+
+#define TYPE(type) PMPI_Type_f2c(*(type))
+#define OP(op)     PMPI_Op_f2c(*(op))
+#define COMM(comm) PMPI_Comm_f2c(*(comm))
+#define INFO(info) PMPI_Info_f2c(*(info))
+
+static inline void tell(fint *code, int result)
+{
+    if (code != NULL)
+        *code = result;
+}
+
+#endif

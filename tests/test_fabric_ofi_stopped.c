@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A machine that stands still while a provider is to give back what was posted: the provider is
+ * asked all the same. The clock of this program leaps where a test says so. */
+#include "tests/support/leap.h"
+#include "tests/support/ofi_ends.h"
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+static void cancelling_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    unsigned char data[64];
+    struct twill_transfer in = {.kind = TWILL_TRANSFER_RECV,
+                                .peer = 1 - (uint32_t)rank,
+                                .signature = 1,
+                                .buffer = data,
+                                .bytes = sizeof(data)};
+    (void)size;
+    if (end_open(&end, caller, user, 1) && post(&end, &in) && progress(&end)) {
+        struct twill_ofi *t = (struct twill_ofi *)end.transport;
+        twill_test_note(t->headers_busy > 0, __FILE__, __LINE__, "nothing is posted");
+        leap = 2;
+        twill_ofi_transport.cancel(end.transport);
+        leap = 0;
+        twill_test_note(t->headers_busy == 0, __FILE__, __LINE__, "%u are still out",
+                        t->headers_busy);
+        (void)meet(&end);
+    }
+    end_close(&end);
+}
+
+static void what_is_cancelled_comes_back(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, cancelling_rank, (void *)TCP);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_cancelled_comes_back)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill's own tcp transport where descriptors are scarce, and what it says of connections that
+ * cannot be. */
+#include "tests/support/tcp_ends.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* --- descriptors ----------------------------------------------------------------------------- */
+
+#define HELD 256
+
+/* All descriptors but a few are in use. */
+struct shortage {
+    struct rlimit before;
+    int fd[HELD];
+    int count;
+};
+
+static void make_scarce(struct shortage *shortage, int left)
+{
+    struct rlimit few;
+    TWILL_CHECK(getrlimit(RLIMIT_NOFILE, &shortage->before) == 0);
+    few = shortage->before;
+    few.rlim_cur = HELD;
+    TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    shortage->count = 0;
+    while ((shortage->fd[shortage->count] = dup(0)) >= 0)
+        shortage->count++;
+    while (left-- > 0 && shortage->count > 0)
+        close(shortage->fd[--shortage->count]);
+}
+
+static void end_shortage(struct shortage *shortage)
+{
+    while (shortage->count > 0)
+        close(shortage->fd[--shortage->count]);
+    setrlimit(RLIMIT_NOFILE, &shortage->before);
+}
+
+/* A message from rank 0 to rank 1 on this lane. */
+static struct twill_transfer message(int rank, uint32_t lane, char data[8])
+{
+    return transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank),
+                    lane, rank == 0 ? data : memset(data, 0, 8), 8);
+}
+
+static bool arrives(struct end *end, struct twill_transfer *r)
+{
+    return twill_test_await(&end->end, r, 1) && strcmp(r->buffer, "message") == 0;
+}
+
+/* Rank 0 has a descriptor for the lane it uses, none for the one that is made ready besides; that
+ * one works as soon as there is one. */
+static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
+    struct shortage shortage = {.count = 0};
+    struct end end;
+    char data[8] = "message";
+    (void)size;
+    (void)user;
+    TWILL_CHECK(end_open(&end, caller, NULL));
+    struct twill_transfer r = message(rank, 0, data);
+    if (rank == 0)
+        make_scarce(&shortage, 1);
+    TWILL_CHECK(post(&end, &r) && arrives(&end, &r));
+    if (rank == 0)
+        end_shortage(&shortage);
+    r = message(rank, next, data);
+    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && meet(&end));
+    end_close(&end);
+}
+
+static void test_one_left(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, rank_one_left, NULL);
+}
+
+/* Rank 1 has no descriptor left. Strangers knock, and then the one it waits for. */
+static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct shortage shortage = {.count = 0};
+    struct end end;
+    char data[8] = "message";
+    int stranger[3] = {-1, -1, -1};
+    (void)size;
+    (void)user;
+    TWILL_CHECK(end_open(&end, caller, NULL));
+    struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+    const struct twill_tcp_address *to = &t->common->address[1];
+    struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
+    if (rank == 1)
+        make_scarce(&shortage, 0);
+    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(stranger); i++) {
+        stranger[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        TWILL_CHECK(connect(stranger[i], &to->at.any, to->length) == 0);
+    }
+    TWILL_CHECK(meet(&end));
+    for (int turn = 0; rank == 1 && turn < 100; turn++)
+        if (!twill_test_note(twill_tcp_common_claim(t, &end.end.error) >= 0, __FILE__, __LINE__,
+                             "%s", end.end.error.message))
+            return;
+    TWILL_CHECK(meet(&end) && post(&end, &r) && arrives(&end, &r) && meet(&end));
+    end_shortage(&shortage);
+    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(stranger); i++)
+        close(stranger[i]);
+    end_close(&end);
+}
+
+static void test_none_left(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, rank_none_left, NULL);
+}
+
+/* --- who was sent away ----------------------------------------------------------------------- */
+
+/* Rank 0 begins to connect and leaves the library; rank 1 needs the place meanwhile. */
+static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    char data[8] = "message";
+    (void)size;
+    (void)user;
+    if (end_open(&end, caller, NULL)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        struct twill_transfer r = message(rank, 0, data);
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        post(&end, &r);
+        meet(&end);
+        while (rank == 1 && t->common->strays < 2 && twill_now() < limit) {
+            for (struct twill_tcp_guest *g = t->common->guests; g != NULL; g = g->next)
+                shutdown(g->fd, SHUT_RDWR);
+            progress(&end);
+        }
+        twill_test_note(rank == 0 || t->common->strays == 2, __FILE__, __LINE__, "%u strays",
+                        t->common->strays);
+        meet(&end);
+        twill_test_note(arrives(&end, &r), __FILE__, __LINE__, "rank %d: %d: %s", rank, r.status,
+                        end.end.error.message);
+        meet(&end);
+    }
+    end_close(&end);
+}
+
+static void test_sent_away(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_sent_away, NULL);
+}
+
+/* --- words ----------------------------------------------------------------------------------- */
+
+static void test_words(void **state)
+{
+    static const struct {
+        int why;
+        twill_status status;
+        const char *says;
+    } cases[] = {
+        {EMFILE, TWILL_ERR_SYSTEM, "no connection to rank 3: Too many open files (see ulimit -n)"},
+        {EADDRNOTAVAIL, TWILL_ERR_SYSTEM, "ip_local_port_range"},
+        {EAGAIN, TWILL_ERR_SYSTEM, "ip_local_port_range"},
+        {EPERM, TWILL_ERR_SYSTEM, "Operation not permitted (a firewall"},
+        {EACCES, TWILL_ERR_SYSTEM, "Permission denied (a firewall"},
+        {ENETUNREACH, TWILL_ERR_PEER, "rank 3 cannot be reached: Network is unreachable"},
+        {EHOSTUNREACH, TWILL_ERR_PEER, "rank 3 cannot be reached: No route to host"},
+        {ECONNREFUSED, TWILL_ERR_PEER, "rank 3 has died, ended or given up: Connection refused"},
+        {0, TWILL_ERR_PEER, "rank 3 has died, ended or given up: it has closed"},
+    };
+    struct twill_tcp_peer peer = {.rank = 3};
+    struct twill_tcp_lane lane = {.peer = &peer};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        struct twill_error error = {0};
+        assert_int_equal(twill_tcp_lost(&lane, cases[i].why, &error), cases[i].status);
+        if (strstr(error.message, cases[i].says) == NULL)
+            fail_msg("\"%s\" does not say \"%s\"", error.message, cases[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_left),
+        cmocka_unit_test(test_none_left),
+        cmocka_unit_test(test_sent_away),
+        cmocka_unit_test(test_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
