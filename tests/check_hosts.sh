@@ -13,19 +13,12 @@ bench=$bin/twill-bench
 # With sanitizers it takes minutes, and programs that test one transport say more.
 [ -z "$sanitize" ] || skip "$sanitize sanitizer"
 
-# job HOSTS options... collective options...: twill-bench, from host 0; it must find all values right.
-job()
-{
-    job_hosts=$1
-    shift
-    timeout -k 10 "$patience" "$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts "$job_hosts" --agent "$hosts_agent" "$@" \
-        >"$scratch/out" 2>"$scratch/err"
-}
+# right HOSTS COLLECTIVE options...: twill-bench, from host 0; it must find all values right.
 right()
 {
     right_hosts=$1 right_collective=$2
     shift 2
-    job "$right_hosts" "$bench" "$right_collective" "$@" || fail "status $?: $right_collective on $right_hosts"
+    hosts_job "$right_hosts" "$bench" "$right_collective" "$@" || fail "status $?: $right_collective on $right_hosts"
     grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "values: $right_collective on $right_hosts"
 }
 # begin SIZE options...: an allreduce that does not end, in $pid; ranks' processes are in $scratch/pids. When one of
@@ -69,7 +62,7 @@ done
 right h0,h1 allreduce -b 8 -e 16M -f 128 -n 2
 TWILL_PROVIDER=ofi:tcp right h0:2,h1:2 allreduce -b 8 -e 2M -f 64 -n 2
 grep -q '^# transport: tcp;ofi' "$scratch/out" || fail "not by libfabric's tcp"
-job h0:2,h1,h2:2 --map node "$bench" allreduce -b 8 -e 256K -f 64 -n 2 || fail "status $? round the hosts"
+hosts_job h0:2,h1,h2:2 --map node "$bench" allreduce -b 8 -e 256K -f 64 -n 2 || fail "status $? round the hosts"
 grep -q '^# ranks: 5 on 3 nodes' "$scratch/out" || fail "not three nodes"
 
 # --- hosts that differ in their congestion control, and a slow link
@@ -97,7 +90,7 @@ begin 64K -x TWILL_TIMEOUT="$patience"
 host_link 1 down
 ends 1 "rank [0-3] .*(died|lost|reach)" 4
 code=0
-job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
+hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
 [ $code -eq 1 ] || fail "status $code without a link"
 grep -qE 'rank 0: .*rank 1|rank 1: .*(rank 0|MASTER_ADDR)' "$scratch/err" || fail "nobody is named without a link"
 hosts_down

@@ -10,20 +10,12 @@
 run=$bin/twillrun
 [ -x "$run" ] || skip "no twillrun in $bin"
 
-# job HOSTS options... program...: from host 0, on hosts; output and status as with ranks().
-job()
-{
-    job_hosts=$1
-    shift
-    timeout -k 10 "$patience" "$hosts_in" 0 "$run" --timeout "$patience" --hosts "$job_hosts" --agent "$hosts_agent" "$@" \
-        >"$scratch/out" 2>"$scratch/err"
-}
 # said STATUS TEXT HOSTS options... program...
 said()
 {
     said_status=$1 said_text=$2 said_got=0
     shift 2
-    job "$@" </dev/null || said_got=$?
+    hosts_job "$@" </dev/null || said_got=$?
     [ "$said_got" -eq "$said_status" ] || fail "status $said_got, not $said_status: $*"
     cat "$scratch/out" "$scratch/err" | grep -qF -e "$said_text" || fail "'$said_text' was not said by: $*"
 }
@@ -72,7 +64,7 @@ if command -v prlimit >/dev/null; then # hosts without ranks cost nothing
         sh -c 'echo hi of $(hostname)'
 fi
 whoami='echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(hostname) $MASTER_ADDR"'
-job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
+hosts_job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
 printf '%s 10.88.0.1\n' "0 5 0 2 h0" "1 5 1 2 h0" "2 5 0 2 h1" "3 5 1 2 h1" "4 5 0 1 h2" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "filled first"
 printf 'h1:2 # two\n\nh2 slots=2\n' >"$scratch/file"
@@ -87,19 +79,19 @@ said 0 "127.0.0.1 h1" h1:2,h2:2 -n 2 sh -c 'echo $MASTER_ADDR $(hostname)'
 (
     cd "$scratch"
     export TWILL_TIMEOUT=7 MINE=no NOT_MINE=1
-    job h0,h1 -x GIVEN="a 'b' \$c
+    hosts_job h0,h1 -x GIVEN="a 'b' \$c
 d" -x MINE sh -c 'echo "$PWD $GIVEN $TWILL_TIMEOUT $MINE ${#TWILL_JOB}"; [ "$RANK" = 0 ] || echo "${NOT_MINE:-none}"' || fail "status $?"
 )
 [ "$(grep -cx "$scratch a 'b' \$c" "$scratch/out")" -eq 2 ] || fail "directory or -x"
 [ "$(grep -cx 'd 7 no 64' "$scratch/out")" -eq 2 ] || fail "variables"
 grep -qx none "$scratch/out" || fail "all of the environment went along"
-job h1,h2 -l sh -c 'echo "${TWILL_LISTEN_FD:-none}"; [ -z "$TWILL_LISTEN_FD" ] || [ -S "/proc/self/fd/$TWILL_LISTEN_FD" ]'
+hosts_job h1,h2 -l sh -c 'echo "${TWILL_LISTEN_FD:-none}"; [ -z "$TWILL_LISTEN_FD" ] || [ -S "/proc/self/fd/$TWILL_LISTEN_FD" ]'
 grep -qx '\[1\] none' "$scratch/out" || fail "rank 1 has a listening socket"
 grep -q '^\[0\] [0-9]' "$scratch/out" || fail "rank 0 has none"
 
 # --- the key is on no command line, on no host, while a job runs
 export SECRET=swordfish
-job h0,h1 -x SECRET sh -c '[ "$SECRET" = swordfish ] && cat /proc/[0-9]*/cmdline >'"$scratch/seen"'.$RANK; echo $TWILL_JOB' || fail "status $?"
+hosts_job h0,h1 -x SECRET sh -c '[ "$SECRET" = swordfish ] && cat /proc/[0-9]*/cmdline >'"$scratch/seen"'.$RANK; echo $TWILL_JOB' || fail "status $?"
 unset SECRET
 for r in 0 1; do
     tr '\0' '\n' <"$scratch/seen.$r" >"$scratch/lines"
@@ -109,27 +101,27 @@ for r in 0 1; do
 done
 
 # --- output and input
-job h1:2,h2 -l sh -c 'printf "one\ntwo"; printf "err" >&2' || fail "status $?"
+hosts_job h1:2,h2 -l sh -c 'printf "one\ntwo"; printf "err" >&2' || fail "status $?"
 printf '[%d] one\n[%d] two\n' 0 0 1 1 2 2 >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "labels on output"
 printf '[%d] err\n' 0 1 2 >"$scratch/wanted"
 sort "$scratch/err" | cmp - "$scratch/wanted" || fail "labels on errors"
-job h0:2,h1:2 sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many words"; i=$((i + 1)); done'
+hosts_job h0:2,h1:2 sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many words"; i=$((i + 1)); done'
 [ "$(grep -cE '^line [0-9] [0-9]+ of many words$' "$scratch/out")" -eq 8000 ] || fail "lines are mixed"
-job h0,h1 sh -c 'head -c 3000000 /dev/zero'
+hosts_job h0,h1 sh -c 'head -c 3000000 /dev/zero'
 [ "$(wc -c <"$scratch/out")" -eq 6000000 ] || fail "long output"
-printf 'a\nb' | job h1:2,h2 -l cat || fail "status $?"
+printf 'a\nb' | hosts_job h1:2,h2 -l cat || fail "status $?"
 printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
-head -c 1000000 /dev/zero | job h1,h2 sh -c '[ "$RANK" = 1 ] || sleep 0.3; wc -c'
+head -c 1000000 /dev/zero | hosts_job h1,h2 sh -c '[ "$RANK" = 1 ] || sleep 0.3; wc -c'
 [ "$(sort -n "$scratch/out" | tr '\n' ' ')" = "0 1000000 " ] || fail "much standard input"
-head -c 1000000 /dev/zero | job h1,h2 true || fail "standard input that nobody reads"
+head -c 1000000 /dev/zero | hosts_job h1,h2 true || fail "standard input that nobody reads"
 # Nobody reads on this side for a while.
 timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hosts h1,h2 --agent "$hosts_agent" head -c 4000000 /dev/zero |
     { sleep 0.3 && wc -c; } >"$scratch/out"
 [ "$(cat "$scratch/out")" -eq 8000000 ] || fail "a slow reader"
 
 # --- exit codes
-job h0,h1,h2 true || fail "status $? of a job that is well"
+hosts_job h0,h1,h2 true || fail "status $? of a job that is well"
 said 7 "exited with status 7; ending the others" h0:2,h1:2 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 7; sleep 60'
 grep -q '^twillrun: rank 2 on h1 (pid [0-9]*)' "$scratch/err" || fail "rank 2 or its host is not named"
 said 137 "was killed by signal 9" h0,h1 --grace 0.2 sh -c '[ "$RANK" != 1 ] || kill -KILL $$; sleep 60'
@@ -265,10 +257,10 @@ if command -v ssh-keygen >/dev/null && [ -x /usr/sbin/sshd ]; then
     # shellcheck disable=SC2086 # words
     wait_for -p $sshd "$hosts_in" 0 timeout -k 10 60 $ssh h1 true
     hosts_agent=$ssh
-    job h0,h1:2 -l sh -c "$whoami" || fail "status $? over ssh"
+    hosts_job h0,h1:2 -l sh -c "$whoami" || fail "status $? over ssh"
     printf '[%s 10.88.0.1\n' "0] 0 3 0 1 h0" "1] 1 3 0 2 h1" "2] 2 3 1 2 h1" >"$scratch/wanted"
     sort "$scratch/out" | cmp - "$scratch/wanted" || fail "output over ssh"
-    head -c 300000 /dev/zero | job h1,h0 wc -c || fail "status $? with input over ssh"
+    head -c 300000 /dev/zero | hosts_job h1,h0 wc -c || fail "status $? with input over ssh"
     [ "$(sort -n "$scratch/out" | tr '\n' ' ')" = "0 300000 " ] || fail "standard input over ssh"
     said 9 "rank 2 on h1" h0:2,h1:2 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 9; sleep 60'
     said 1 "is twillrun there at /none?" h0,h1 --remote /none true
@@ -292,7 +284,7 @@ fi
 # --- a job of the library
 # shellcheck disable=SC2154 # of rules.sh
 if [ -x "$bin/twill-bench" ] && [ -z "$sanitize" ]; then
-    job h0:2,h1:2 "$bin/twill-bench" allreduce -b 8 -e 1M -f 8 || fail "status $? of twill-bench"
+    hosts_job h0:2,h1:2 "$bin/twill-bench" allreduce -b 8 -e 1M -f 8 || fail "status $? of twill-bench"
     grep -q "^# Out of bounds values : 0 OK" "$scratch/out" || fail "wrong values"
 fi
 echo "ok: twillrun over hosts"

@@ -10,6 +10,8 @@
 #                                    so that $! is its process when it is begun in the background
 #   host_name K, host_address K [R]  h0, 10.88.0.1 or fd88::1; interface eth0, 10.88.1.1 on rail 1, eth1
 #   hosts_congestion NAME            all hosts' congestion control; 1: not to be had here
+#   hosts_job HOSTS options... program...
+#                                    twillrun from host 0; output and status as with ranks() of check.sh
 #   host_link K up|down [R]          take its interface down, or up again
 #   $hosts_agent HOST command...     as ssh would (a line for the shell of HOST, a name or address)
 #   hosts_down                       before the end, to make others
@@ -171,6 +173,14 @@ hosts_congestion()
         host_run "$hosts_host" sh -c "echo $1 >/proc/sys/net/ipv4/tcp_congestion_control" 2>/dev/null ||
             return 1
     done
+}
+
+hosts_job()
+{
+    hosts_of_job=$1
+    shift
+    timeout -k 10 "$patience" "$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts "$hosts_of_job" \
+        --agent "$hosts_agent" "$@" >"$scratch/out" 2>"$scratch/err"
 }
 
 host_link()
