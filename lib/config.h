@@ -43,7 +43,7 @@ enum twill_variable_kind {
       "hwloc XML file or synthetic description that replaces the machine")                         \
     X(MEMORY, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, 0,                                   \
       "Placement of twill_alloc() memory, and after a comma of the library's own: "                \
-      "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave")                       \
+      "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave; hbm is mcdram")        \
     X(MEMORY_BUDGET, "TWILL_MEMORY_BUDGET", TWILL_BYTES, "0", 0, 0, NULL, 0,                       \
       "Most bytes of MCDRAM a rank takes; 0: its part of what is free")                            \
     X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \

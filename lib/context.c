@@ -301,6 +301,41 @@ static twill_status open_memory(struct twill_context *context)
     return TWILL_OK;
 }
 
+/* A size in binary units for people; hwloc and kernels that do not know one say 0. */
+static const char *size_text(char *text, size_t room, uint64_t bytes, unsigned shift)
+{
+    snprintf(text, room, "unknown");
+    if (bytes > 0)
+        snprintf(text, room, "%llu %s", (unsigned long long)(bytes >> shift),
+                 shift == 20 ? "MiB" : "KiB");
+    return text;
+}
+
+static void note_memory(struct twill_context *context, const struct twill_machine *m)
+{
+    static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "other"};
+    char size[32];
+    for (unsigned i = 0; i < m->numa_nodes && i < TWILL_MAX_NUMA; i++)
+        twill_context_note(context, "memory: NUMA %u, %s, %s%s%s%s", m->numa[i].os_index,
+                           kinds[m->numa[i].kind], m->numa[i].bytes > 0 ? "" : "size ",
+                           size_text(size, sizeof(size), m->numa[i].bytes, 20),
+                           m->numa[i].has_cpus ? "" : ", no cores",
+                           m->numa[i].local ? ", local" : "");
+}
+
+static void note_caches(struct twill_context *context, const struct twill_machine *m)
+{
+    char l1d[32], l2[32], l3[32], cores[48] = "", count[64] = "none";
+    if (m->cores_per_l2 > 0)
+        snprintf(cores, sizeof(cores), " (%u cores each)", m->cores_per_l2);
+    if (m->l3_caches > 0)
+        snprintf(count, sizeof(count), "%u of %s%s", m->l3_caches,
+                 size_text(l3, sizeof(l3), m->l3_bytes, 10), m->l3_bytes > 0 ? "" : " size");
+    twill_context_note(context, "caches: L1d %s, L2 %s%s, L3 %s",
+                       size_text(l1d, sizeof(l1d), m->l1d_bytes, 10),
+                       size_text(l2, sizeof(l2), m->l2_bytes, 10), cores, count);
+}
+
 static void note_machine(struct twill_context *context)
 {
     const struct twill_machine *m = twill_topology_machine(context->topology);
@@ -312,16 +347,8 @@ static void note_machine(struct twill_context *context)
     if (m->memory_mode[0] != '\0')
         twill_context_note(context, "KNL modes: memory %s, cluster %s", m->memory_mode,
                            m->cluster_mode);
-    twill_context_note(context, "caches: L1d %llu KiB, L2 %llu KiB (%u cores each), L3 %llu KiB",
-                       (unsigned long long)(m->l1d_bytes >> 10),
-                       (unsigned long long)(m->l2_bytes >> 10), m->cores_per_l2,
-                       (unsigned long long)(m->l3_bytes >> 10));
-    static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "other"};
-    for (unsigned i = 0; i < m->numa_nodes && i < TWILL_MAX_NUMA; i++)
-        twill_context_note(context, "memory: NUMA %u, %s, %llu MiB%s%s", m->numa[i].os_index,
-                           kinds[m->numa[i].kind], (unsigned long long)(m->numa[i].bytes >> 20),
-                           m->numa[i].has_cpus ? "" : ", no cores",
-                           m->numa[i].local ? ", local" : "");
+    note_caches(context, m);
+    note_memory(context, m);
     twill_context_note_nics(context);
 }
 

@@ -119,9 +119,10 @@ static void fall_back(struct twill_memory *memory, size_t bytes, const char *cau
 {
     memory->stats.fallbacks++;
     if (!memory->said)
-        twill_say(memory->log, TWILL_LOG_WARN,
-                  "memory: %zu bytes meant for MCDRAM are in DDR: %s (said once, then counted)",
-                  bytes, cause);
+        twill_say(
+            memory->log, TWILL_LOG_WARN,
+            "memory: %zu bytes meant for MCDRAM or HBM are in DDR: %s (said once, then counted)",
+            bytes, cause);
     memory->said = true;
 }
 

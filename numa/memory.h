@@ -15,13 +15,13 @@ struct twill_memory_policy {
     uint64_t nodes; /* NUMA nodes by os_index, one bit each; 0: the system's default */
     bool missed;    /* MCDRAM was asked for by name, and is not there */
     bool nominal;   /* decided for a machine that is not this one: nothing is bound */
-    char why[160];  /* "auto: 16 GiB MCDRAM at NUMA 1", for people */
+    char why[160];  /* "auto: 16 GiB MCDRAM at NUMA 1", for people; HBM where it is no KNL */
 };
 
-/* Parse "auto", "ddr", "mcdram", "mcdram:bind", ... and decide for this machine. MCDRAM that is not
- * there is TWILL_ERR_CONFIG for :bind, else a fallback to DDR that `why` tells. auto: MCDRAM if the
- * machine has it as memory of its own (flat, hybrid), DDR otherwise (cache mode, ordinary Xeon).
- * hbw_nodes: MEMKIND_HBW_NODES' value or NULL; it counts as MCDRAM, as memkind does it. */
+/* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", ... and decide for this machine. MCDRAM that
+ * is not there is TWILL_ERR_CONFIG for :bind, else a fallback to DDR that `why` tells. auto: MCDRAM
+ * if the machine has it as memory of its own (flat, hybrid), DDR otherwise (cache mode, ordinary
+ * Xeon). hbw_nodes: MEMKIND_HBW_NODES' value or NULL; it counts as MCDRAM, as memkind does it. */
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error);

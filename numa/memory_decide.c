@@ -14,6 +14,8 @@ struct form {
     enum twill_memory_mode mode;
 };
 
+/* mcdram and hbm are two names of the same: high-bandwidth memory, whatever the machine calls it.
+ */
 static const struct form forms[] = {
     {"auto", true, false, TWILL_MODE_PREFERRED},
     {"ddr", false, false, TWILL_MODE_PREFERRED},
@@ -21,6 +23,10 @@ static const struct form forms[] = {
     {"mcdram:bind", true, true, TWILL_MODE_BIND},
     {"mcdram:preferred", true, false, TWILL_MODE_PREFERRED},
     {"mcdram:interleave", true, false, TWILL_MODE_INTERLEAVE},
+    {"hbm", true, false, TWILL_MODE_PREFERRED},
+    {"hbm:bind", true, true, TWILL_MODE_BIND},
+    {"hbm:preferred", true, false, TWILL_MODE_PREFERRED},
+    {"hbm:interleave", true, false, TWILL_MODE_INTERLEAVE},
 };
 
 static const struct form *find_form(const char *text)
@@ -107,7 +113,7 @@ static void write_nodes(char *text, size_t bytes, uint64_t nodes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 0 ? "," : "", i);
 }
 
-/* "16 GiB MCDRAM at NUMA 1" */
+/* "16 GiB MCDRAM at NUMA 1"; on other machines than a KNL it is called HBM. */
 static void tell(struct twill_memory_policy *policy, const char *form,
                  const struct twill_machine *machine, bool by_name)
 {
@@ -119,9 +125,13 @@ static void tell(struct twill_memory_policy *policy, const char *form,
         if (bit_of(&machine->numa[i]) & policy->nodes)
             sum += machine->numa[i].bytes;
     bool gib = sum >= UINT64_C(10) << 30;
-    snprintf(policy->why, sizeof(policy->why), "%s: %llu %s MCDRAM at NUMA %s, %s%s%s", form,
-             (unsigned long long)(gib ? sum >> 30 : sum >> 20), gib ? "GiB" : "MiB", list,
-             modes[policy->mode], by_name ? ", so named by MEMKIND_HBW_NODES" : "",
+    char size[32] = "an unknown size of";
+    if (sum > 0)
+        snprintf(size, sizeof(size), "%llu %s", (unsigned long long)(gib ? sum >> 30 : sum >> 20),
+                 gib ? "GiB" : "MiB");
+    snprintf(policy->why, sizeof(policy->why), "%s: %s %s at NUMA %s, %s%s%s", form, size,
+             machine->is_knl ? "MCDRAM" : "HBM", list, modes[policy->mode],
+             by_name ? ", so named by MEMKIND_HBW_NODES" : "",
              policy->nominal ? " (not applied: not this machine)" : "");
 }
 
@@ -145,7 +155,7 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
     if (form == NULL)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_MEMORY=%.60s: not a kind of memory; valid are auto, ddr, mcdram, "
-                          "mcdram:bind, mcdram:preferred, mcdram:interleave",
+                          "mcdram:bind, mcdram:preferred, mcdram:interleave, or hbm for mcdram",
                           text);
     *policy = (struct twill_memory_policy){.kind = TWILL_KIND_DDR, .mode = TWILL_MODE_PREFERRED};
     policy->nominal = !machine->is_this_machine;

@@ -15,7 +15,7 @@ enum twill_memory_kind { TWILL_KIND_DDR, TWILL_KIND_MCDRAM, TWILL_KIND_OTHER };
 struct twill_numa_node {
     unsigned os_index;
     enum twill_memory_kind kind; /* MCDRAM stands for any high-bandwidth memory (HBM) */
-    uint64_t bytes;              /* capacity */
+    uint64_t bytes;              /* capacity, 0: unknown */
     uint64_t free_bytes;         /* now, 0 when the machine is not this one */
     unsigned bandwidth_mbs;      /* hwloc's Bandwidth attribute, 0 when unknown */
     bool has_cpus;
@@ -26,12 +26,14 @@ struct twill_machine {
     bool is_this_machine;  /* false: TWILL_TOPOLOGY replaced it; nothing can be bound or placed */
     char source[160];      /* "this machine", "file knl.xml", "synthetic pack:1 ..." */
     char model[96];        /* CPU model, if known */
+    bool is_knl;           /* Xeon Phi of the second or third generation, by CPUID */
     char memory_mode[32];  /* KNL: "Flat", "Cache", "Hybrid50"; else "" */
     char cluster_mode[32]; /* KNL: "Quadrant", "SNC4"; else "" */
     unsigned packages, numa_nodes, cores, pus;
     unsigned allowed_pus;                   /* what this process may run on (cgroup, affinity) */
     unsigned pus_per_core, cores_per_l2;    /* of the first core; KNL tiles: 2 cores per L2 */
-    uint64_t l1d_bytes, l2_bytes, l3_bytes; /* of the first of each, 0: none */
+    unsigned l3_caches;                     /* memory-side caches not among them */
+    uint64_t l1d_bytes, l2_bytes, l3_bytes; /* of the first of each, 0: none, or size unknown */
     uint64_t side_cache_bytes;              /* memory-side caches together (KNL cache mode) */
     struct twill_numa_node numa[TWILL_MAX_NUMA]; /* by logical index; nodes beyond are left out */
 };

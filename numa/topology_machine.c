@@ -79,18 +79,34 @@ static bool is_hbm(hwloc_obj_t node)
     return is_subtype(node, "MCDRAM") || is_subtype(node, "HBM");
 }
 
-/* hwloc hands a node without CPUs the CPUs next to it, so that two nodes share a set: the one that
- * is called high-bandwidth, else the later one, is taken to have none of its own. */
+/* Persistent memory, memory behind CXL, a GPU's: never a processor's own. */
+static bool is_far(hwloc_obj_t node)
+{
+    return is_subtype(node, "NVM") || is_subtype(node, "GPUMemory") ||
+           (node->subtype != NULL && strncasecmp(node->subtype, "CXL", 3) == 0);
+}
+
+/* How unlikely it is, from its name, that CPUs belong to the node: 0 for DRAM. */
+static unsigned remoteness(hwloc_obj_t node)
+{
+    if (node->subtype == NULL || is_subtype(node, "DRAM"))
+        return 0;
+    return is_far(node) ? 3 : is_hbm(node) ? 2 : 1;
+}
+
+/* hwloc gives a node without CPUs the CPUs next to it, so that several nodes share a set. The CPUs
+ * are taken to belong to one of them: by its name DRAM before HBM, then the first. */
 static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
 {
     hwloc_obj_t node = numa_at(hwloc, i);
-    if (hwloc_bitmap_iszero(node->complete_cpuset))
+    if (is_far(node) || hwloc_bitmap_iszero(node->complete_cpuset))
         return false;
     for (unsigned j = 0; j < count; j++) {
         hwloc_obj_t other = numa_at(hwloc, j);
         if (j == i || !hwloc_bitmap_isequal(node->complete_cpuset, other->complete_cpuset))
             continue;
-        if (is_hbm(node) != is_hbm(other) ? is_hbm(node) : j < i)
+        unsigned mine = remoteness(node), theirs = remoteness(other);
+        if (mine != theirs ? mine > theirs : j < i)
             return false;
     }
     return true;
@@ -108,6 +124,8 @@ static enum twill_memory_kind kind_of(const struct twill_machine *machine,
     }
     if (is_hbm(node))
         return TWILL_KIND_MCDRAM;
+    if (is_far(node))
+        return TWILL_KIND_OTHER;
     if (numa->has_cpus || is_subtype(node, "DRAM"))
         return TWILL_KIND_DDR;
     if (legacy_knl || (slowest > 0 && numa->bandwidth_mbs / 2 >= slowest))
@@ -137,7 +155,7 @@ static void describe_numa(struct twill_topology *topology)
     }
     /* What memkind holds for certain on a KNL, for an hwloc that no longer knows it: half of the
      * nodes have no CPUs, and these are MCDRAM. */
-    bool legacy = is_knl(hwloc) && without * 2 == machine->numa_nodes;
+    bool legacy = machine->is_knl && without * 2 == machine->numa_nodes;
     for (unsigned i = 0; i < machine->numa_nodes; i++)
         machine->numa[i].kind = kind_of(machine, &machine->numa[i], numa_at(hwloc, i), legacy);
 }
@@ -153,6 +171,15 @@ static unsigned count_inside(hwloc_topology_t hwloc, hwloc_obj_t object, hwloc_o
     int n =
         object == NULL ? 0 : hwloc_get_nbobjs_inside_cpuset_by_type(hwloc, object->cpuset, type);
     return n > 0 ? (unsigned)n : 0;
+}
+
+static unsigned count_l3(hwloc_topology_t hwloc)
+{
+    unsigned n = 0;
+    hwloc_obj_t cache = NULL;
+    while ((cache = hwloc_get_next_obj_by_type(hwloc, HWLOC_OBJ_L3CACHE, cache)) != NULL)
+        n += !twill_is_side_cache(cache);
+    return n;
 }
 
 static uint64_t cache_bytes(hwloc_topology_t hwloc, hwloc_obj_type_t type, bool side)
@@ -174,6 +201,7 @@ void twill_machine_describe(struct twill_topology *topology)
     hwloc_topology_t hwloc = topology->hwloc;
     struct twill_machine *machine = &topology->machine;
     copy_info(hwloc, "CPUModel", machine->model, sizeof(machine->model));
+    machine->is_knl = is_knl(hwloc);
     copy_info(hwloc, "MemoryMode", machine->memory_mode, sizeof(machine->memory_mode));
     copy_info(hwloc, "ClusterMode", machine->cluster_mode, sizeof(machine->cluster_mode));
     int packages = hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_PACKAGE);
@@ -187,6 +215,7 @@ void twill_machine_describe(struct twill_topology *topology)
     machine->l1d_bytes = cache_bytes(hwloc, HWLOC_OBJ_L1CACHE, false);
     machine->l2_bytes = cache_bytes(hwloc, HWLOC_OBJ_L2CACHE, false);
     machine->l3_bytes = cache_bytes(hwloc, HWLOC_OBJ_L3CACHE, false);
+    machine->l3_caches = count_l3(hwloc);
     machine->side_cache_bytes =
         cache_bytes(hwloc, HWLOC_OBJ_L3CACHE, true) + cache_bytes(hwloc, HWLOC_OBJ_MEMCACHE, true);
     describe_numa(topology);

@@ -23,6 +23,19 @@ expect 0 "lo address 127.0.0.1: as TWILL_INTERFACE=lo asks for" \
 expect 0 "lo address 127.0.0.1: all ranks are on this host" "$bin/twillrun" -n 2 "$info"
 [ "$(grep -c '^machine' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks"
 
+# Recorded machines: how many L3s, and no size that is not known.
+machine()
+{
+    env TWILL_TOPOLOGY="${TEST_SOURCE:-$(dirname "$0")/..}/tests/data/topologies/$1" "$info" >"$scratch/out" 2>&1 || fail "$1"
+}
+machine x86-AMD-19h-Zen3-2xEpyc-7763.xml
+grep -q '^caches  *L1d 32 KiB, L2 512 KiB (1 cores each), L3 16 of 32768 KiB$' "$scratch/out" || fail "caches"
+grep -q '^memory  *NUMA 0, DDR, size unknown' "$scratch/out" || fail "a memory of 0 MiB is not unknown"
+machine vm-knl-quadrant-cache.xml
+grep -q '^caches .*, L3 none$' "$scratch/out" || fail "an L3 on a KNL"
+machine synth-hbm-nvm.xml
+grep -q '^memory  *NUMA 5, other, 488281 MiB, no cores' "$scratch/out" || fail "NVM is not told apart"
+
 # A variable: its row by default, and when it is set.
 variable_row()
 {
@@ -62,7 +75,7 @@ fi
 
 # MCDRAM that was asked for and is not there: said once, and counted.
 if [ "$("$info" | grep -c MCDRAM/HBM)" -eq 0 ]; then
-    expect 0 "meant for MCDRAM are in DDR: mcdram: DDR: this machine has no MCDRAM" \
+    expect 0 "meant for MCDRAM or HBM are in DDR: mcdram: DDR: this machine has no MCDRAM" \
         env TWILL_MEMORY=mcdram "$info" --memory 1M
-    [ "$(grep -c 'meant for MCDRAM' "$scratch/out")" -eq 1 ] || fail "not said once"
+    [ "$(grep -c 'meant for MCDRAM or HBM' "$scratch/out")" -eq 1 ] || fail "not said once"
 fi

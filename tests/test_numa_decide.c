@@ -67,7 +67,19 @@ static const struct decision {
      "MEMKIND_HBW_NODES"},
     {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "99999999999999999999", 0, 0, 0, NULL,
      "MEMKIND_HBW_NODES"},
-    {"vm-knl-quadrant-flat.xml", NULL, "hbm", NULL, 0, 0, 0, NULL, "TWILL_MEMORY=hbm"},
+    {"vm-knl-quadrant-flat.xml", NULL, "hbm", NULL, MCDRAM, PREFERRED, 0x2,
+     "hbm: 251 MiB MCDRAM at NUMA 1, preferred", NULL},
+    {"vm-knl-snc4-flat.xml", "0", "hbm:bind", NULL, MCDRAM, BIND, 0x10, "at NUMA 4, bound", NULL},
+    {"vm-knl-quadrant-cache.xml", NULL, "hbm:bind", NULL, 0, 0, 0, NULL, "memory mode Cache"},
+    {"linux-40intel64-2g2n4c+pci.xml", NULL, "hbm:preferred", NULL, DDR, PREFERRED, 0, "no MCDRAM",
+     NULL},
+    {"synth-hbm-nvm.xml", "0", "hbm:bind", NULL, MCDRAM, BIND, 0x2,
+     "hbm:bind: 14 GiB HBM at NUMA 1, bound", NULL},
+    {"synth-hbm-nvm.xml", "2", "mcdram:bind", NULL, MCDRAM, BIND, 0x10, "14 GiB HBM at NUMA 4",
+     NULL},
+    {"synth-hbm-nvm.xml", NULL, "hbm:interleave", NULL, MCDRAM, LEAVE, 0x12, "HBM at NUMA 1,4",
+     NULL},
+    {"vm-knl-quadrant-flat.xml", NULL, "nvm", NULL, 0, 0, 0, NULL, "TWILL_MEMORY=nvm"},
     {"vm-knl-quadrant-flat.xml", NULL, "MCDRAM", NULL, 0, 0, 0, NULL, "mcdram:interleave"},
     {"vm-knl-quadrant-flat.xml", NULL, "mcdram:", NULL, 0, 0, 0, NULL,
      "valid are auto, ddr, mcdram"},
@@ -110,6 +122,45 @@ static void test_decisions(void **state)
     }
 }
 
+/* Persistent memory is neither DDR nor HBM, and has no CPUs of its own: beside DRAM and HBM, beside
+ * HBM alone, and where a set of CPUs is all its own. */
+static void test_nvm(void **state)
+{
+    (void)state;
+    static const struct {
+        unsigned os_index;
+        int kind;
+        bool has_cpus;
+    } nodes[] = {{0, DDR, true},    {1, MCDRAM, false},           {2, TWILL_KIND_OTHER, false},
+                 {4, MCDRAM, true}, {5, TWILL_KIND_OTHER, false}, {6, TWILL_KIND_OTHER, false}};
+    struct twill_topology *topology = open_recorded("synth-hbm-nvm.xml");
+    const struct twill_machine *m = twill_topology_machine(topology);
+    assert_int_equal(m->numa_nodes, TWILL_ARRAY_LENGTH(nodes));
+    for (unsigned i = 0; i < m->numa_nodes; i++) {
+        assert_int_equal(m->numa[i].os_index, nodes[i].os_index);
+        assert_int_equal(m->numa[i].kind, nodes[i].kind);
+        assert_int_equal(m->numa[i].has_cpus, nodes[i].has_cpus);
+    }
+    twill_topology_close(topology);
+}
+
+static void test_l3_caches(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        unsigned caches;
+    } machines[] = {{"synth-hbm-nvm.xml", 2},
+                    {"x86-AMD-19h-Zen3-2xEpyc-7763.xml", 16},
+                    {"vm-knl-quadrant-cache.xml", 0},
+                    {"linux-memorysidecaches.xml", 2}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
+        struct twill_topology *topology = open_recorded(machines[i].file);
+        assert_int_equal(twill_topology_machine(topology)->l3_caches, machines[i].caches);
+        twill_topology_close(topology);
+    }
+}
+
 /* Two sockets of a Xeon Max in flat mode: DDR 0 and 1, HBM 2 and 3; the process on socket 1. */
 static void test_xeon_max(void **state)
 {
@@ -124,7 +175,7 @@ static void test_xeon_max(void **state)
             .local = i % 2 == 1,
         };
     static const struct decision rows[] = {
-        {"max", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x8, "64 GiB MCDRAM at NUMA 3", NULL},
+        {"max", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x8, "64 GiB HBM at NUMA 3", NULL},
         {"max", NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x8, "64 GiB", NULL},
         {"max", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0xc, "128 GiB", NULL},
         {"max", NULL, "mcdram:bind", "0", MCDRAM, BIND, 0x1, "at NUMA 0", NULL},
@@ -137,6 +188,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decisions),
+        cmocka_unit_test(test_nvm),
+        cmocka_unit_test(test_l3_caches),
         cmocka_unit_test(test_xeon_max),
     };
     return cmocka_run_group_tests_name("numa/decide", tests, NULL, NULL);
