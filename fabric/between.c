@@ -32,11 +32,27 @@ static bool is_to_ask(const struct twill_transport_params *params, uint32_t rank
     return named || params->world->local[rank] == 0;
 }
 
+/* Ask libfabric for the name of something better than TCP; "" and an error, or none, if there is
+ * nothing. Who names a library wants it to be used. */
+static void ask(const struct twill_transport_params *params, char name[NAME],
+                struct twill_error *error)
+{
+    if (twill_ofi_is_better(params, name, NAME, error))
+        return;
+    name[0] = '\0';
+    if (error->message[0] != '\0')
+        twill_say(params->log, params->libfabric != NULL ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+                  "libfabric is not used: %s", error->message);
+}
+
 static void conclude(struct twill_transport_params *params, bool own, const char *who,
-                     const char *name, char *why, size_t why_bytes)
+                     const char *name, const struct twill_error *trouble, char *why,
+                     size_t why_bytes)
 {
     params->own_tcp = own;
-    if (own)
+    if (own && trouble->message[0] != '\0')
+        snprintf(why, why_bytes, "tcp of twill's own: %s", trouble->message);
+    else if (own)
         snprintf(why, why_bytes, "tcp of twill's own: libfabric has nothing better here%s", who);
     else
         snprintf(why, why_bytes, "libfabric: it has %s", name);
@@ -49,6 +65,7 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
     const struct twill_world *world = params->world;
     uint32_t rank = (uint32_t)params->boot->rank;
     char mine[NAME] = "", who[32] = "";
+    struct twill_error trouble = {0};
     if (is_said(params, why, why_bytes))
         return TWILL_OK;
     char *all = calloc(size, NAME);
@@ -58,8 +75,8 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
     bool asks = is_to_ask(params, rank);
     if (!asks)
         snprintf(mine, sizeof(mine), "(as told)");
-    else if (!twill_ofi_is_better(params, mine, sizeof(mine)))
-        mine[0] = '\0';
+    else
+        ask(params, mine, &trouble);
     twill_status status = twill_boot_allgather(params->boot, mine, all, NAME, error);
     size_t without = 0;
     while (status == TWILL_OK && without < size && all[without * NAME] != '\0')
@@ -68,7 +85,7 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
         memcpy(mine, &all[twill_world_member(world, world->node[rank], 0) * (size_t)NAME], NAME);
     if (mine[0] != '\0')
         snprintf(who, sizeof(who), " (rank %zu's)", without);
-    conclude(params, without < size, who, mine, why, why_bytes);
+    conclude(params, without < size, who, mine, &trouble, why, why_bytes);
     free(all);
     return status;
 }
@@ -78,6 +95,7 @@ void twill_between_guess(struct twill_transport_params *params, char *why, size_
     char name[NAME] = "";
     if (is_said(params, why, why_bytes))
         return;
-    bool better = twill_ofi_is_better(params, name, sizeof(name));
-    conclude(params, !better, "", name, why, why_bytes);
+    struct twill_error trouble = {0};
+    ask(params, name, &trouble);
+    conclude(params, name[0] == '\0', "", name, &trouble, why, why_bytes);
 }

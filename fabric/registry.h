@@ -24,8 +24,10 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
                                  struct twill_error *error);
 /* The same as far as this rank can tell: for people who ask before a job. */
 void twill_between_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
-/* Has libfabric something that is better than TCP here? Then its name. fabric/ofi/choose.c */
-bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes);
+/* Has libfabric something that is better than TCP here? Then its name; else an error, if libfabric
+ * could not be asked. fabric/ofi/choose.c */
+bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
+                         struct twill_error *error);
 
 /* --- shared by transports: requests in the order they were posted ---------------------------- */
 

@@ -86,6 +86,7 @@ struct twill_transport_params {
     const char *provider;         /* TWILL_PROVIDER, TWILL_INTERFACE, TWILL_DOMAIN, or NULL */
     const char *interface;
     const char *domain;
+    const char *libfabric;                 /* TWILL_LIBFABRIC: path of the library, or NULL */
     const char *rails;                     /* TWILL_RAILS, or NULL */
     const struct twill_topology *topology; /* or NULL: everything is equally near */
     bool own_tcp;           /* between nodes: twill's tcp, not libfabric; see between.c */

@@ -22,6 +22,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
         .domain = twill_config_text(config, TWILL_VARIABLE_DOMAIN),
+        .libfabric = twill_config_text(config, TWILL_VARIABLE_LIBFABRIC),
         .rails = twill_config_text(config, TWILL_VARIABLE_RAILS),
         .topology = context->topology,
         .own_tcp = context->own_tcp,
@@ -66,7 +67,7 @@ void twill_context_preview(struct twill_context *context)
                                boot.address_why, sizeof(boot.address_why), &unreached) == TWILL_OK)
         twill_context_note(context, "between hosts it would be: %s address %s: %s", boot.interface,
                            boot.address, boot.address_why);
-    char why[160], text[320];
+    char why[320], text[320];
     if (params.interface != NULL) /* may be a list, of which the first counts */
         params.interface = boot.address;
     twill_between_guess(&params, why, sizeof(why));
@@ -87,7 +88,7 @@ void twill_context_preview(struct twill_context *context)
  */
 static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
 {
-    char why[160];
+    char why[320];
     if (comm->boot != comm->context->boot || comm->world->nodes == 1)
         return TWILL_OK;
     TWILL_TRY(&comm->error, twill_between_agree(params, why, sizeof(why), &comm->error));

@@ -75,6 +75,8 @@ enum twill_variable_kind {
     X(CONGESTION, "TWILL_CONGESTION", TWILL_TEXT, "", 0, 0, NULL, 0,                               \
       "Congestion control of twill's tcp, such as cubic; empty: the system's")                     \
     X(DOMAIN, "TWILL_DOMAIN", TWILL_TEXT, "", 0, 0, NULL, 0, "libfabric domain; empty: any")       \
+    X(LIBFABRIC, "TWILL_LIBFABRIC", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
+      "libfabric's library, opened when a fabric is needed; empty: libfabric.so.1")                \
     X(REGISTRATION, "TWILL_REGISTRATION", TWILL_WORD, "auto", 0, 0, "off|auto", 0,                 \
       "Memory that a network must know stays known between calls (auto) or is shown in each "      \
       "(off)")                                                                                     \

@@ -16,8 +16,7 @@
  *   Different contexts have nothing in common.
  * - twill starts no thread (but one that makes progress, if TWILL_PROGRESS=thread asks for it),
  *   installs no signal handler, never calls exit() or abort(), and prints nothing but warnings
- *   (TWILL_LOG=none silences those too). Debian's libfabric brings a library (PSM) that does
- *   install handlers when it is loaded: see CAVEATS in twill(7).
+ *   (TWILL_LOG=none silences those too).
  * - A collective must be called by every rank of the communicator, in the same order and with
  *   the same count, type, operation and root. A rank that differs is an error on all ranks, not
  *   a hang: see ::TWILL_ERR_MISMATCH. Who needs nothing of others in a call (a rank that only

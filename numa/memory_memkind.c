@@ -1,35 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Placement by memkind, where it was built in and finds high-bandwidth memory of its own accord
- * (KNL by CPUID, HMAT, or MEMKIND_HBW_NODES). */
+ * (KNL by CPUID, HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first placed: it
+ * loads eight others, which programs that only link twill would wait for. */
 #include "numa/memory_internal.h"
 
 #ifdef TWILL_WITH_MEMKIND
+#include <dlfcn.h>
 #include <memkind.h>
 #include <stdlib.h>
+
+#define SONAME "libmemkind.so.0"
+
+/* A name of memkind's; NULL: it is not there. Looked up each time, which takes a microsecond where
+ * an allocation takes many, so that nothing has to remember it. */
+static void *symbol(const char *name)
+{
+    void *library = dlopen(SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *found = library != NULL ? dlsym(library, name) : NULL;
+    if (library != NULL)
+        dlclose(library);
+    return found;
+}
+
+static memkind_t kind(const char *name)
+{
+    const memkind_t *found = symbol(name);
+    return found != NULL ? *found : NULL;
+}
 
 static memkind_t kind_for(const struct twill_memory_policy *policy)
 {
     bool many = (policy->nodes & (policy->nodes - 1)) != 0;
     if (policy->mode == TWILL_MODE_INTERLEAVE)
-        return MEMKIND_HBW_INTERLEAVE;
+        return kind("MEMKIND_HBW_INTERLEAVE");
     if (policy->mode == TWILL_MODE_PREFERRED)
-        return MEMKIND_HBW_PREFERRED;
-    return many ? MEMKIND_HBW_ALL : MEMKIND_HBW;
+        return kind("MEMKIND_HBW_PREFERRED");
+    return kind(many ? "MEMKIND_HBW_ALL" : "MEMKIND_HBW");
 }
 
 /* memkind_malloc() aligns to less than it is asked for elsewhere, so always this. */
 static int memkind_alloc(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
                          size_t alignment)
 {
-    return memkind_posix_memalign(policy != NULL ? kind_for(policy) : MEMKIND_DEFAULT, pointer,
-                                  alignment, bytes);
+    __typeof__(memkind_posix_memalign) *align = symbol("memkind_posix_memalign");
+    return align(policy != NULL ? kind_for(policy) : kind("MEMKIND_DEFAULT"), pointer, alignment,
+                 bytes);
 }
 
 /* NULL: memkind finds the kind itself. It is slower, and never a wrong kind. */
 static void memkind_release(void *pointer, size_t bytes)
 {
     (void)bytes;
-    memkind_free(NULL, pointer);
+    __typeof__(memkind_free) *release = symbol("memkind_free");
+    release(NULL, pointer);
 }
 
 static const struct twill_memory_kind_ops memkind_ops = {
@@ -43,18 +66,34 @@ static const struct twill_memory_kind_ops memkind_ops = {
  * are those the limits are watched on. */
 static bool agrees(const struct twill_memory_policy *policy)
 {
+    __typeof__(memkind_check_available) *is_available = symbol("memkind_check_available");
     void *page = NULL;
-    if (memkind_check_available(kind_for(policy)) != MEMKIND_SUCCESS ||
-        memkind_posix_memalign(kind_for(policy), &page, 4096, 4096) != 0)
+    if (is_available(kind_for(policy)) != MEMKIND_SUCCESS ||
+        memkind_alloc(policy, &page, 4096, 4096) != 0)
         return false;
     uint64_t nodes = twill_memory_bound_to(page);
-    memkind_free(kind_for(policy), page);
+    memkind_release(page, 4096);
     return nodes != 0 && (nodes & ~policy->nodes) == 0;
+}
+
+/* Is the library there, with all that is used of it? */
+static bool is_there(void)
+{
+    static const char *const names[] = {
+        "memkind_posix_memalign", "memkind_free",          "memkind_check_available",
+        "MEMKIND_DEFAULT",        "MEMKIND_HBW",           "MEMKIND_HBW_ALL",
+        "MEMKIND_HBW_PREFERRED",  "MEMKIND_HBW_INTERLEAVE"};
+    size_t found = 0;
+    while (found < TWILL_ARRAY_LENGTH(names) && symbol(names[found]) != NULL)
+        found++;
+    return found == TWILL_ARRAY_LENGTH(names);
 }
 
 const struct twill_memory_kind_ops *
 twill_memory_kind_memkind(const struct twill_memory_policy *policy)
 {
+    if (!is_there())
+        return NULL;
     if (policy->kind != TWILL_KIND_MCDRAM || policy->nominal || policy->nodes == 0)
         return &memkind_ops; /* DDR: MEMKIND_DEFAULT always works */
     /* memkind asks hwloc; with these it counts another machine's CPUs and writes past its tables.

@@ -38,7 +38,7 @@ static twill_status own_address(struct twill_ofi_home *home, unsigned char **add
             return TWILL_OK;
         if (rc != -FI_ETOOSMALL || *bytes <= room)
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname: %s",
-                              home->info->fabric_attr->prov_name, fi_strerror(abs(rc)));
+                              home->info->fabric_attr->prov_name, home->library.explain(abs(rc)));
     }
     return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname keeps growing",
                       home->info->fabric_attr->prov_name);
@@ -229,7 +229,7 @@ static twill_status insert_address(struct twill_ofi_home *home, struct twill_ofi
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
                           home->info->fabric_attr->prov_name, rank, text,
-                          rc < 0 ? fi_strerror(-rc) : "not taken");
+                          rc < 0 ? home->library.explain(-rc) : "not taken");
     }
     contact->known = true;
     return TWILL_OK;

@@ -59,9 +59,9 @@ static bool is_asked(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
-static struct fi_info *hints_create(void)
+static struct fi_info *hints_create(const struct twill_libfabric *library)
 {
-    struct fi_info *hints = fi_allocinfo();
+    struct fi_info *hints = library->dupinfo(NULL);
     if (hints == NULL)
         return NULL;
     hints->caps = FI_TAGGED;
@@ -79,21 +79,22 @@ static struct fi_info *hints_create(void)
 }
 
 /* All that could serve; an older library answers an older interface. */
-twill_status twill_ofi_list(struct fi_info **list, struct twill_error *error)
+twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
+                            struct twill_error *error)
 {
     static const uint32_t versions[] = {FI_VERSION(1, 14), FI_VERSION(1, 9), FI_VERSION(1, 5)};
-    struct fi_info *hints = hints_create();
+    struct fi_info *hints = hints_create(library);
     if (hints == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "libfabric: no memory for hints");
     int rc = -FI_ENODATA;
     *list = NULL;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(versions) && rc != 0; i++)
-        rc = fi_getinfo(versions[i], NULL, NULL, 0, hints, list);
-    fi_freeinfo(hints);
+        rc = twill_ofi_library_getinfo(library, versions[i], hints, list);
+    library->freeinfo(hints);
     if (rc != 0)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric offers no provider with reliable tagged messages: %s",
-                          fi_strerror(-rc));
+                          library->explain(-rc));
     return TWILL_OK;
 }
 
@@ -291,13 +292,16 @@ static twill_status explain_none(const struct fi_info *list,
                       params->boot->address, places);
 }
 
-bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes)
+bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
+                         struct twill_error *error)
 {
+    struct twill_libfabric library;
     struct fi_info *list = NULL;
     struct ifaddrs *interfaces = NULL;
     uint32_t best = UINT32_MAX;
     bool ip;
-    if (twill_ofi_list(&list, NULL) != TWILL_OK)
+    if (twill_ofi_library_open(&library, params->libfabric, error) != TWILL_OK ||
+        twill_ofi_list(&library, &list, error) != TWILL_OK)
         return false;
     if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
         interfaces = NULL;
@@ -309,16 +313,17 @@ bool twill_ofi_is_better(const struct twill_transport_params *params, char *name
         snprintf(name, bytes, "%s", i->fabric_attr->prov_name);
     }
     freeifaddrs(interfaces);
-    fi_freeinfo(list);
+    library.freeinfo(list);
     return best != UINT32_MAX;
 }
 
-twill_status twill_ofi_choose(struct fi_info **chosen, const struct twill_transport_params *params,
-                              char *why, size_t why_bytes, struct twill_error *error)
+twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
+                              const struct twill_transport_params *params, char *why,
+                              size_t why_bytes, struct twill_error *error)
 {
     struct fi_info *list = NULL;
     struct ifaddrs *interfaces = NULL;
-    TWILL_TRY(error, twill_ofi_list(&list, error));
+    TWILL_TRY(error, twill_ofi_list(library, &list, error));
     if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
         interfaces = NULL;
     const struct fi_info *best = NULL;
@@ -334,9 +339,9 @@ twill_status twill_ofi_choose(struct fi_info **chosen, const struct twill_transp
     twill_status status = TWILL_OK;
     if (best == NULL)
         status = explain_none(list, params, error);
-    else if ((*chosen = fi_dupinfo(best)) == NULL)
+    else if ((*chosen = library->dupinfo(best)) == NULL)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "libfabric: no memory for an fi_info");
-    fi_freeinfo(list);
+    library->freeinfo(list);
     snprintf(why, why_bytes, "provider %s, %s",
              is_asked(params->provider) ? "by TWILL_PROVIDER" : "the best that answers",
              is_asked(params->domain)          ? "domain by TWILL_DOMAIN"

@@ -17,7 +17,7 @@
         if (ofi_rc_ != 0)                                                                          \
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s, domain %s: %s: %s",          \
                               home->info->fabric_attr->prov_name, home->info->domain_attr->name,   \
-                              (what), fi_strerror(abs(ofi_rc_)));                                  \
+                              (what), home->library.explain(abs(ofi_rc_)));                        \
     } while (0)
 
 /* Tags are packed into the low bits; the highest bit set in the format bounds what is usable. */
@@ -81,7 +81,7 @@ static twill_status open_fids(struct twill_ofi_home *home, struct twill_error *e
     home->info->tx_attr->size = twill_min(home->info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
     struct fi_cq_attr cq = {
         .size = queue_bytes(home->info), .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
-    OR_FAIL("fi_fabric", fi_fabric(home->info->fabric_attr, &home->fabric, NULL));
+    OR_FAIL("fi_fabric", home->library.fabric(home->info->fabric_attr, &home->fabric, NULL));
     OR_FAIL("fi_domain", fi_domain(home->fabric, home->info, &home->domain, NULL));
     TWILL_TRY(error, open_av(home, error));
     OR_FAIL("fi_cq_open", fi_cq_open(home->domain, &cq, &home->cq, NULL));
@@ -143,8 +143,9 @@ static twill_status set_limits(struct twill_ofi_home *home, struct twill_error *
 
 twill_status twill_ofi_endpoint_open(struct twill_ofi_home *home, struct twill_error *error)
 {
-    TWILL_TRY(error,
-              twill_ofi_choose(&home->info, &home->params, home->why, sizeof(home->why), error));
+    TWILL_TRY(error, twill_ofi_library_open(&home->library, home->params.libfabric, error));
+    TWILL_TRY(error, twill_ofi_choose(&home->library, &home->info, &home->params, home->why,
+                                      sizeof(home->why), error));
     TWILL_TRY(error, check_tag(home, error));
     home->registers =
         home->options.force_registration || (home->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
@@ -226,7 +227,8 @@ bool twill_ofi_endpoint_free(struct twill_ofi_home *home)
         fi_close(&home->domain->fid);
     if (home->fabric != NULL)
         fi_close(&home->fabric->fid);
-    fi_freeinfo(home->info);
+    if (home->info != NULL)
+        home->library.freeinfo(home->info);
     free(home->memory);
     return true;
 }

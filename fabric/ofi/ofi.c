@@ -113,12 +113,14 @@ static const char *ofi_describe(const struct twill_transport *transport)
 static twill_status ofi_preview(const struct twill_transport_params *params, char *text,
                                 size_t bytes, struct twill_error *error)
 {
+    struct twill_libfabric library;
     struct fi_info *info = NULL;
     char why[160];
-    TWILL_TRY(error, twill_ofi_choose(&info, params, why, sizeof(why), error));
+    TWILL_TRY(error, twill_ofi_library_open(&library, params->libfabric, error));
+    TWILL_TRY(error, twill_ofi_choose(&library, &info, params, why, sizeof(why), error));
     snprintf(text, bytes, "%s, domain %s: %s", info->fabric_attr->prov_name,
              info->domain_attr->name != NULL ? info->domain_attr->name : "?", why);
-    fi_freeinfo(info);
+    library.freeinfo(info);
     return TWILL_OK;
 }
 

@@ -180,6 +180,16 @@ struct twill_ofi_peer {
     struct twill_ofi_lane lanes[TWILL_OFI_LANES];
 };
 
+/* The functions of libfabric that are no operations of an object, from the library that was opened
+ * at run time. A copy is as good. */
+struct twill_libfabric {
+    __typeof__(fi_getinfo) *getinfo;
+    __typeof__(fi_freeinfo) *freeinfo;
+    __typeof__(fi_dupinfo) *dupinfo;
+    __typeof__(fi_fabric) *fabric;
+    __typeof__(fi_strerror) *explain;
+};
+
 /* For tests: what this machine's providers do not do by themselves. */
 struct twill_ofi_options {
     bool force_registration; /* treat FI_MR_LOCAL as required */
@@ -198,6 +208,7 @@ struct twill_ofi_home {
     bool exclusive; /* of one communicator only */
     struct twill_transport_params params;
     struct twill_ofi_options options;
+    struct twill_libfabric library;
     struct fi_info *info;
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -265,11 +276,23 @@ struct twill_ofi {
 /* Wire format and agreement check; changed when either changes. */
 #define TWILL_OFI_WIRE 0x77740002u
 
+/* --- library.c: libfabric itself -------------------------------------------------------------- */
+/* Open it, from TWILL_LIBFABRIC's path or where the loader finds it (NULL). It stays loaded until
+ * the process ends. The program's signal actions are left as they are. */
+twill_status twill_ofi_library_open(struct twill_libfabric *library, const char *path,
+                                    struct twill_error *error);
+/* fi_getinfo(), which leaves signal actions alone, too. */
+int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
+                              const struct fi_info *hints, struct fi_info **list);
+
 /* --- choose.c: which of the interfaces libfabric offers ------------------------------------- */
-twill_status twill_ofi_choose(struct fi_info **chosen, const struct twill_transport_params *params,
-                              char *why, size_t why_bytes, struct twill_error *error);
-/* All that could serve, to be freed with fi_freeinfo(). */
-twill_status twill_ofi_list(struct fi_info **list, struct twill_error *error);
+/* Infos are freed with the library's freeinfo(). */
+twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
+                              const struct twill_transport_params *params, char *why,
+                              size_t why_bytes, struct twill_error *error);
+/* All that could serve. */
+twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
+                            struct twill_error *error);
 /* Does it run over an interface's IP address (tcp), instead of a fabric of its own? */
 bool twill_ofi_is_ip(const struct fi_info *info);
 /* "192.0.2.1:4711", or the provider's own notation, for people. */
@@ -347,8 +370,8 @@ twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_e
 /* Have progress try this lane again. */
 void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_lane *lane);
 /* Words for a negative libfabric code, and the status it means; lane names the peer, or NULL. */
-twill_status twill_ofi_fail(struct twill_error *error, const char *what, int code,
-                            const struct twill_ofi_lane *lane);
+twill_status twill_ofi_fail(const struct twill_ofi_home *home, struct twill_error *error,
+                            const char *what, int code, const struct twill_ofi_lane *lane);
 
 /* --- send.c, recv.c. How many requests finished, or a negative status --------------------------
  */

@@ -56,17 +56,17 @@ static bool is_peer_gone(int code)
     }
 }
 
-twill_status twill_ofi_fail(struct twill_error *error, const char *what, int code,
-                            const struct twill_ofi_lane *lane)
+twill_status twill_ofi_fail(const struct twill_ofi_home *home, struct twill_error *error,
+                            const char *what, int code, const struct twill_ofi_lane *lane)
 {
     code = abs(code);
     bool gone = is_peer_gone(code);
     twill_status status = gone ? TWILL_ERR_PEER : TWILL_ERR_FABRIC;
     if (lane == NULL)
-        return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, fi_strerror(code),
+        return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, home->library.explain(code),
                           gone ? ": a peer is gone" : "");
     return TWILL_FAIL(error, status, "ofi: %s, rank %u, lane %u: %s%s", what, lane->peer->rank,
-                      lane->lane, fi_strerror(code), gone ? ": the rank is gone" : "");
+                      lane->lane, home->library.explain(code), gone ? ": the rank is gone" : "");
 }
 
 /* A post's answer: 1, 0 for later, or a status. */
@@ -76,7 +76,7 @@ static int answer(struct twill_ofi *t, ssize_t rc, const char *what,
     if (rc == 0)
         return 1;
     if (rc != -FI_EAGAIN)
-        return twill_ofi_fail(error, what, (int)rc, lane);
+        return twill_ofi_fail(t->home, error, what, (int)rc, lane);
     t->base.counters.again++;
     return 0;
 }
@@ -204,7 +204,7 @@ twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_e
         if (rc == -FI_EAGAIN)
             return TWILL_OK;
         if (rc != 0)
-            return twill_ofi_fail(error, "fi_trecv", (int)rc, NULL);
+            return twill_ofi_fail(home, error, "fi_trecv", (int)rc, NULL);
         op->posted = true;
         home->controls_idle--;
     }

@@ -164,7 +164,7 @@ static twill_status failed_completion(struct twill_ofi_home *home, struct twill_
     if (rc == -FI_EAGAIN)
         return TWILL_OK;
     if (rc < 0)
-        return twill_ofi_fail(error, "fi_cq_readerr", (int)rc, NULL);
+        return twill_ofi_fail(home, error, "fi_cq_readerr", (int)rc, NULL);
     struct twill_ofi_op *op = entry.op_context;
     int code = abs(entry.err);
     bool wanted = op != NULL && give_back(op);
@@ -175,13 +175,13 @@ static twill_status failed_completion(struct twill_ofi_home *home, struct twill_
              more == NULL ? "" : more);
     if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL &&
         (code != FI_ECANCELED || !home->closing))
-        return twill_ofi_fail(error, what, code, NULL);
+        return twill_ofi_fail(home, error, what, code, NULL);
     if (wanted && is_missed(op)) {
         struct twill_error theirs = {0};
-        twill_ofi_blame(op->owner, twill_ofi_fail(&theirs, what, code, op->lane), &theirs);
+        twill_ofi_blame(op->owner, twill_ofi_fail(home, &theirs, what, code, op->lane), &theirs);
     } else {
         twill_say(home->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, not waited for", what,
-                  fi_strerror(code));
+                  home->library.explain(code));
     }
     if (op != NULL && op->kind == TWILL_OFI_OP_SEND_BUFFER)
         free_send(home, op);
@@ -201,7 +201,7 @@ static twill_status read_queue(struct twill_ofi_home *home, struct twill_error *
             continue;
         }
         if (n < 0)
-            return twill_ofi_fail(error, "fi_cq_read", (int)n, NULL);
+            return twill_ofi_fail(home, error, "fi_cq_read", (int)n, NULL);
         for (ssize_t i = 0; i < n; i++)
             TWILL_TRY(error, completed(home, &entries[i], error));
         if (n < (ssize_t)TWILL_OFI_BATCH)

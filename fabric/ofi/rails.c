@@ -56,13 +56,14 @@ static uint32_t local_of(const struct twill_transport_params *params)
 }
 
 /* The domains that offer the same provider as the chosen one. */
-static twill_status list_domains(const struct fi_info *chosen,
+static twill_status list_domains(const struct twill_libfabric *library,
+                                 const struct fi_info *chosen,
                                  const struct twill_transport_params *params,
                                  struct twill_rail *rails, size_t most, size_t *count,
                                  struct twill_error *error)
 {
     struct fi_info *list = NULL;
-    TWILL_TRY(error, twill_ofi_list(&list, error));
+    TWILL_TRY(error, twill_ofi_list(library, &list, error));
     *count = 0;
     for (const struct fi_info *i = list; i != NULL && *count < most; i = i->next) {
         const char *domain = i->domain_attr->name;
@@ -71,7 +72,7 @@ static twill_status list_domains(const struct fi_info *chosen,
             continue;
         fill(&rails[(*count)++], i, params);
     }
-    fi_freeinfo(list);
+    library->freeinfo(list);
     twill_rails_order(rails, *count, local_of(params));
     for (size_t i = 0; i < *count; i++)
         rails[i].usual = strcmp(rails[i].name, chosen->domain_attr->name) == 0;
@@ -82,13 +83,15 @@ twill_status twill_ofi_rails(const struct twill_transport_params *params, const 
                              struct twill_rail *rails, size_t most, size_t *count,
                              struct twill_error *error)
 {
+    struct twill_libfabric library;
     struct fi_info *chosen = NULL;
     struct twill_transport_params own = *params;
     char why[160];
     bool listed = own.interface != NULL && strchr(own.interface, ',') != NULL;
     if (name != NULL || listed)
         own.interface = name;
-    TWILL_TRY(error, twill_ofi_choose(&chosen, &own, why, sizeof(why), error));
+    TWILL_TRY(error, twill_ofi_library_open(&library, params->libfabric, error));
+    TWILL_TRY(error, twill_ofi_choose(&library, &chosen, &own, why, sizeof(why), error));
     bool alone = params->domain != NULL && params->domain[0] != '\0';
     twill_status status = TWILL_OK;
     if (twill_ofi_is_ip(chosen)) {
@@ -100,8 +103,8 @@ twill_status twill_ofi_rails(const struct twill_transport_params *params, const 
         rails[0].usual = name == NULL;
         *count = 1;
     } else {
-        status = list_domains(chosen, params, rails, most, count, error);
+        status = list_domains(&library, chosen, params, rails, most, count, error);
     }
-    fi_freeinfo(chosen);
+    library.freeinfo(chosen);
     return status;
 }

@@ -55,7 +55,7 @@ twill_status twill_ofi_register(struct twill_ofi_home *home, const void *start, 
         return TWILL_OK;
     twill_ofi_unregister(mr);
     return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_mr_reg of %zu bytes: %s",
-                      home->info->fabric_attr->prov_name, bytes, fi_strerror(abs(rc)));
+                      home->info->fabric_attr->prov_name, bytes, home->library.explain(abs(rc)));
 }
 
 void twill_ofi_unregister(struct fid_mr **mr)

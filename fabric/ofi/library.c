@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens libfabric when a fabric is needed. Linked with it, every program of twill would load the
+ * libraries of all fabrics (psm, psm2, verbs, efa) before main(): 0.2 s, and signal handlers. */
+#include "fabric/ofi/ofi.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+
+#define SONAME "libfabric.so.1"
+
+#ifndef NSIG
+#define NSIG 65
+#endif
+
+/* Signal actions of the process. PSM's libraries replace those of crashes while they are loaded;
+ * the program's own are put back. */
+struct actions {
+    struct sigaction of[NSIG];
+    bool known[NSIG];
+};
+
+static void actions_save(struct actions *actions)
+{
+    for (int s = 1; s < NSIG; s++)
+        actions->known[s] = sigaction(s, NULL, &actions->of[s]) == 0;
+}
+
+static void actions_restore(const struct actions *actions)
+{
+    struct sigaction now;
+    for (int s = 1; s < NSIG; s++)
+        if (actions->known[s] && sigaction(s, NULL, &now) == 0 &&
+            now.sa_handler != actions->of[s].sa_handler)
+            (void)sigaction(s, &actions->of[s], NULL);
+}
+
+static twill_status find_functions(struct twill_libfabric *library, void *handle,
+                                   struct twill_error *error)
+{
+    library->getinfo = (__typeof__(library->getinfo))dlsym(handle, "fi_getinfo");
+    library->freeinfo = (__typeof__(library->freeinfo))dlsym(handle, "fi_freeinfo");
+    library->dupinfo = (__typeof__(library->dupinfo))dlsym(handle, "fi_dupinfo");
+    library->fabric = (__typeof__(library->fabric))dlsym(handle, "fi_fabric");
+    library->explain = (__typeof__(library->explain))dlsym(handle, "fi_strerror");
+    if (library->getinfo != NULL && library->freeinfo != NULL && library->dupinfo != NULL &&
+        library->fabric != NULL && library->explain != NULL)
+        return TWILL_OK;
+    return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric cannot be used: %s", dlerror());
+}
+
+/* The name first, which LD_LIBRARY_PATH and run paths may lead elsewhere than to the library that
+ * twill was built with. */
+static void *open_any(const char *path, char *why, size_t bytes)
+{
+    const char *const places[] = {path != NULL ? path : SONAME, TWILL_LIBFABRIC_BUILT_WITH};
+    void *handle = NULL;
+    for (size_t i = 0; handle == NULL && i < (path != NULL ? 1 : 2); i++) {
+        /* Not unloaded again: its providers have threads and handlers that would outlive it. */
+        handle = dlopen(places[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (handle == NULL && i == 0)
+            snprintf(why, bytes, "%s", dlerror());
+    }
+    return handle;
+}
+
+twill_status twill_ofi_library_open(struct twill_libfabric *library, const char *path,
+                                    struct twill_error *error)
+{
+    struct actions before;
+    char why[256] = "";
+    *library = (struct twill_libfabric){0};
+    actions_save(&before);
+    void *handle = open_any(path, why, sizeof(why));
+    actions_restore(&before);
+    if (handle == NULL && path != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LIBFABRIC=%s: %s", path, why);
+    if (handle == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric cannot be opened: %s", why);
+    twill_status status = find_functions(library, handle, error);
+    dlclose(handle);
+    return status;
+}
+
+int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
+                              const struct fi_info *hints, struct fi_info **list)
+{
+    struct actions before;
+    actions_save(&before); /* the first call opens providers that are libraries of their own */
+    int rc = library->getinfo(version, NULL, NULL, 0, hints, list);
+    actions_restore(&before);
+    return rc;
+}
