@@ -17,6 +17,8 @@ struct record {
     uint32_t protocol;
     uint32_t address_format;
     uint32_t address_bytes;
+    uint32_t tag_bits;
+    uint32_t spare;
     uint64_t max_message;
     char provider[32];
     char message[192]; /* when status is not OK */
@@ -71,6 +73,12 @@ static twill_status check_record(struct twill_ofi_home *home, const struct recor
                           "address formats %u and %u): set TWILL_PROVIDER and TWILL_INTERFACE",
                           rank, theirs->provider, home->rank, mine->provider, theirs->protocol,
                           mine->protocol, theirs->address_format, mine->address_format);
+    if (theirs->tag_bits != mine->tag_bits)
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG,
+            "ofi: libfabric %.32s of rank %u has tags of %u bits, of rank %u %u: is it "
+            "another version?",
+            mine->provider, rank, theirs->tag_bits, home->rank, mine->tag_bits);
     if (theirs->comm != mine->comm)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "ofi: rank %u opens communicator %u, rank %u %u", rank, theirs->comm,
@@ -96,6 +104,7 @@ static void fill_record(const struct twill_ofi_home *home, struct record *mine,
     mine->protocol = home->info->ep_attr->protocol;
     mine->address_format = home->info->addr_format;
     mine->address_bytes = (uint32_t)address_bytes;
+    mine->tag_bits = home->tag_bits;
     mine->max_message = home->max_message;
     snprintf(mine->provider, sizeof(mine->provider), "%s", home->info->fabric_attr->prov_name);
 }
@@ -117,6 +126,51 @@ static twill_status gather_addresses(struct twill_ofi_home *home, const unsigned
     return status;
 }
 
+/* A link-local address names an interface of the host that said it: put ours there. */
+static void localise(const struct fi_info *info, unsigned char *address, size_t bytes)
+{
+    struct sockaddr_in6 own, theirs;
+    if (info->addr_format != FI_SOCKADDR_IN6 || bytes < sizeof(theirs) ||
+        info->src_addrlen < sizeof(own))
+        return;
+    memcpy(&theirs, address, sizeof(theirs));
+    memcpy(&own, info->src_addr, sizeof(own));
+    if (!IN6_IS_ADDR_LINKLOCAL(&theirs.sin6_addr))
+        return;
+    theirs.sin6_scope_id = own.sin6_scope_id;
+    memcpy(address, &theirs, sizeof(theirs));
+}
+
+/* One address at a time: strings have no fixed stride. */
+static twill_status insert_address(struct twill_ofi_home *home, struct twill_ofi_contact *contact,
+                                   struct twill_error *error)
+{
+    size_t rank = (size_t)(contact - home->contacts);
+    unsigned char *address = home->addresses + rank * home->address_bytes;
+    localise(home->info, address, home->address_length[rank]);
+    int rc = fi_av_insert(home->av, address, 1, &contact->address, 0, NULL);
+    if (rc != 1) {
+        char text[TWILL_ADDRESS_TEXT];
+        twill_ofi_address_text(home->info, address, home->address_length[rank], text, sizeof(text));
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
+                          home->info->fabric_attr->prov_name, rank, text,
+                          rc < 0 ? home->library.explain(-rc) : "not taken");
+    }
+    contact->known = true;
+    return TWILL_OK;
+}
+
+/* Receives that name a source need every address before a first message: one of a sender that is
+ * not known yet is kept as a stranger's, and never found. */
+static twill_status insert_all(struct twill_ofi_home *home, struct twill_error *error)
+{
+    for (uint32_t r = 0; r < home->size; r++)
+        if (r != home->rank)
+            TWILL_TRY(error, insert_address(home, &home->contacts[r], error));
+    return TWILL_OK;
+}
+
 static twill_status agree(struct twill_ofi_home *home, const struct record *mine,
                           struct record *all, const unsigned char *address,
                           struct twill_error *error)
@@ -130,7 +184,8 @@ static twill_status agree(struct twill_ofi_home *home, const struct record *mine
     for (uint32_t r = 0; r < home->size; r++)
         home->address_length[r] = all[r].address_bytes;
     home->eager = twill_min(TWILL_OFI_EAGER, home->max_message - sizeof(struct twill_ofi_header));
-    return gather_addresses(home, address, mine->address_bytes, error);
+    TWILL_TRY(error, gather_addresses(home, address, mine->address_bytes, error));
+    return home->directed ? insert_all(home, error) : TWILL_OK;
 }
 
 twill_status twill_ofi_agree(struct twill_ofi_home *home, twill_status local,
@@ -198,41 +253,6 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
     else
         *created = peer;
     return status;
-}
-
-/* A link-local address names an interface of the host that said it: put ours there. */
-static void localise(const struct fi_info *info, unsigned char *address, size_t bytes)
-{
-    struct sockaddr_in6 own, theirs;
-    if (info->addr_format != FI_SOCKADDR_IN6 || bytes < sizeof(theirs) ||
-        info->src_addrlen < sizeof(own))
-        return;
-    memcpy(&theirs, address, sizeof(theirs));
-    memcpy(&own, info->src_addr, sizeof(own));
-    if (!IN6_IS_ADDR_LINKLOCAL(&theirs.sin6_addr))
-        return;
-    theirs.sin6_scope_id = own.sin6_scope_id;
-    memcpy(address, &theirs, sizeof(theirs));
-}
-
-/* One address at a time: strings have no fixed stride. */
-static twill_status insert_address(struct twill_ofi_home *home, struct twill_ofi_contact *contact,
-                                   struct twill_error *error)
-{
-    size_t rank = (size_t)(contact - home->contacts);
-    unsigned char *address = home->addresses + rank * home->address_bytes;
-    localise(home->info, address, home->address_length[rank]);
-    int rc = fi_av_insert(home->av, address, 1, &contact->address, 0, NULL);
-    if (rc != 1) {
-        char text[TWILL_ADDRESS_TEXT];
-        twill_ofi_address_text(home->info, address, home->address_length[rank], text, sizeof(text));
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
-                          home->info->fabric_attr->prov_name, rank, text,
-                          rc < 0 ? home->library.explain(-rc) : "not taken");
-    }
-    contact->known = true;
-    return TWILL_OK;
 }
 
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,

@@ -21,7 +21,7 @@
     } while (0)
 
 /* Tags are packed into the low bits; the highest bit set in the format bounds what is usable. */
-static twill_status check_tag(const struct twill_ofi_home *home, struct twill_error *error)
+static twill_status check_tag(struct twill_ofi_home *home, struct twill_error *error)
 {
     uint64_t format = home->info->ep_attr->mem_tag_format;
     int usable = format == 0 ? 64 : 64 - __builtin_clzll(format);
@@ -29,7 +29,35 @@ static twill_status check_tag(const struct twill_ofi_home *home, struct twill_er
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s has tags of %d bits; %d are needed",
                           home->info->fabric_attr->prov_name, usable, TWILL_OFI_TAG_BITS);
+    home->tag_bits = usable < TWILL_OFI_LONG_TAG ? TWILL_OFI_TAG_BITS : TWILL_OFI_LONG_TAG;
+    home->seal &= ((uint64_t)1 << home->tag_bits) - ((uint64_t)1 << TWILL_OFI_TAG_BITS);
     return TWILL_OK;
+}
+
+/* Anybody who reaches a socket address can send to it: receive by source there, if the provider
+ * can. Fabrics of their own keep jobs apart themselves. */
+static void direct(struct twill_ofi_home *home)
+{
+    uint32_t format = home->info->addr_format;
+    struct fi_info *hints = NULL, *found = NULL;
+    if (format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6)
+        hints = home->library.dupinfo(home->info);
+    if (hints == NULL)
+        return;
+    hints->caps = hints->tx_attr->caps = hints->rx_attr->caps = 0;
+    hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
+    if (twill_ofi_library_getinfo(&home->library, home->info->fabric_attr->api_version, hints,
+                                  &found) == 0 &&
+        found != NULL && found->src_addrlen == home->info->src_addrlen &&
+        (found->src_addrlen == 0 ||
+         memcmp(found->src_addr, home->info->src_addr, found->src_addrlen) == 0)) {
+        struct fi_info *had = home->info;
+        home->info = found;
+        found = had;
+        home->directed = true;
+    }
+    home->library.freeinfo(hints);
+    home->library.freeinfo(found);
 }
 
 static twill_status open_av(struct twill_ofi_home *home, struct twill_error *error)
@@ -146,6 +174,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_home *home, struct twill_e
     TWILL_TRY(error, twill_ofi_library_open(&home->library, home->params.libfabric, error));
     TWILL_TRY(error, twill_ofi_choose(&home->library, &home->info, &home->params, home->why,
                                       sizeof(home->why), error));
+    direct(home);
     TWILL_TRY(error, check_tag(home, error));
     home->registers =
         home->options.force_registration || (home->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;

@@ -85,13 +85,15 @@ static twill_status set_up(struct twill_ofi_home *home, struct twill_error *erro
     return twill_ofi_endpoint_open(home, error);
 }
 
-/* FNV-1a: any job's differs from another's. */
-static uint32_t salt_of(const uint8_t nonce[TWILL_NONCE_BYTES])
+/* Nobody without the job's key knows it: the nonce alone stands in /proc/net/unix. */
+static void draw_secret(struct twill_ofi_home *home)
 {
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
-        hash = (hash ^ nonce[i]) * 16777619u;
-    return hash;
+    const struct twill_boot *boot = home->params.boot;
+    struct twill_secret secret;
+    twill_secret_derive(&boot->secret, "ofi tags", boot->nonce, sizeof(boot->nonce), &secret);
+    memcpy(&home->salt, secret.key, sizeof(home->salt));
+    memcpy(&home->seal, secret.key + sizeof(home->salt), sizeof(home->seal));
+    twill_secret_wipe(&secret, sizeof(secret));
 }
 
 static twill_status home_open(struct twill_ofi_home **made,
@@ -109,7 +111,7 @@ static twill_status home_open(struct twill_ofi_home **made,
     home->exclusive = params->common == NULL;
     home->rank = (uint32_t)params->boot->rank;
     home->size = (uint32_t)params->boot->size;
-    home->salt = salt_of(params->boot->nonce);
+    draw_secret(home);
     if (options != NULL)
         home->options = *options;
     twill_status status = twill_ofi_agree(home, set_up(home, error), error);

@@ -22,8 +22,11 @@
  * another communicator's in that one's list: requests and callers' buffers are touched by the
  * holder of their communicator only. One lock, the home's, is held in every call.
  *
- * Tag, 48 bits (cxi has no more): communicator plus the job's salt 26, lane 4, sending rank 16,
- * channel 2. */
+ * Tag, 48 bits (cxi has no more): communicator plus a secret of the job 26, lane 4, sending rank
+ * 16, channel 2. Where the provider has 60 bits, 12 more bits of the secret lie above them. Anybody
+ * who reaches the endpoint can send to it: the secret, which is derived from the job's key, is what
+ * keeps such messages from the receives. Where addresses are socket addresses and the provider can
+ * (FI_DIRECTED_RECV), receives also name the sender's address. */
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
@@ -51,6 +54,7 @@
 #define TWILL_OFI_LOOKS        100u /* before it is given up, if late: the machine may have stopped */
 #define TWILL_OFI_COMM_BITS    26
 #define TWILL_OFI_TAG_BITS     48
+#define TWILL_OFI_LONG_TAG     60 /* bits, where the provider has them */
 #define TWILL_OFI_SEGMENT      (64u << 20)
 #define TWILL_OFI_PULLED       16384u     /* longer messages are pulled by some providers */
 #define TWILL_OFI_FOLDED       (1u << 20) /* segment when it is folded: overlaps with the next */
@@ -233,7 +237,10 @@ struct twill_ofi_home {
     size_t max_message;   /* agreed by all ranks */
     size_t inject;        /* own */
     uint32_t rank, size;  /* of the job */
-    uint32_t salt;        /* of the job's nonce, in its tags */
+    uint32_t salt;        /* secret of the job in its tags: added to the communicator's number */
+    uint64_t seal;        /* the same: bits above TWILL_OFI_TAG_BITS */
+    uint32_t tag_bits;    /* TWILL_OFI_TAG_BITS or TWILL_OFI_LONG_TAG */
+    bool directed;        /* receives name their sender's address */
     uint32_t posts;       /* counted for options.again */
     size_t address_bytes; /* stride in addresses */
     unsigned char *addresses;
@@ -274,7 +281,7 @@ struct twill_ofi {
 };
 
 /* Wire format and agreement check; changed when either changes. */
-#define TWILL_OFI_WIRE 0x77740002u
+#define TWILL_OFI_WIRE 0x77740003u
 
 /* --- library.c: libfabric itself -------------------------------------------------------------- */
 /* Open it, from TWILL_LIBFABRIC's path or where the loader finds it (NULL). It stays loaded until
@@ -363,6 +370,9 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_channel channel, bool *finished, struct twill_error *error);
+/* The tag of a message; the endpoint tells how long it is. */
+uint64_t twill_ofi_tag(const struct twill_ofi_home *home, uint32_t comm, uint32_t lane,
+                       uint32_t from, enum twill_ofi_channel channel);
 uint32_t twill_ofi_tag_from(uint64_t tag);
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_home *home, uint64_t tag);
 /* Post the control receives that are not. */

@@ -14,15 +14,21 @@ _Static_assert(TWILL_OFI_COMM_BITS + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_
 _Static_assert(TWILL_OFI_LANES <= 1 << LANE_BITS, "a lane fits into a tag");
 _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag");
 
-/* The job's salt goes into the number of the communicator: what another job sends to an address
- * that was, or seems to be, one of its own finds no receive here. */
+/* The job's secret is added to the number of the communicator, and lies above it: what another job,
+ * or another user, sends to an address of this one finds no receive here. */
+uint64_t twill_ofi_tag(const struct twill_ofi_home *home, uint32_t comm, uint32_t lane,
+                       uint32_t from, enum twill_ofi_channel channel)
+{
+    uint64_t tag = (comm + home->salt) & COMM_MASK;
+    tag = tag << LANE_BITS | lane;
+    tag = tag << FROM_BITS | from;
+    return home->seal | tag << 2 | (uint64_t)channel;
+}
+
 static uint64_t tag_of(const struct twill_ofi *t, uint32_t lane, uint32_t from,
                        enum twill_ofi_channel channel)
 {
-    uint64_t tag = (t->comm + t->home->salt) & COMM_MASK;
-    tag = tag << LANE_BITS | lane;
-    tag = tag << FROM_BITS | from;
-    return tag << 2 | (uint64_t)channel;
+    return twill_ofi_tag(t->home, t->comm, lane, from, channel);
 }
 
 uint32_t twill_ofi_tag_from(uint64_t tag)
@@ -116,9 +122,10 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     bool header = op->kind == TWILL_OFI_OP_RECV_HEADER;
     uint64_t tag = tag_of(t, op->lane->lane, op->lane->peer->rank,
                           header ? TWILL_OFI_HEADER : TWILL_OFI_PAYLOAD);
-    ssize_t rc = pretend_busy(t->home) ? -FI_EAGAIN
-                                       : fi_trecv(t->home->ep, data, bytes, desc, FI_ADDR_UNSPEC,
-                                                  tag, 0, &op->context);
+    fi_addr_t from = t->home->directed ? op->lane->peer->contact->address : FI_ADDR_UNSPEC;
+    ssize_t rc = pretend_busy(t->home)
+                     ? -FI_EAGAIN
+                     : fi_trecv(t->home->ep, data, bytes, desc, from, tag, 0, &op->context);
     int done = answer(t, rc, "fi_trecv", op->lane, error);
     op->posted = done == 1;
     op->done = false;
@@ -189,7 +196,7 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return done;
 }
 
-/* Control messages are taken from anybody, of every communicator. */
+/* Control messages are taken from every rank, of every communicator. */
 twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_error *error)
 {
     void *desc = home->mr == NULL ? NULL : fi_mr_desc(home->mr);
@@ -197,10 +204,11 @@ twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_e
         struct twill_ofi_op *op = &home->controls[i];
         if (op->posted)
             continue;
-        ssize_t rc = pretend_busy(home)
-                         ? -FI_EAGAIN
-                         : fi_trecv(home->ep, op->buffer, sizeof(struct twill_ofi_header), desc,
-                                    FI_ADDR_UNSPEC, TWILL_OFI_CONTROL, ANYBODY, &op->context);
+        ssize_t rc =
+            pretend_busy(home)
+                ? -FI_EAGAIN
+                : fi_trecv(home->ep, op->buffer, sizeof(struct twill_ofi_header), desc,
+                           FI_ADDR_UNSPEC, home->seal | TWILL_OFI_CONTROL, ANYBODY, &op->context);
         if (rc == -FI_EAGAIN)
             return TWILL_OK;
         if (rc != 0)

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Another user's endpoint sends to a rank's, which anybody may who reaches its port: with the tags
+ * that follow from what is public, and with those of the job itself, but from another address. No
+ * receive takes it. */
+#include "tests/support/ofi_ends.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <rdma/fi_errno.h>
+#include <unistd.h>
+
+#define NUMBER 3u /* of the communicator */
+
+struct stranger {
+    struct twill_ofi_home home; /* an endpoint of its own, of no job */
+    fi_addr_t victim;
+    bool informed; /* it knows the job's tags */
+};
+
+static struct twill_ofi_home *home_of(const struct end *end)
+{
+    return ((struct twill_ofi *)(void *)end->transport)->home;
+}
+
+static bool stranger_open(struct stranger *s, const struct end *end)
+{
+    const struct twill_ofi_home *victim = home_of(end);
+    struct twill_error error = {0};
+    s->home.params = end->params;
+    s->home.size = 2;
+    twill_status status = twill_ofi_endpoint_open(&s->home, &error);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message) &&
+           fi_av_insert(s->home.av, victim->addresses + end->rank * victim->address_bytes, 1,
+                        &s->victim, 0, NULL) == 1;
+}
+
+/* What follows from the nonce, which stands in /proc/net/unix. */
+static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from,
+                           enum twill_ofi_channel channel)
+{
+    struct twill_ofi_home home = {.salt = 2166136261u};
+    for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
+        home.salt = (home.salt ^ nonce[i]) * 16777619u;
+    return twill_ofi_tag(&home, NUMBER, 0, from, channel);
+}
+
+/* A message in rank 1's name; until it has left. */
+static bool forge(struct stranger *s, struct end *end, enum twill_ofi_channel channel,
+                  const void *message, size_t bytes)
+{
+    uint64_t tag = s->informed ? twill_ofi_tag(home_of(end), NUMBER, 0, 1, channel)
+                               : public_tag(end->boot->nonce, 1, channel);
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    struct fi_context2 context;
+    struct fi_cq_tagged_entry entry;
+    ssize_t rc;
+    do {
+        rc = fi_tsend(s->home.ep, message, bytes, NULL, s->victim, tag, &context);
+        (void)fi_cq_read(s->home.cq, &entry, 0);
+    } while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
+    TWILL_REQUIRE(rc == 0);
+    do
+        rc = fi_cq_read(s->home.cq, &entry, 1);
+    while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
+    return twill_test_note(rc == 1, __FILE__, __LINE__, "a stranger's message did not leave: %d",
+                           (int)rc);
+}
+
+/* "666", as rank 1 would say it as its message of that number. */
+static bool lie(struct stranger *s, struct end *end, uint32_t number)
+{
+    struct {
+        struct twill_ofi_header header;
+        uint64_t data;
+    } message = {{.signature = 1000 + number,
+                  .sequence = number,
+                  .bytes = sizeof(uint64_t),
+                  .kind = TWILL_OFI_EAGER_DATA},
+                 666};
+    struct twill_ofi_header credit = {.kind = TWILL_OFI_CREDIT, .consumed = 1000};
+    if (!forge(s, end, TWILL_OFI_HEADER, &message, sizeof(message)) ||
+        (!s->informed && !forge(s, end, TWILL_OFI_CONTROL, &credit, sizeof(credit))))
+        return false;
+    for (int look = 0; look < 100; look++) { /* it has come by then */
+        if (!progress(end))
+            return false;
+        usleep(1000);
+    }
+    return true;
+}
+
+static bool is_heard(struct end *end, struct message *m)
+{
+    return wait_done(end, &m->request, 1) && all_ok(&m->request, 1) && message_check(m, end);
+}
+
+/* Rank 0 is lied to before it has posted its receive, and after. */
+static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct stranger *kind = user;
+    struct stranger *s = calloc(1, sizeof(*s));
+    struct end end;
+    (void)size;
+    TWILL_CHECK(s != NULL && end_open(&end, caller, TCP, NUMBER));
+    s->informed = kind->informed;
+    bool asked = !s->informed || home_of(&end)->directed;
+    bool good = rank != 0 || !asked || stranger_open(s, &end);
+    for (uint32_t number = 0; number < 4 && asked && good; number++) {
+        struct message *m = calloc(1, sizeof(*m));
+        good = m != NULL &&
+               message_make(m, &end, rank == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
+                            1 - end.rank, 0, number, sizeof(uint64_t), false);
+        bool before = number % 2 == 0;
+        if (rank == 0)
+            good = good && (before ? lie(s, &end, number) && post(&end, &m->request)
+                                   : post(&end, &m->request) && lie(s, &end, number));
+        good = good && meet(&end) && (rank == 0 || post(&end, &m->request)) && is_heard(&end, m) &&
+               meet(&end);
+        if (m != NULL)
+            message_free(m, 1);
+    }
+    if (rank == 0 && good)
+        twill_test_note(((struct twill_ofi *)(void *)end.transport)->peers[1]->lanes[0].acked <
+                            1000,
+                        __FILE__, __LINE__, "a stranger's credit was believed");
+    if (rank == 0 && asked)
+        twill_ofi_endpoint_free(&s->home);
+    end_close(&end);
+    free(s);
+}
+
+static void test_public(void **state)
+{
+    struct stranger kind = {.informed = false};
+    (void)state;
+    twill_test_run_ranks(2, rank_lied_to, &kind);
+}
+
+static void test_elsewhere(void **state)
+{
+    struct stranger kind = {.informed = true};
+    (void)state;
+    twill_test_run_ranks(2, rank_lied_to, &kind);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_public),
+        cmocka_unit_test(test_elsewhere),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
