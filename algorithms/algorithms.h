@@ -154,6 +154,7 @@ struct twill_select_request {
 struct twill_choice {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape;
+    bool wished;      /* TWILL_ALGORITHM names it */
     bool substituted; /* what TWILL_ALGORITHM names does not do this call: chosen without it */
 };
 

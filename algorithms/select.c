@@ -272,6 +272,7 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                                               .order = request->order}};
     if (wish != NULL && wish->algorithm != NULL) {
         twill_status status = apply(choice, chooser, wish, request, error);
+        choice->wished = status == TWILL_OK;
         if (status != TWILL_PENDING)
             return status;
     }

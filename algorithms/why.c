@@ -37,9 +37,9 @@ static void put(struct writer *w, const char *format, ...)
 
 /* "torus=4x6@staged" */
 static const char *name_of(const struct twill_algorithm *a, const struct twill_shape *shape,
-                           char text[96])
+                           char text[TWILL_WHY_NAME])
 {
-    size_t used = (size_t)snprintf(text, 96, "%s", a->name);
+    size_t used = (size_t)snprintf(text, TWILL_WHY_NAME, "%s", a->name);
     for (unsigned i = 0; i < a->parameters && i < TWILL_PARAMETERS; i++)
         if (shape->parameter[i] != 0 && used < 80)
             used += (size_t)snprintf(text + used, 96 - used, "%c%u", i == 0 ? '=' : 'x',
@@ -47,6 +47,11 @@ static const char *name_of(const struct twill_algorithm *a, const struct twill_s
     if (a->flavours != 0 && shape->collective != TWILL_BARRIER && used < 80)
         snprintf(text + used, 96 - used, "@%s", twill_flavour_name(shape->flavour));
     return text;
+}
+
+const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME])
+{
+    return name_of(choice->algorithm, &choice->shape, text);
 }
 
 static bool takes_in_any_flavour(const struct twill_algorithm *a, const struct twill_world *world,
@@ -218,4 +223,44 @@ twill_status twill_why(char **text, const struct twill_world *world,
     }
     *text = w.text;
     return status;
+}
+
+static bool is_choice(const struct twill_candidate *c, const struct twill_choice *choice)
+{
+    return c->algorithm == choice->algorithm &&
+           (c->algorithm->flavours == 0 || c->shape.flavour == choice->shape.flavour) &&
+           memcmp(c->shape.parameter, choice->shape.parameter, sizeof(c->shape.parameter)) == 0;
+}
+
+void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
+                      const struct twill_world *world, const struct twill_tuning *tuning,
+                      const struct twill_select_request *request, const struct twill_choice *choice)
+{
+    struct twill_error ignored = {.status = TWILL_OK};
+    const struct twill_candidates *all;
+    const struct twill_candidate *taken = NULL, *next = NULL;
+    char name[TWILL_WHY_NAME];
+    size_t size = twill_request_bytes(world, request);
+    size_t used =
+        (size_t)snprintf(text, bytes, "%s, %s", twill_why_name(choice, name),
+                         choice->wished ? "asked for by TWILL_ALGORITHM" : "the cheapest");
+    if (twill_chooser_candidates(chooser, request, &all, &ignored) != TWILL_OK)
+        return;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        if (is_choice(c, choice))
+            taken = c;
+        else if (twill_candidate_takes(c, size, twill_request_access(world, request)) &&
+                 (next == NULL || twill_candidate_cost(c, size) < twill_candidate_cost(next, size)))
+            next = c;
+    }
+    if (taken != NULL && used < bytes)
+        used += (size_t)snprintf(text + used, bytes - used, ": %.4g us %s, machine %s",
+                                 (double)twill_candidate_cost(taken, size) * 1e-6,
+                                 taken->measured > 0 ? "as measured" : "by the model",
+                                 tuning->model.name);
+    if (next != NULL && used < bytes)
+        snprintf(text + used, bytes - used, "; next is %s: %.4g us",
+                 name_of(next->algorithm, &next->shape, name),
+                 (double)twill_candidate_cost(next, size) * 1e-6);
 }

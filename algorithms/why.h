@@ -23,4 +23,15 @@ twill_status twill_why(char **text, const struct twill_world *world,
                        const struct twill_tuning *tuning, const char *wanted,
                        const struct twill_select_request *request, struct twill_error *error);
 
+/* "torus=4x6@staged" */
+#define TWILL_WHY_NAME 96
+const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME]);
+
+/* Half a sentence: the name of what a chooser (of this world and tuning) chose for a request, who
+ * chose, its cost and the next best. Allocates nothing where the chooser has been asked before. */
+void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
+                      const struct twill_world *world, const struct twill_tuning *tuning,
+                      const struct twill_select_request *request,
+                      const struct twill_choice *choice);
+
 #endif

@@ -265,3 +265,10 @@ twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t
 {
     return parse_shape("TWILL_GROUPS", "group", "node", text, nodes, label, error);
 }
+
+const char *twill_level_name(twill_level level)
+{
+    static const char *const names[] = {"tile", "l3", "numa", "package", "node", "group"};
+    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LEVEL_COUNT, "a name for each");
+    return (unsigned)level < TWILL_LEVEL_COUNT ? names[level] : "?";
+}

@@ -46,6 +46,9 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
 
+/* "tile", "l3", "numa", "package", "node", "group" */
+const char *twill_level_name(twill_level level);
+
 /* Rank of the l-th member of a node. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 void twill_error_clear(struct twill_error *error)
 {
@@ -51,21 +52,44 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
     return status;
 }
 
+/* Whose line it is: in short where only warnings are printed. Returns its length. */
+static size_t begin_line(const struct twill_log *log, enum twill_log_level level, char *line,
+                         size_t room)
+{
+    static const char *const names[] = {"", "warn", "info", "debug"};
+    int used;
+    if (log->level > TWILL_LOG_WARN && log->rank >= 0)
+        used = snprintf(line, room, "twill: %s rank %d/%d %s: ", log->where, log->rank, log->size,
+                        names[level]);
+    else if (log->level > TWILL_LOG_WARN)
+        used = snprintf(line, room, "twill: %s %s: ", log->where, names[level]);
+    else if (log->rank >= 0)
+        used = snprintf(line, room, "twill[%d]: ", log->rank);
+    else
+        used = snprintf(line, room, "twill: ");
+    return (size_t)used;
+}
+
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)
 {
-    if (log == NULL || level > log->level)
+    if (!twill_log_wants(log, level))
         return;
     char line[1024];
-    int used = log->rank < 0 ? snprintf(line, sizeof(line), "twill: ")
-                             : snprintf(line, sizeof(line), "twill[%d]: ", log->rank);
+    size_t room = sizeof(line) - 1; /* for the newline */
+    size_t used = begin_line(log, level, line, room);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    int length = vsnprintf(line + used, room - used, format, arguments);
     va_end(arguments);
-    if (log->print != NULL)
+    used += length > 0 ? twill_min((size_t)length, room - used - 1) : 0;
+    if (log->print != NULL) {
         log->print(log->user, line);
-    else
-        fprintf(stderr, "%s\n", line);
+        return;
+    }
+    line[used++] = '\n';
+    int file = log->file > 0 ? log->file : STDERR_FILENO;
+    if (write(file, line, used) < 0)
+        return; /* nowhere to say it */
 }
 
 unsigned twill_text_distance(const char *text, size_t length, const char *name)

@@ -85,15 +85,25 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
 
 enum twill_log_level { TWILL_LOG_NONE, TWILL_LOG_WARN, TWILL_LOG_INFO, TWILL_LOG_DEBUG };
 
-/* Where a room may say something. Lives in the context; print may be NULL. */
+/* Where a module may say something. One per context, which sets it up before it is used by several
+ * threads. */
 struct twill_log {
     enum twill_log_level level;
-    int rank; /* -1 before it is known */
-    void (*print)(void *user, const char *line);
+    int rank;                                    /* -1 before it is known */
+    void (*print)(void *user, const char *line); /* instead of writing; or NULL */
     void *user;
+    int size;       /* ranks */
+    int file;       /* descriptor of TWILL_LOG_FILE, or 0: standard error */
+    char where[72]; /* "host:pid" */
 };
 
-/* Say it if the level allows: "twill[rank]: ..." to standard error, or through print. */
+static inline bool twill_log_wants(const struct twill_log *log, enum twill_log_level level)
+{
+    return log != NULL && level <= log->level;
+}
+
+/* Write a line, in one write, if the level allows: "twill[RANK]: ..."; at level info and above
+ * "twill: HOST:PID rank RANK/SIZE LEVEL: ...". For any thread. Never for secrets. */
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)
     TWILL_PRINTF(3, 4);
 

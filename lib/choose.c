@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a call to its plan: what is asked of the selector, and whether the node's ranks are asked
  * first. */
-#include "lib/comm.h"
+#include "lib/log.h"
 
 static enum twill_order order_of(const struct twill_run *run)
 {
@@ -128,6 +128,7 @@ static twill_status find_plan(struct twill_run *run)
     TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, &run->plan));
     comm->last = run->plan;
     comm->last_key = key;
+    twill_log_choice(comm, &key, &choice);
     return TWILL_OK;
 }
 

@@ -2,6 +2,7 @@
 /* The collective calls: number and sign them, run them, start them, prepare them. */
 #include "lib/device.h"
 #include "lib/group.h"
+#include "lib/log.h"
 #include "lib/progress.h"
 
 #include <string.h>
@@ -156,6 +157,8 @@ void twill_request_begin(struct twill_request *request)
         twill_run_lead(run);
     number(run);
     request->ticks = twill_ticks();
+    if (TWILL_UNLIKELY(comm->traced)) /* what others wait for is on its way */
+        twill_log_begin(request);
     twill_request_enqueue(request);
 }
 

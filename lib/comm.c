@@ -3,6 +3,7 @@
 #include "lib/comm.h"
 #include "fabric/rails.h"
 #include "lib/group.h"
+#include "lib/log.h"
 #include "lib/progress.h"
 
 #include <stdio.h>
@@ -299,6 +300,7 @@ static void configure(struct twill_comm *comm)
     const struct twill_config *config = &comm->context->config;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
     comm->learns = spin < 0;
+    comm->traced = twill_log_wants(&comm->context->log, TWILL_LOG_DEBUG);
     comm->spin = spin >= 0                ? (uint32_t)spin
                  : comm->context->crowded ? TWILL_SPIN_SHARED
                                           : TWILL_SPIN_ALONE;
@@ -363,6 +365,8 @@ static twill_status open_parts(struct twill_comm *comm, const struct twill_comm 
             twill_context_remove(comm->context, comm);
     }
     free(all);
+    if (status == TWILL_OK)
+        twill_log_comm(comm);
     return status;
 }
 
@@ -448,21 +452,6 @@ void twill_finalize(twill_comm *comm)
     twill_context *context = comm->owns_context ? comm->context : NULL;
     twill_comm_destroy(comm);
     twill_context_destroy(context);
-}
-
-twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
-                             size_t bytes)
-{
-    if (bytes <= *held)
-        return TWILL_OK;
-    twill_context_give(comm->context, *memory, *held);
-    *memory = NULL;
-    *held = 0;
-    void *grown;
-    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
-    *memory = grown;
-    *held = bytes;
-    return TWILL_OK;
 }
 
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer)

@@ -25,6 +25,7 @@ struct twill_waiting {
 struct twill_comm {
     struct twill_error error;
     bool broken;
+    bool traced;              /* each call is told: TWILL_LOG=debug */
     bool owns_context;        /* by twill_init() */
     bool told_substitute;     /* that TWILL_ALGORITHM was not followed */
     _Atomic bool held;        /* somebody has it: lib/progress.h */

@@ -211,6 +211,13 @@ const char *twill_config_text(const struct twill_config *config, enum twill_vari
     return config->text[id] != NULL && config->text[id][0] != '\0' ? config->text[id] : NULL;
 }
 
+const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id)
+{
+    const char *text = config->text[id];
+    /* What is printed is pasted into tickets. */
+    return id == TWILL_VARIABLE_JOB && *text != '\0' ? "(a key)" : text;
+}
+
 uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id)
 {
     uint32_t hash = 2166136261u; /* FNV-1a */

@@ -21,6 +21,8 @@ enum twill_variable_kind {
       "Seconds until a wait for another rank ends in an error")                                    \
     X(LOG, "TWILL_LOG", TWILL_WORD, "warn", 0, 0, "none|warn|info|debug", 0,                       \
       "What twill says on standard error")                                                         \
+    X(LOG_FILE, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
+      "File that it is appended to instead; %h is the host, %p the process, %r the rank, %% is %") \
     X(ALGORITHM, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, 1,                                 \
       "Algorithm: NAME, or COLLECTIVE[FROM-TO]:NAME;..., NAME optionally with =NUMBERS @FLAVOUR")  \
     X(MACHINE, "TWILL_MACHINE", TWILL_TEXT, "auto", 0, 0, NULL, 1,                                 \
@@ -140,6 +142,8 @@ void twill_config_warn_unknown(const struct twill_log *log);
 bool twill_config_bytes(const char *text, int64_t *bytes);
 /* The text, or NULL when empty. */
 const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
+/* The text as it may be printed: without secrets. */
+const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id);
 /* Hash of a value, for agreement among ranks. */
 uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id);
 

@@ -4,6 +4,7 @@
 #include "lib/context.h"
 #include "lib/device.h"
 #include "lib/levels.h"
+#include "lib/log.h"
 #include "lib/progress.h"
 
 #include <stdio.h>
@@ -112,7 +113,8 @@ static twill_status open_boot(struct twill_context *context, const twill_bootstr
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
                           context->boot->size, TWILL_WORLD_MAX_RANKS);
     context->log.rank = context->boot->rank;
-    return TWILL_OK;
+    context->log.size = context->boot->size;
+    return twill_log_open(context);
 }
 
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
@@ -391,7 +393,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, guard_against_fork(context));
     TWILL_TRY(error, twill_config_load(&context->config, settings, error));
     TWILL_TRY(error, twill_progress_configure(context));
-    context->log.level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
+    TWILL_TRY(error, twill_log_open(context));
     TWILL_TRY(error,
               twill_kernels_select(&context->kernels,
                                    twill_config_text(&context->config, TWILL_VARIABLE_ISA), error));
@@ -410,8 +412,11 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
     note_machine(context);
+    twill_log_notes(context, context->lines);
+    twill_log_process(context);
     TWILL_TRY(error, twill_context_open_device(context));
     note_job(context);
+    twill_log_notes(context, 0);
     context->ready = true;
     return TWILL_OK;
 }
@@ -463,6 +468,7 @@ void twill_context_destroy(twill_context *context)
         twill_topology_close(context->topology);
     twill_context_close_device(context);
     twill_config_destroy(&context->config);
+    twill_log_close(context);
     free(context->open);
     if (context->lockable) {
         pthread_mutex_destroy(&context->lock);

@@ -76,6 +76,7 @@ struct twill_context {
     const uint64_t *fork_guard; /* the kernel zeroes it in a child */
     bool previewed;
     _Atomic unsigned lines; /* they only become more */
+    unsigned logged;        /* of them, by lib/log.c */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
     char variable_line[1024], live_line[64];
 };

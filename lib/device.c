@@ -15,8 +15,8 @@ twill_status twill_context_open_device(struct twill_context *context)
     twill_context_note(context, "device memory: %s: %s", found, how);
     /* Who named a library wants it used. */
     bool disappoints = context->device == NULL && library != NULL;
-    twill_say(&context->log, disappoints ? TWILL_LOG_WARN : TWILL_LOG_INFO, "device memory: %s: %s",
-              found, how);
+    if (disappoints)
+        twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
     return TWILL_OK;
 }
 

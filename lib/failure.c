@@ -211,6 +211,8 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
         return status; /* nobody else is concerned */
     comm->broken = true;
+    twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
+              twill_strerror(status), comm->error.message);
     uint64_t sequence = comm->blamed > 0 ? comm->blamed : comm->sequence;
     twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, sequence,
                      comm->told ? comm->news.message : comm->error.message);

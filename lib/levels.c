@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names in TWILL_UNITS, by level. */
-static const char *const unit_names[TWILL_LEVEL_NODE] = {"tile", "l3", "numa", "package"};
-
 void twill_levels_describe(const struct twill_context *context, struct twill_level_card *card)
 {
     struct twill_units units;
@@ -27,6 +24,12 @@ static twill_status unreadable(struct twill_context *context, const char *text, 
                       text, at);
 }
 
+static bool is_name(twill_level level, const char *text, size_t length)
+{
+    const char *name = twill_level_name(level);
+    return strlen(name) == length && strncmp(name, text, length) == 0;
+}
+
 /* Ranks of each unit of a level, as declared; 0: not declared. */
 static twill_status parse_units(struct twill_context *context, const char *text,
                                 uint32_t ranks[TWILL_LEVEL_NODE])
@@ -34,8 +37,7 @@ static twill_status parse_units(struct twill_context *context, const char *text,
     for (const char *at = text; *at != '\0';) {
         size_t length = strcspn(at, "=");
         unsigned level = 0;
-        while (level < TWILL_LEVEL_NODE &&
-               (strlen(unit_names[level]) != length || strncmp(unit_names[level], at, length) != 0))
+        while (level < TWILL_LEVEL_NODE && !is_name((twill_level)level, at, length))
             level++;
         if (level == TWILL_LEVEL_NODE || at[length] != '=')
             return unreadable(context, text, at);
@@ -54,7 +56,7 @@ static twill_status parse_units(struct twill_context *context, const char *text,
             return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                               "TWILL_UNITS=%s: %u ranks of a %s are no multiple of %u of a smaller "
                               "part",
-                              text, ranks[level], unit_names[level], inner);
+                              text, ranks[level], twill_level_name((twill_level)level), inner);
         inner = ranks[level] != 0 ? ranks[level] : inner;
     }
     return TWILL_OK;

@@ -2,7 +2,7 @@
 /* Memory of callers and of the library. What stays where it is until twill is told otherwise - from
  * twill_alloc(), by twill_register(), the library's own - is in a list, so that a network that must
  * know memory is shown each piece once. */
-#include "lib/context.h"
+#include "lib/comm.h"
 
 #include <stdlib.h>
 
@@ -98,6 +98,21 @@ void twill_context_give(struct twill_context *context, void *memory, size_t byte
     twill_context_lock(context);
     twill_memory_free(context->library_memory, memory, bytes);
     twill_context_unlock(context);
+}
+
+twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                             size_t bytes)
+{
+    if (bytes <= *held)
+        return TWILL_OK;
+    twill_context_give(comm->context, *memory, *held);
+    *memory = NULL;
+    *held = 0;
+    void *grown;
+    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
+    *memory = grown;
+    *held = bytes;
+    return TWILL_OK;
 }
 
 /* Errors go to the context when they are complete: several threads may be in here. */

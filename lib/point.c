@@ -3,6 +3,7 @@
  * not wait for each other. */
 #include "fabric/registry.h"
 #include "lib/group.h"
+#include "lib/log.h"
 #include "lib/progress.h"
 
 #include <stdio.h>
@@ -111,6 +112,10 @@ twill_status twill_point_begin(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     const struct twill_point *p = &request->point;
     bool wanted[2] = {p->sends, p->receives};
+    if (TWILL_UNLIKELY(comm->traced)) {
+        request->ticks = twill_ticks();
+        twill_log_begin(request);
+    }
     request->next = comm->points;
     comm->points = request;
     request->talks = true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests under way: the queue of collectives, what is in flight of it, and moving it along. */
+#include "lib/log.h"
 #include "lib/progress.h"
 
 #include <stdlib.h>
@@ -61,6 +62,8 @@ static void dequeue(struct twill_request *request)
 void twill_request_complete(struct twill_request *request, twill_status status)
 {
     struct twill_comm *comm = request->comm;
+    if (TWILL_UNLIKELY(comm->traced))
+        twill_log_end(request, status);
     if (!request->is_point) {
         dequeue(request);
         atomic_store_explicit(&comm->node->area[comm->local]->call.left, request->run.sequence,

@@ -80,9 +80,7 @@ const char *twill_context_variable(twill_context *context, size_t index)
     if (context == NULL || index >= TWILL_VARIABLE_COUNT || context->config.text[index] == NULL)
         return NULL;
     const struct twill_variable *v = &twill_variables[index];
-    const char *text = context->config.text[index];
-    if (index == TWILL_VARIABLE_JOB && *text != '\0') /* what is printed is pasted into tickets */
-        text = "(a key)";
+    const char *text = twill_config_shown(&context->config, (enum twill_variable_id)index);
     snprintf(context->variable_line, sizeof(context->variable_line), "%s\t%s\t%s\t%s\t%s", v->name,
              text, v->fallback, context->config.source[index], v->help);
     return context->variable_line;

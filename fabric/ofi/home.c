@@ -119,7 +119,6 @@ static twill_status home_open(struct twill_ofi_home **made,
         home_close(&home->common);
         return status;
     }
-    twill_say(params->log, TWILL_LOG_INFO, "ofi: %s", home->description);
     *made = home;
     return TWILL_OK;
 }

@@ -146,7 +146,6 @@ static twill_status tcp_open(struct twill_transport **transport,
         tcp_close(&t->base);
         return status;
     }
-    twill_say(params->log, TWILL_LOG_INFO, "tcp: %s", t->description);
     *transport = &t->base;
     return TWILL_OK;
 }
