@@ -9,7 +9,7 @@
 void twill_levels_describe(const struct twill_context *context, struct twill_level_card *card)
 {
     struct twill_units units;
-    twill_topology_units(context->topology, &units);
+    twill_topology_units(context->topology, NULL, &units);
     card->unit[TWILL_LEVEL_TILE] = (int16_t)units.tile;
     card->unit[TWILL_LEVEL_L3] = (int16_t)units.l3;
     card->unit[TWILL_LEVEL_NUMA] = (int16_t)units.numa;

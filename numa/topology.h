@@ -65,25 +65,48 @@ struct twill_place {
 };
 void twill_topology_place(const struct twill_topology *topology, struct twill_place *place);
 
-/* Logical index of the tile (L2 cache), the L3 cache, the NUMA node (one with CPUs) and the package
- * that the caller's thread runs in: of each the first it may run on. -1: the machine shows none.
- * Where one of several NUMA nodes holds several packages, these count as one, their first: the slow
- * links are between the nodes, and a level has to lie in the next. */
-struct twill_units {
-    int tile, l3, numa, package;
-};
-void twill_topology_units(const struct twill_topology *topology, struct twill_units *units);
-
-/* Advice for binding, never imposed: the PUs that local rank l of n would best run on, as a list
- * such as "0-3,64-67". Whole cores, compact, respecting what is allowed. */
-twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
-                                   char *text, size_t bytes, struct twill_error *error);
-
 /* PUs, by the numbers that Linux gives them. */
 #define TWILL_CPUS_MOST 1024
 struct twill_cpus {
     uint64_t word[TWILL_CPUS_MOST / 64];
 };
+/* As a list such as "0-3,64-67". Returns its length as snprintf() does; < 0: no memory. */
+int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes);
+
+/* Logical index of the tile (L2 cache), the L3 cache, the NUMA node and the package that hold all
+ * of the PUs (NULL: those that the caller's thread may run on). -1: the machine shows none, or they
+ * lie across several: a thread that may run in two L3 caches shares neither with anybody.
+ * Where one of several NUMA nodes holds several packages, these count as one, their first: the slow
+ * links are between the nodes, and a level has to lie in the next. */
+struct twill_units {
+    int tile, l3, numa, package;
+    bool roams; /* over several cores, which are not of one tile */
+};
+void twill_topology_units(const struct twill_topology *topology, const struct twill_cpus *cpus,
+                          struct twill_units *units);
+
+/* Cores, of which the caller's thread may run on at least one PU. */
+unsigned twill_topology_cores(const struct twill_topology *topology);
+
+/* How ranks of this host are bound within what the caller's thread may use. Each gets whole cores,
+ * all ranks equally many, spread over the machine: neighbours in rank lie near each other, and no
+ * rank lies across two parts of the machine where it could lie within one. Where there are more
+ * ranks than cores, they share cores. Wider than to cores: to all of the L3 caches, NUMA nodes or
+ * packages that these lie in. */
+enum twill_bound_to {
+    TWILL_BOUND_TO_CORES,
+    TWILL_BOUND_TO_L3,
+    TWILL_BOUND_TO_NUMA,
+    TWILL_BOUND_TO_PACKAGE
+};
+/* cpus[ranks] */
+twill_status twill_topology_bind(const struct twill_topology *topology, unsigned ranks,
+                                 enum twill_bound_to to, struct twill_cpus *cpus,
+                                 struct twill_error *error);
+/* The cores of local rank l of n, as a list. */
+twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
+                                   char *text, size_t bytes, struct twill_error *error);
+
 /* Those that the caller's thread may run on. */
 void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpus *cpus);
 /* For a thread beside rank `me` of n on this machine, which may run on these: a PU that none of

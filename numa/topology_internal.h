@@ -26,6 +26,10 @@ void twill_machine_describe(struct twill_topology *topology);
 /* Fill what depends on where the process runs: allowed_pus and `local`. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here);
 
+/* PUs as hwloc has them; NULL when memory is out, the caller frees it. */
+hwloc_bitmap_t twill_cpus_bitmap(const struct twill_cpus *cpus);
+void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set);
+
 /* "memory-side cache" is an L3 by name on KNL: no cache of the cores. */
 bool twill_is_side_cache(hwloc_obj_t object);
 

@@ -119,89 +119,39 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
     hwloc_bitmap_free(here);
 }
 
-static int index_touched(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwloc_obj_type_t type)
-{
-    hwloc_obj_t object = NULL;
-    while ((object = hwloc_get_next_obj_by_type(hwloc, type, object)) != NULL)
-        if (hwloc_bitmap_intersects(here, object->cpuset) && !twill_is_side_cache(object))
-            return (int)object->logical_index;
-    return -1;
-}
-
-/* See struct twill_units. */
-static void merge_packages(const struct twill_topology *topology, struct twill_units *units)
+/* Index of the package that a NUMA node begins with, where one of several nodes holds several; else
+ * `package`. See struct twill_units. */
+static int merge_packages(const struct twill_topology *topology, const struct twill_units *units)
 {
     unsigned nodes = 0;
+    hwloc_obj_t package = NULL;
     hwloc_obj_t node =
         hwloc_get_obj_by_type(topology->hwloc, HWLOC_OBJ_NUMANODE, (unsigned)units->numa);
     for (unsigned i = 0; i < topology->machine.numa_nodes; i++)
         nodes += topology->machine.numa[i].has_cpus;
-    int first = index_touched(topology->hwloc, node->cpuset, HWLOC_OBJ_PACKAGE);
-    if (nodes > 1 && first >= 0 && first < units->package)
-        units->package = first;
+    while (nodes > 1 && (package = hwloc_get_next_obj_by_type(topology->hwloc, HWLOC_OBJ_PACKAGE,
+                                                              package)) != NULL)
+        if (hwloc_bitmap_isincluded(package->cpuset, node->cpuset))
+            return (int)package->logical_index;
+    return units->package;
 }
 
-void twill_topology_units(const struct twill_topology *topology, struct twill_units *units)
+void twill_topology_units(const struct twill_topology *topology, const struct twill_cpus *cpus,
+                          struct twill_units *units)
 {
-    *units = (struct twill_units){-1, -1, -1, -1};
+    *units = (struct twill_units){-1, -1, -1, -1, false};
     hwloc_topology_t hwloc = topology->hwloc;
-    hwloc_bitmap_t here = twill_topology_here(topology);
+    hwloc_bitmap_t here = cpus != NULL ? twill_cpus_bitmap(cpus) : twill_topology_here(topology);
     if (here == NULL)
         return;
-    units->tile = index_touched(hwloc, here, HWLOC_OBJ_L2CACHE);
-    units->l3 = index_touched(hwloc, here, HWLOC_OBJ_L3CACHE);
-    units->package = index_touched(hwloc, here, HWLOC_OBJ_PACKAGE);
-    for (unsigned i = 0; i < topology->machine.numa_nodes && units->numa < 0; i++) {
-        hwloc_obj_t node = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
-        if (topology->machine.numa[i].has_cpus && hwloc_bitmap_intersects(here, node->cpuset))
-            units->numa = (int)i;
-    }
+    units->tile = index_around(hwloc, here, HWLOC_OBJ_L2CACHE);
+    units->l3 = index_around(hwloc, here, HWLOC_OBJ_L3CACHE);
+    units->package = index_around(hwloc, here, HWLOC_OBJ_PACKAGE);
+    units->numa = twill_numa_around(topology, here);
+    if (units->numa >= 0 && !topology->machine.numa[units->numa].has_cpus)
+        units->numa = -1; /* MCDRAM beside several nodes with cores */
     if (units->numa >= 0)
-        merge_packages(topology, units);
+        units->package = merge_packages(topology, units);
+    units->roams = units->tile < 0 && index_around(hwloc, here, HWLOC_OBJ_CORE) < 0;
     hwloc_bitmap_free(here);
-}
-
-/* The number of cores with an allowed PU; with `set`, add the PUs of those from `from` up to `to`.
- * Where no core is known, PUs are the cores. */
-static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, unsigned from,
-                           unsigned to, hwloc_bitmap_t set)
-{
-    unsigned seen = 0;
-    int depth = hwloc_get_type_or_below_depth(hwloc, HWLOC_OBJ_CORE);
-    hwloc_obj_t core = NULL;
-    while ((core = hwloc_get_next_obj_by_depth(hwloc, depth, core)) != NULL) {
-        if (!hwloc_bitmap_intersects(core->cpuset, here))
-            continue;
-        if (set != NULL && seen >= from && seen < to)
-            hwloc_bitmap_or(set, set, core->cpuset);
-        seen++;
-    }
-    return seen;
-}
-
-twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
-                                   char *text, size_t bytes, struct twill_error *error)
-{
-    if (l >= n)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "local rank %u of %u does not exist", l, n);
-    if (text == NULL || bytes == 0)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "no room for the list of CPUs");
-    hwloc_bitmap_t here = twill_topology_here(topology), set = hwloc_bitmap_alloc();
-    int length = -1;
-    if (here != NULL && set != NULL) {
-        unsigned cores = walk_cores(topology->hwloc, here, 0, 0, NULL);
-        unsigned from = n <= cores ? (unsigned)((uint64_t)l * cores / n) : l % (cores + !cores);
-        unsigned to = n <= cores ? (unsigned)((uint64_t)(l + 1) * cores / n) : from + 1;
-        walk_cores(topology->hwloc, here, from, to, set);
-        hwloc_bitmap_and(set, set, here);
-        length = hwloc_bitmap_list_snprintf(text, bytes, set);
-    }
-    hwloc_bitmap_free(here);
-    hwloc_bitmap_free(set);
-    if (length < 0)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a set of CPUs");
-    if ((size_t)length >= bytes)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "the list of CPUs needs %d bytes, not %zu",
-                          length + 1, bytes);
-    return TWILL_OK;
 }

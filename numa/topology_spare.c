@@ -3,16 +3,12 @@
  * run on. Each rank finds its own without asking the others, from where all may run. */
 #include "numa/topology_internal.h"
 
-void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpus *cpus)
+void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
 {
-    hwloc_bitmap_t here = twill_topology_here(topology);
     *cpus = (struct twill_cpus){{0}};
-    if (here == NULL)
-        return;
-    for (int i = hwloc_bitmap_first(here); i >= 0 && i < TWILL_CPUS_MOST;
-         i = hwloc_bitmap_next(here, i))
+    for (int i = hwloc_bitmap_first(set); i >= 0 && i < TWILL_CPUS_MOST;
+         i = hwloc_bitmap_next(set, i))
         cpus->word[i / 64] |= UINT64_C(1) << i % 64;
-    hwloc_bitmap_free(here);
 }
 
 static void add_cpus(hwloc_bitmap_t set, const struct twill_cpus *cpus)
@@ -22,13 +18,36 @@ static void add_cpus(hwloc_bitmap_t set, const struct twill_cpus *cpus)
             hwloc_bitmap_set(set, i);
 }
 
+hwloc_bitmap_t twill_cpus_bitmap(const struct twill_cpus *cpus)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (set != NULL)
+        add_cpus(set, cpus);
+    return set;
+}
+
+int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes)
+{
+    hwloc_bitmap_t set = twill_cpus_bitmap(cpus);
+    int length = set != NULL ? hwloc_bitmap_list_snprintf(text, bytes, set) : -1;
+    hwloc_bitmap_free(set);
+    return length;
+}
+
+void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpus *cpus)
+{
+    hwloc_bitmap_t here = twill_topology_here(topology);
+    *cpus = (struct twill_cpus){{0}};
+    if (here != NULL)
+        twill_cpus_from(cpus, here);
+    hwloc_bitmap_free(here);
+}
+
 /* The NUMA node that a rank runs in: the first with CPUs that it may run on. */
 static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct twill_cpus *cpus)
 {
     hwloc_obj_t found = NULL;
-    hwloc_bitmap_t set = hwloc_bitmap_alloc();
-    if (set != NULL)
-        add_cpus(set, cpus);
+    hwloc_bitmap_t set = twill_cpus_bitmap(cpus);
     for (unsigned i = 0; set != NULL && found == NULL && i < topology->machine.numa_nodes; i++) {
         hwloc_obj_t node = hwloc_get_obj_by_type(topology->hwloc, HWLOC_OBJ_NUMANODE, i);
         if (node != NULL && topology->machine.numa[i].has_cpus &&

@@ -17,7 +17,7 @@ expect 2 "-n 65536: not a number of ranks" "$run" --ranks=65536 true
 expect 2 "-n 2x: not a number of ranks" "$run" -n 2x true
 expect 2 "--grace soon: not a number" "$run" -n 1 --grace soon true
 expect 2 "--grace -1: not a number" "$run" -n 1 --grace=-1 true
-expect 2 "--bind socket: not none or core" "$run" -n 1 --bind socket true
+expect 2 "--bind socket: not none, core, l3, numa or package" "$run" -n 1 --bind socket true
 expect 2 "-x =1: no name" "$run" -n 1 -x =1 true
 expect 2 "-x NO_SUCH_VARIABLE: not set here" "$run" -n 1 -x NO_SUCH_VARIABLE true
 expect 2 "unrecognized option '--foo'" "$run" --foo
@@ -103,21 +103,59 @@ ranks 4 -l sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many wor
 [ "$(grep -cE '^\[([0-9])\] line \1 [0-9]+ of many words$' "$scratch/out")" -eq 8000 ] || fail "lines are mixed"
 ranks 2 -l sh -c 'head -c 300000 /dev/zero | tr "\0" x'
 [ "$(wc -c <"$scratch/out")" -eq 600010 ] || fail "long lines"
-printf 'a\nb\n' | timeout -k 10 "$patience" "$run" -n 3 -l cat >"$scratch/out" 2>&1
+printf 'a\nb\n' | timeout -k 10 "$patience" "$run" -n 3 --bind none -l cat >"$scratch/out" 2>&1
 printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
 head -c 1000000 /dev/zero | timeout -k 10 "$patience" "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
 [ "$(cat "$scratch/out")" = "0 1000000 " ] || fail "much standard input"
 
-# --- binding: ranks have CPUs, and together not more than this shell
-if command -v nproc >/dev/null; then
-    ranks 2 --bind core nproc
-    while read -r n; do
-        if [ "$n" -lt 1 ] || [ "$n" -gt "$(nproc)" ]; then
-            fail "bound to $n CPUs"
-        fi
-    done <"$scratch/out"
+# --- binding: where there are cores for all, each has as many and nobody else's; else they are told of, once
+cpus_of() # LIST: the CPUs of "0-2,5", one a line
+{
+    echo "$1" | tr ',' '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i }'
+}
+bound_to='echo "$RANK $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)"'
+here=$(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)
+cores=$(for cpu in $(cpus_of "$here"); do
+    cat "/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list" 2>/dev/null || echo "$cpu"
+done | sort -u | wc -l)
+if [ "$cores" -ge 2 ]; then
+    ranks 2 --report-bindings sh -c "$bound_to" || fail "2 bound ranks"
     has_lines "$scratch/out" 2 || fail "binding"
+    while read -r rank list; do
+        grep -q "^twillrun: rank $rank on $(hostname): bound to CPUs $list\(,.*\)*\$" "$scratch/err" ||
+            fail "rank $rank is on $list, and not said to be"
+        cpus_of "$list" >"$scratch/cpus.$rank"
+    done <"$scratch/out"
+    [ "$(wc -l <"$scratch/cpus.0")" -eq "$(wc -l <"$scratch/cpus.1")" ] || fail "unequal shares"
+    [ "$(sort "$scratch/cpus.0" "$scratch/cpus.1" | uniq -d | wc -l)" -eq 0 ] || fail "shares of the same cores"
+    has_lines "$scratch/err" 3 && fail "more than bindings was said"
+    # Within what twillrun itself may use, and a rank alone has all of that.
+    ranks 1 sh -c "$bound_to"
+    grep -qx "0 $here" "$scratch/out" || fail "one rank was bound"
+    ranks 2 --bind none --report-bindings sh -c "$bound_to"
+    grep -qx "1 $here" "$scratch/out" || fail "bound in spite of --bind none"
+    grep -q "^twillrun: rank 1 on $(hostname): not bound, CPUs $here" "$scratch/err" || fail "not reported as unbound"
+    [ "$(grep -c "ranks are not bound" "$scratch/err")" -eq 0 ] || fail "it was meant"
+    one=$(cat "/sys/devices/system/cpu/cpu$(cpus_of "$here" | head -n 1)/topology/thread_siblings_list" 2>/dev/null) || one=
+    if [ -n "$one" ] && command -v taskset >/dev/null; then
+        timeout "$patience" taskset -c "$one" "$run" -n 2 sh -c "$bound_to" >"$scratch/out" 2>"$scratch/err"
+        grep -q "^twillrun: ranks are not bound: 2 are more than the 1 core here" "$scratch/err" || fail "one core for two"
+        grep -qx "1 $one" "$scratch/out" || fail "beyond what twillrun may use"
+    fi
 fi
+ranks $((cores + 1)) sh -c "$bound_to" || fail "more ranks than cores"
+[ "$(grep -c "^[0-9]* $here\$" "$scratch/out")" -eq $((cores + 1)) ] || fail "bound although they do not fit"
+[ "$(grep -c "^twillrun: ranks are not bound: $((cores + 1)) are more than the $cores core" "$scratch/err")" -eq 1 ] ||
+    fail "it was not said once"
+ranks $((cores + 1)) --bind core sh -c "$bound_to" || fail "sharing cores"
+[ ! -s "$scratch/err" ] || fail "something was said"
+[ "$cores" -eq 1 ] || [ "$(grep -c "^[0-9]* $here\$" "$scratch/out")" -eq 0 ] || fail "not bound"
+for wide in l3 numa package; do
+    ranks 2 --bind $wide sh -c "$bound_to" || fail "--bind $wide"
+    has_lines "$scratch/out" 2 || fail "--bind $wide"
+done
+expect 0 "ranks are not bound: HWLOC_* variables tell of another machine" env HWLOC_SYNTHETIC="pack:2 core:4 pu:1" \
+    "$run" -n 2 true
 
 # --- signals are passed on
 for signal in INT TERM HUP USR1 USR2; do

@@ -120,6 +120,21 @@ timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hosts h1,h2 --agent "$hosts_age
     { sleep 0.3 && wc -c; } >"$scratch/out"
 [ "$(cat "$scratch/out")" -eq 8000000 ] || fail "a slow reader"
 
+# --- binding: on each host by itself; where ranks are not bound is told once
+if [ "$(nproc)" -ge 2 ]; then
+    hosts_job h0:2,h1:2 --report-bindings true || fail "status $?"
+    for rank in 0 1 2 3; do
+        host=h$((rank / 2))
+        grep -q "^twillrun: host $host: rank $rank on $host: bound to CPUs [0-9]" "$scratch/err" || fail "rank $rank is not bound"
+    done
+fi
+many=$(($(nproc) + 1))
+hosts_job h0:$many,h1:$many --report-bindings true || fail "status $?"
+[ "$(grep -c "^twillrun: host h[01]: ranks are not bound: $many are more than" "$scratch/err")" -eq 1 ] || fail "not said once"
+grep -q "^twillrun: host h1: rank $many on h1: not bound, CPUs " "$scratch/err" || fail "the report of a rank that is not bound"
+hosts_job h0:$many,h1:$many --bind none true || fail "status $?"
+[ ! -s "$scratch/err" ] || fail "it was meant"
+
 # --- exit codes
 hosts_job h0,h1,h2 true || fail "status $? of a job that is well"
 said 7 "exited with status 7; ending the others" h0:2,h1:2 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 7; sleep 60'

@@ -51,15 +51,6 @@ static const struct expected {
 static const char theta[] =
     "pack:1 [numa(memory=192GB)] [numa(memory=16GB)] l2:32 core:2 pu:4(indexes=4*64:1*4)";
 
-static struct twill_topology *open_machine(const char *text)
-{
-    struct twill_error error = {0};
-    struct twill_topology *topology;
-    if (twill_topology_open(&topology, text, &error) != TWILL_OK)
-        fail_msg("%s: %s", text != NULL ? text : "this machine", error.message);
-    return topology;
-}
-
 /* Holds for every machine. */
 static void check_invariants(const struct twill_machine *m)
 {
@@ -308,80 +299,6 @@ static void test_local_nodes(void **state)
     twill_topology_close(topology);
 }
 
-/* Mark the PUs of a list; returns how many, and asserts that none is marked before if `once`. */
-static unsigned mark(const char *list, unsigned char *seen, size_t size, bool once)
-{
-    unsigned count = 0;
-    for (const char *c = list; *c != '\0';) {
-        char *end;
-        unsigned long from = strtoul(c, &end, 10), to = from;
-        assert_ptr_not_equal(end, c);
-        if (*end == '-')
-            to = strtoul(end + 1, &end, 10);
-        for (; from <= to; from++, count++) {
-            assert_true(from < size);
-            assert_false(once && seen[from]);
-            seen[from] = 1;
-        }
-        c = *end == ',' ? end + 1 : end;
-    }
-    return count;
-}
-
-static void check_advice(struct twill_topology *topology, unsigned n)
-{
-    const struct twill_machine *m = twill_topology_machine(topology);
-    unsigned char seen[1024] = {0};
-    unsigned total = 0, marked = 0, least = ~0u, most = 0;
-    for (unsigned l = 0; l < n; l++) {
-        char text[512];
-        struct twill_error error = {0};
-        assert_int_equal(twill_topology_advise(topology, l, n, text, sizeof(text), &error),
-                         TWILL_OK);
-        unsigned pus = mark(text, seen, sizeof(seen), n <= m->cores);
-        assert_int_equal(pus % m->pus_per_core, 0); /* whole cores */
-        least = pus < least ? pus : least;
-        most = pus > most ? pus : most;
-        total += pus;
-    }
-    assert_true(least >= m->pus_per_core && most - least <= m->pus_per_core);
-    if (n <= m->cores)
-        assert_int_equal(total, m->allowed_pus);
-    for (size_t i = 0; i < sizeof(seen); i++)
-        marked += seen[i];
-    assert_int_equal(marked, m->allowed_pus);
-}
-
-static void test_advice(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
-        struct twill_topology *topology = open_recorded(machines[i].file);
-        unsigned cores = machines[i].cores;
-        const unsigned counts[] = {1, 2, 3, 4, 7, cores / 2, cores, cores + 1, 2 * cores + 3};
-        for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++)
-            check_advice(topology, counts[c]);
-        twill_topology_close(topology);
-    }
-    struct twill_topology *topology = open_recorded("x86-Intel-KnightsLanding-XeonPhi-7210.xml");
-    char text[128];
-    struct twill_error error = {0};
-    assert_int_equal(twill_topology_advise(topology, 3, 64, text, sizeof(text), &error), TWILL_OK);
-    assert_string_equal(text, "3,67,131,195");
-    assert_int_equal(twill_topology_advise(topology, 4, 4, text, sizeof(text), &error),
-                     TWILL_ERR_ARGUMENT);
-    assert_int_equal(twill_topology_advise(topology, 0, 0, text, sizeof(text), &error),
-                     TWILL_ERR_ARGUMENT);
-    assert_int_equal(twill_topology_advise(topology, 3, 64, text, 4, &error), TWILL_ERR_ARGUMENT);
-    /* Only inside of what the process may use. */
-    assert_int_equal(twill_topology_locate(topology, "8-9,72", &error), TWILL_OK);
-    assert_int_equal(twill_topology_advise(topology, 0, 2, text, sizeof(text), &error), TWILL_OK);
-    assert_string_equal(text, "8,72");
-    assert_int_equal(twill_topology_advise(topology, 1, 2, text, sizeof(text), &error), TWILL_OK);
-    assert_string_equal(text, "9");
-    twill_topology_close(topology);
-}
-
 static void test_nics(void **state)
 {
     (void)state;
@@ -476,7 +393,6 @@ int main(void)
         cmocka_unit_test(test_this_machine),
         cmocka_unit_test(test_kinds_without_names),
         cmocka_unit_test(test_local_nodes),
-        cmocka_unit_test(test_advice),
         cmocka_unit_test(test_nics),
         cmocka_unit_test(test_bad_input),
         cmocka_unit_test(test_truncated),

@@ -1,47 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binding ranks to whole cores, within what this process may use. */
+/* Binding the ranks of this host to cores, within what this process may use. */
 #include "fabric/launcher/launcher.h"
+#include "numa/topology.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
-/* The lowest CPU of the core that a CPU belongs to; itself when sysfs does not tell. */
-static int core_of(int cpu)
+static void leave_unbound(struct twill_launch *launch, const char *format, ...) TWILL_PRINTF(2, 3);
+
+/* Say why in launch->unbound, which is told once a job. */
+static void leave_unbound(struct twill_launch *launch, const char *format, ...)
 {
-    char path[96], text[64] = "";
-    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
-             cpu);
-    FILE *file = fopen(path, "re");
-    if (!file)
-        return cpu;
-    char *got = fgets(text, sizeof(text), file);
-    fclose(file);
-    return got && text[0] >= '0' && text[0] <= '9' ? (int)strtol(text, NULL, 10) : cpu;
+    va_list list;
+    va_start(list, format);
+    vsnprintf(launch->unbound, sizeof(launch->unbound), format, list);
+    va_end(list);
+    free(launch->cpus);
+    launch->cpus = NULL;
 }
 
-bool twill_bind_cpus(int rank, int ranks, cpu_set_t *cpus)
+/* " package 0"; where the ranks lies across several: nothing. */
+static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, int unit)
 {
-    int core[CPU_SETSIZE], cores = 0; /* cores with an allowed CPU, ascending */
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0)
-        return false;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed))
-            continue;
-        int mine = core_of(cpu), i = 0;
-        while (i < cores && core[i] != mine)
-            i++;
-        if (i == cores)
-            core[cores++] = mine;
+    if (unit < 0 || used >= bytes)
+        return used;
+    return used + (size_t)snprintf(text + used, bytes - used, ", %s %d", name, unit);
+}
+
+static void report(const struct twill_launch *launch, const struct twill_topology *topology)
+{
+    char host[256] = "", list[512], where[128];
+    (void)gethostname(host, sizeof(host) - 1);
+    for (int i = 0; i < launch->here; i++) {
+        struct twill_cpus here;
+        struct twill_units units;
+        twill_topology_cpus(topology, &here);
+        const struct twill_cpus *cpus = launch->cpus ? &launch->cpus[i] : &here;
+        twill_topology_units(topology, cpus, &units);
+        size_t used = add_unit(where, sizeof(where), 0, "package", units.package);
+        used = add_unit(where, sizeof(where), used, "NUMA", units.numa);
+        used = add_unit(where, sizeof(where), used, "L3", units.l3);
+        where[used < sizeof(where) ? used : 0] = '\0';
+        (void)twill_cpus_list(cpus, list, sizeof(list));
+        twill_complain("rank %d on %s: %s CPUs %s%s", launch->child[i].rank, host,
+                       launch->cpus ? "bound to" : "not bound,", list, where);
     }
-    /* More ranks than cores: they share, evenly. */
-    int first = ranks <= cores ? (int)((long)rank * cores / ranks) : rank % cores;
-    int last = ranks <= cores ? (int)((long)(rank + 1) * cores / ranks) : first + 1;
-    CPU_ZERO(cpus);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        for (int i = first; i < last && CPU_ISSET(cpu, &allowed); i++)
-            if (core_of(cpu) == core[i])
-                CPU_SET(cpu, cpus);
-    return true;
+}
+
+static void choose(struct twill_launch *launch, const struct twill_topology *topology)
+{
+    static const enum twill_bound_to to[] = {
+        [TWILL_BIND_L3] = TWILL_BOUND_TO_L3,
+        [TWILL_BIND_NUMA] = TWILL_BOUND_TO_NUMA,
+        [TWILL_BIND_PACKAGE] = TWILL_BOUND_TO_PACKAGE,
+    };
+    struct twill_error error = {0};
+    enum twill_bind bind = launch->options->bind;
+    unsigned ranks = (unsigned)launch->here, cores = twill_topology_cores(topology);
+    if (!twill_topology_machine(topology)->is_this_machine) {
+        leave_unbound(launch, "ranks are not bound: HWLOC_* variables tell of another machine");
+        return;
+    }
+    if (bind == TWILL_BIND_AUTO && ranks > cores) {
+        leave_unbound(launch,
+                      "ranks are not bound: %u are more than the %u core%s here (--bind none if "
+                      "that is meant)",
+                      ranks, cores, cores == 1 ? "" : "s");
+        return;
+    }
+    launch->cpus = calloc(ranks, sizeof(*launch->cpus));
+    if (!launch->cpus ||
+        twill_topology_bind(topology, ranks,
+                            bind == TWILL_BIND_AUTO ? to[TWILL_BIND_CORE] : to[bind], launch->cpus,
+                            &error) != TWILL_OK)
+        leave_unbound(launch, "ranks are not bound: out of memory");
+}
+
+void twill_launch_bind(struct twill_launch *launch)
+{
+    const struct twill_options *options = launch->options;
+    struct twill_error error = {0};
+    struct twill_topology *topology;
+    bool binds = options->bind != TWILL_BIND_NONE && launch->here > 1; /* one has all there is */
+    if (!binds && !options->report)
+        return;
+    if (twill_topology_open(&topology, NULL, &error) != TWILL_OK) {
+        leave_unbound(launch, "ranks are not bound: %s", error.message);
+        return;
+    }
+    if (binds)
+        choose(launch, topology);
+    if (options->report)
+        report(launch, topology);
+    twill_topology_close(topology);
+}
+
+bool twill_child_bind(const struct twill_launch *launch, int index)
+{
+    cpu_set_t set;
+    if (!launch->cpus)
+        return true;
+    CPU_ZERO(&set);
+    for (unsigned cpu = 0; cpu < TWILL_CPUS_MOST && cpu < CPU_SETSIZE; cpu++)
+        if (launch->cpus[index].word[cpu / 64] >> cpu % 64 & 1)
+            CPU_SET(cpu, &set);
+    return sched_setaffinity(0, sizeof(set), &set) == 0;
 }

@@ -70,16 +70,14 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
 {
     const struct twill_options *options = launch->options;
     struct trouble trouble = {.where = STEP_SETUP};
-    cpu_set_t cpus;
     /* Ends with the launcher, however that ends: the rank itself, not what it has started. A group
      * of its own, so that signals reach its children too. */
     bool ok = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setpgid(0, 0) == 0 &&
               set_files(launch, launch->child[index].rank, out) && set_environment(launch, index) &&
               setrlimit(RLIMIT_NOFILE, &options->files) == 0;
-    if (ok && options->bind == TWILL_BIND_CORE) {
+    if (ok) {
         trouble.where = STEP_BIND;
-        ok = twill_bind_cpus(index, launch->here, &cpus) &&
-             sched_setaffinity(0, sizeof(cpus), &cpus) == 0;
+        ok = twill_child_bind(launch, index);
     }
     if (ok && sigprocmask(SIG_SETMASK, &launch->mask, NULL) == 0) {
         trouble.where = STEP_EXEC;

@@ -24,7 +24,8 @@ struct front {
     int signals;
     int code, interrupts;
     bool failed, ending;
-    bool mute; /* output cannot be written */
+    bool mute;    /* output cannot be written */
+    bool unbound; /* ranks of a host are not bound, which was told */
     uint64_t start_ns, end_ns;
     uint32_t window; /* standard input that may be sent */
     bool input;      /* there is more of it */
@@ -178,6 +179,16 @@ static void ready(struct front *front, struct twill_agent *agent, const struct t
         }
 }
 
+/* Of all hosts where ranks are not bound the first is told of. */
+static void started(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
+{
+    agent->state = TWILL_HOST_RUNNING;
+    if (frame->bytes > 0 && !front->unbound)
+        twill_complain("host %s: %.*s", agent->name, (int)twill_min(frame->bytes, 255),
+                       frame->data);
+    front->unbound = front->unbound || frame->bytes > 0;
+}
+
 static void ended(struct front *front, struct twill_agent *agent, const struct twill_frame *frame)
 {
     int code = (int)frame->value, alive = 0;
@@ -218,7 +229,7 @@ static void take(struct front *front, struct twill_agent *agent, const struct tw
     } else if (frame->kind == TWILL_FRAME_READY && state == TWILL_HOST_ANSWERED) {
         ready(front, agent, frame);
     } else if (frame->kind == TWILL_FRAME_STARTED && state == TWILL_HOST_STARTING) {
-        agent->state = TWILL_HOST_RUNNING;
+        started(front, agent, frame);
     } else if (frame->kind == TWILL_FRAME_OUTPUT && is_there(front, agent, frame->rank) &&
                frame->value < 2) {
         output(front, frame);

@@ -15,6 +15,7 @@ enum item {
     ITEM_RANKS = 'n',
     ITEM_RANK = 'r',
     ITEM_BIND = 'b',
+    ITEM_REPORT = 'p',
     ITEM_KEY = 'k',
     ITEM_DIRECTORY = 'd',
     ITEM_ALONE = '1',
@@ -62,6 +63,8 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
     char mine[256];
     put_number(file, ITEM_RANKS, options->ranks);
     put_number(file, ITEM_BIND, (int)options->bind);
+    if (options->report)
+        put(file, ITEM_REPORT, "");
     put(file, ITEM_KEY, key);
     put(file, ITEM_DIRECTORY, directory);
     if (options->site[site].ranks == options->ranks)
@@ -122,9 +125,12 @@ static bool take(struct twill_job *job, char *text)
         job->rank[job->here++] = number;
         return true;
     case ITEM_BIND:
-        if (!twill_read_number(text, TWILL_BIND_NONE, TWILL_BIND_CORE, &number))
+        if (!twill_read_number(text, TWILL_BIND_AUTO, TWILL_BIND_COUNT - 1, &number))
             return false;
         options->bind = (enum twill_bind)number;
+        return true;
+    case ITEM_REPORT:
+        options->report = true;
         return true;
     case ITEM_KEY:
         job->key = text;

@@ -7,7 +7,7 @@
 #include "fabric/launcher/launcher.h"
 
 struct twill_job {
-    struct twill_options options; /* ranks, bind, assignments, command */
+    struct twill_options options; /* ranks, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */
     const char *directory;        /* where ranks are to begin */
     bool alone;                   /* all ranks are on this host */

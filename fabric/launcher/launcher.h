@@ -24,7 +24,16 @@
     TWILL_QUOTE(TWILL_VERSION_MAJOR)                                                               \
     "." TWILL_QUOTE(TWILL_VERSION_MINOR) "." TWILL_QUOTE(TWILL_VERSION_PATCH)
 
-enum twill_bind { TWILL_BIND_NONE, TWILL_BIND_CORE };
+/* AUTO: to cores, where there are enough. */
+enum twill_bind {
+    TWILL_BIND_AUTO,
+    TWILL_BIND_NONE,
+    TWILL_BIND_CORE,
+    TWILL_BIND_L3,
+    TWILL_BIND_NUMA,
+    TWILL_BIND_PACKAGE,
+    TWILL_BIND_COUNT
+};
 enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE }; /* fill a host first, or go round the hosts */
 
 /* A host that was named. */
@@ -38,6 +47,7 @@ struct twill_site {
 struct twill_options {
     int ranks;
     bool label, serve;
+    bool report; /* which cores each rank is bound to */
     enum twill_bind bind;
     enum twill_map map;
     uint64_t grace_ns;   /* for the others to notice a failure and say so */
@@ -78,10 +88,14 @@ struct twill_child {
 
 #define TWILL_JOB_TEXT 65 /* the key of a job in hex */
 
+struct twill_cpus;
+
 struct twill_launch {
     const struct twill_options *options;
     struct twill_child *child; /* [here], in the order of ranks */
     int here;                  /* ranks on this host */
+    struct twill_cpus *cpus;   /* [here] that they are bound to, or NULL */
+    char unbound[256];         /* why they are not, where that was not asked for; or empty */
     int listener;              /* given to rank 0, or -1 */
     char address[64], port[8]; /* where it listens, wherever that is */
     char job[TWILL_JOB_TEXT];
@@ -163,8 +177,11 @@ int twill_front_run(const struct twill_options *options);
  * memory. */
 bool twill_preload_set(void);
 
-/* CPUs for a rank: whole cores, split evenly over the ranks. false with errno. */
-bool twill_bind_cpus(int rank, int ranks, cpu_set_t *cpus);
+/* --- bind.c --- */
+/* Choose what each rank of this host is bound to, and report it if that is asked for. */
+void twill_launch_bind(struct twill_launch *launch);
+/* Bind the calling process as it was chosen for a rank. false with errno. */
+bool twill_child_bind(const struct twill_launch *launch, int index);
 
 /* Take what has come: whole lines, labelled, or frames. false: at its end. */
 bool twill_stream_move(struct twill_stream *stream);

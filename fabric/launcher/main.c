@@ -141,12 +141,16 @@ bool twill_launch_open(struct twill_launch *launch, const struct twill_options *
 void twill_launch_close(struct twill_launch *launch)
 {
     free(launch->child);
+    free(launch->cpus);
     free(launch->input);
 }
 
 int twill_launch_start(struct twill_launch *launch)
 {
     int code = 0;
+    twill_launch_bind(launch);
+    if (!launch->link && launch->unbound[0] != '\0') /* a server's is told to who started it */
+        twill_complain("%s", launch->unbound);
     for (int i = 0; i < launch->here && code == 0; i++) {
         code = twill_child_start(launch, i);
         launch->alive += code == 0;

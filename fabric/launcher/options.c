@@ -18,7 +18,12 @@ static const char usage[] =
     "  -n, --ranks RANKS    how many, 1 .. 65535; with hosts, as many as they have places for\n"
     "  -l, --label          put \"[rank] \" before each line of output\n"
     "  -x NAME[=VALUE]      set a variable for the ranks (without a value: as it is here)\n"
-    "      --bind WHAT      none (default), or core: whole cores, split evenly over the ranks\n"
+    "      --bind WHAT      core, l3, numa or package: what each rank may use, equal shares of "
+    "the\n"
+    "                       cores (default, if there are enough) or all of the L3 cache, NUMA "
+    "node\n"
+    "                       or package that its share is in; none: do not bind\n"
+    "      --report-bindings  say on standard error what each rank is bound to\n"
     "      --grace SECONDS  after a rank failed: time for the others to end (default 3)\n"
     "  -h, --help           print this\n"
     "  -V, --version        print the version\n"
@@ -68,13 +73,17 @@ static bool read_seconds(uint64_t *ns, const char *name, const char *text)
 
 static bool read_bind(struct twill_options *options, const char *text)
 {
-    if (strcmp(text, "none") == 0)
-        options->bind = TWILL_BIND_NONE;
-    else if (strcmp(text, "core") == 0)
-        options->bind = TWILL_BIND_CORE;
-    else
-        twill_complain("--bind %s: not none or core", text);
-    return strcmp(text, "none") == 0 || strcmp(text, "core") == 0;
+    static const char *const names[TWILL_BIND_COUNT] = {
+        [TWILL_BIND_NONE] = "none", [TWILL_BIND_CORE] = "core",       [TWILL_BIND_L3] = "l3",
+        [TWILL_BIND_NUMA] = "numa", [TWILL_BIND_PACKAGE] = "package",
+    };
+    for (int i = TWILL_BIND_NONE; i < TWILL_BIND_COUNT; i++)
+        if (strcmp(text, names[i]) == 0) {
+            options->bind = (enum twill_bind)i;
+            return true;
+        }
+    twill_complain("--bind %s: not none, core, l3, numa or package", text);
+    return false;
 }
 
 static bool read_map(struct twill_options *options, const char *text)
@@ -144,6 +153,9 @@ static bool read_option(struct twill_options *options, int option, int *code)
         return read_assignment(options, optarg);
     case 'b':
         return read_bind(options, optarg);
+    case 'B':
+        options->report = true;
+        return true;
     case 'g':
         return read_seconds(&options->grace_ns, "grace", optarg);
     case 'H':
@@ -175,6 +187,7 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
         {"ranks", required_argument, NULL, 'n'},
         {"label", no_argument, NULL, 'l'},
         {"bind", required_argument, NULL, 'b'},
+        {"report-bindings", no_argument, NULL, 'B'},
         {"grace", required_argument, NULL, 'g'},
         {"hosts", required_argument, NULL, 'H'},
         {"hostfile", required_argument, NULL, 'F'},

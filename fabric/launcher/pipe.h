@@ -7,7 +7,7 @@
 
 /* Changes when anything of it changes: twillruns of different protocols do not talk to each other.
  */
-#define TWILL_FRAME_PROTOCOL 1
+#define TWILL_FRAME_PROTOCOL 2
 /* What a server says before its first frame: what an agent printed before is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
 #define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame, but of a job */
@@ -20,12 +20,12 @@ enum twill_frame_kind {
     /* from a server */
     TWILL_FRAME_HELLO = 1, /* value: protocol; version of twill */
     TWILL_FRAME_READY,     /* rank 0's host: "address port" where it listens; others: empty */
-    TWILL_FRAME_STARTED,
-    TWILL_FRAME_OUTPUT, /* of a rank; value: 0 standard output, 1 standard error */
-    TWILL_FRAME_ROOM,   /* value: bytes of standard input that rank 0 has taken */
-    TWILL_FRAME_ENDED,  /* a rank; value: its exit code; how it ended */
-    TWILL_FRAME_FAILED, /* value: exit code; it has said why on standard error */
-    TWILL_FRAME_DONE,   /* nothing comes after it */
+    TWILL_FRAME_STARTED,   /* why ranks are not bound, or empty */
+    TWILL_FRAME_OUTPUT,    /* of a rank; value: 0 standard output, 1 standard error */
+    TWILL_FRAME_ROOM,      /* value: bytes of standard input that rank 0 has taken */
+    TWILL_FRAME_ENDED,     /* a rank; value: its exit code; how it ended */
+    TWILL_FRAME_FAILED,    /* value: exit code; it has said why on standard error */
+    TWILL_FRAME_DONE,      /* nothing comes after it */
     /* to a server */
     TWILL_FRAME_JOB,    /* job.h */
     TWILL_FRAME_START,  /* "address port" */

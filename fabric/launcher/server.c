@@ -240,7 +240,8 @@ static bool serve(struct twill_launch *launch, struct twill_job *job)
         return false;
     int code = twill_launch_start(launch);
     (void)(code == 0
-               ? twill_pipe_put(launch->link, TWILL_FRAME_STARTED, 0, 0, NULL, 0)
+               ? twill_pipe_put(launch->link, TWILL_FRAME_STARTED, 0, 0, launch->unbound,
+                                strlen(launch->unbound))
                : twill_pipe_put(launch->link, TWILL_FRAME_FAILED, 0, (uint32_t)code, NULL, 0));
     twill_server_turn(launch, nothing); /* what came with the last frame */
     (void)twill_launch_watch(launch);

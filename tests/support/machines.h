@@ -23,4 +23,14 @@ static inline struct twill_topology *open_recorded(const char *file)
     return topology;
 }
 
+/* This machine, or a described one. */
+static inline struct twill_topology *open_machine(const char *text)
+{
+    struct twill_error error = {0};
+    struct twill_topology *topology;
+    if (twill_topology_open(&topology, text, &error) != TWILL_OK)
+        fail_msg("%s: %s", text != NULL ? text : "this machine", error.message);
+    return topology;
+}
+
 #endif

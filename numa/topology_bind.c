@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which cores each rank of a host is bound to.
+ *
+ * The ranks go down the machine together: at each level (package, NUMA node, L3 cache, tile, core)
+ * they are dealt in order to its units, in proportion to their cores, until a rank has units for
+ * itself. So ranks that follow each other are near each other, no rank lies across two units where
+ * it could lie within one, and the memory of all units is used. At last all ranks are cut down to
+ * what the poorest has: ranks of one job wait for their slowest. */
+#include "numa/topology_internal.h"
+
+#include <stdlib.h>
+
+static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_NUMANODE, HWLOC_OBJ_L3CACHE,
+                                          HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE};
+
+/* Count the cores with a PU of `here`; into `set`, if it is not NULL, add those PUs of the cores
+ * from number `from` up to `to` that are in `here`. Where no core is known, PUs are the cores. */
+static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, unsigned from,
+                           unsigned to, hwloc_bitmap_t set)
+{
+    unsigned seen = 0;
+    int depth = hwloc_get_type_or_below_depth(hwloc, HWLOC_OBJ_CORE);
+    hwloc_obj_t core = NULL;
+    while ((core = hwloc_get_next_obj_by_depth(hwloc, depth, core)) != NULL) {
+        if (!hwloc_bitmap_intersects(core->cpuset, here))
+            continue;
+        if (set != NULL && seen >= from && seen < to)
+            hwloc_bitmap_or(set, set, core->cpuset);
+        seen++;
+    }
+    if (set != NULL)
+        hwloc_bitmap_and(set, set, here);
+    return seen;
+}
+
+/* The next unit of a level after `unit`, NULL: there is none. */
+static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_type_t type,
+                             hwloc_obj_t unit)
+{
+    hwloc_topology_t hwloc = topology->hwloc;
+    int depth = type == HWLOC_OBJ_CORE ? hwloc_get_type_or_below_depth(hwloc, type)
+                                       : hwloc_get_type_depth(hwloc, type);
+    if (depth == HWLOC_TYPE_DEPTH_UNKNOWN)
+        return NULL;
+    do
+        unit = hwloc_get_next_obj_by_depth(hwloc, depth, unit);
+    while (unit != NULL && (twill_is_side_cache(unit) ||
+                            (type == HWLOC_OBJ_NUMANODE && unit->logical_index < TWILL_MAX_NUMA &&
+                             !topology->machine.numa[unit->logical_index].has_cpus)));
+    return unit;
+}
+
+/* Cut a set along the units of a level, into part[] unless that is NULL; PUs of no unit are a part
+ * as well. Returns how many parts there are, 0: no memory. */
+static unsigned cut(const struct twill_topology *topology, hwloc_const_bitmap_t set,
+                    hwloc_obj_type_t type, hwloc_bitmap_t *part)
+{
+    unsigned parts = 0;
+    hwloc_bitmap_t left = hwloc_bitmap_dup(set);
+    hwloc_obj_t unit = NULL;
+    while (left != NULL && (unit = next_unit(topology, type, unit)) != NULL) {
+        if (!hwloc_bitmap_intersects(left, unit->cpuset))
+            continue;
+        if (part != NULL)
+            hwloc_bitmap_and(part[parts], left, unit->cpuset);
+        hwloc_bitmap_andnot(left, left, unit->cpuset);
+        parts++;
+    }
+    if (left != NULL && !hwloc_bitmap_iszero(left)) {
+        if (part != NULL)
+            hwloc_bitmap_copy(part[parts], left);
+        parts++;
+    }
+    hwloc_bitmap_free(left);
+    return parts;
+}
+
+static void free_sets(hwloc_bitmap_t *set, unsigned count)
+{
+    for (unsigned i = 0; set != NULL && i < count; i++)
+        hwloc_bitmap_free(set[i]);
+    free(set);
+}
+
+static hwloc_bitmap_t *new_sets(unsigned count)
+{
+    hwloc_bitmap_t *set = calloc((size_t)count + 1, sizeof(hwloc_bitmap_t));
+    bool good = set != NULL;
+    for (unsigned i = 0; good && i < count; i++)
+        good = (set[i] = hwloc_bitmap_alloc()) != NULL;
+    if (good)
+        return set;
+    free_sets(set, count);
+    return NULL;
+}
+
+/* Cut a set into as few parts as a level does, but several. NULL: it is one core, or no memory. */
+static hwloc_bitmap_t *cut_coarsely(const struct twill_topology *topology, hwloc_const_bitmap_t set,
+                                    unsigned *parts)
+{
+    hwloc_obj_type_t type = HWLOC_OBJ_CORE;
+    *parts = 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(levels); i++) {
+        unsigned count = cut(topology, set, levels[i], NULL);
+        if (count < 2 || (*parts > 0 && count >= *parts))
+            continue;
+        *parts = count;
+        type = levels[i];
+    }
+    hwloc_bitmap_t *part = *parts > 0 ? new_sets(*parts) : NULL;
+    if (part != NULL && cut(topology, set, type, part) != *parts) {
+        free_sets(part, *parts);
+        part = NULL;
+    }
+    return part;
+}
+
+/* Deal a set to ranks, of which there are no more than cores. */
+static bool deal(const struct twill_topology *topology, hwloc_const_bitmap_t set, unsigned ranks,
+                 hwloc_bitmap_t *of_rank)
+{
+    unsigned parts;
+    if (ranks == 1)
+        return hwloc_bitmap_copy(of_rank[0], set) == 0;
+    hwloc_bitmap_t *part = cut_coarsely(topology, set, &parts);
+    bool good = part != NULL;
+    unsigned cores = walk_cores(topology->hwloc, set, 0, 0, NULL), before = 0, dealt = 0;
+    for (unsigned p = 0; good && ranks >= parts && p < parts; p++) {
+        before += walk_cores(topology->hwloc, part[p], 0, 0, NULL);
+        unsigned up_to = (unsigned)(((uint64_t)ranks * before + cores - 1) / cores);
+        if (up_to > dealt)
+            good = deal(topology, part[p], up_to - dealt, of_rank + dealt);
+        dealt = up_to;
+    }
+    for (unsigned r = 0; good && ranks < parts && r < ranks; r++) {
+        unsigned first = (unsigned)((uint64_t)r * parts / ranks);
+        for (unsigned p = first; p < first + parts / ranks; p++)
+            hwloc_bitmap_or(of_rank[r], of_rank[r], part[p]);
+    }
+    free_sets(part, parts);
+    return good;
+}
+
+/* Give each rank as many cores as the poorest has. Where that is less than half of what there is
+ * for each, as the units that may be used are too uneven, they are dealt without regard to them. */
+static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+                     unsigned cores, unsigned ranks, hwloc_bitmap_t *of_rank)
+{
+    unsigned least = cores;
+    hwloc_bitmap_t whole = hwloc_bitmap_alloc();
+    for (unsigned r = 0; r < ranks; r++) {
+        unsigned has = walk_cores(topology->hwloc, of_rank[r], 0, 0, NULL);
+        least = has < least ? has : least;
+    }
+    bool uneven = 2 * least <= cores / ranks;
+    least = uneven ? cores / ranks : least;
+    for (unsigned r = 0; whole != NULL && r < ranks; r++) {
+        unsigned first = uneven ? (unsigned)((uint64_t)r * cores / ranks) : 0;
+        hwloc_bitmap_copy(whole, uneven ? here : of_rank[r]);
+        hwloc_bitmap_zero(of_rank[r]);
+        walk_cores(topology->hwloc, whole, first, first + least, of_rank[r]);
+    }
+    hwloc_bitmap_free(whole);
+    return whole != NULL;
+}
+
+/* Add to a set all of `here` that lies in units which it has a part of. */
+static void widen(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+                  enum twill_bound_to to, hwloc_bitmap_t set)
+{
+    static const hwloc_obj_type_t type[] = {[TWILL_BOUND_TO_L3] = HWLOC_OBJ_L3CACHE,
+                                            [TWILL_BOUND_TO_NUMA] = HWLOC_OBJ_NUMANODE,
+                                            [TWILL_BOUND_TO_PACKAGE] = HWLOC_OBJ_PACKAGE};
+    hwloc_bitmap_t wide = to == TWILL_BOUND_TO_CORES ? NULL : hwloc_bitmap_dup(set);
+    hwloc_obj_t unit = NULL;
+    while (wide != NULL && (unit = next_unit(topology, type[to], unit)) != NULL)
+        if (hwloc_bitmap_intersects(set, unit->cpuset))
+            hwloc_bitmap_or(wide, wide, unit->cpuset);
+    if (wide != NULL)
+        hwloc_bitmap_and(set, wide, here);
+    hwloc_bitmap_free(wide);
+}
+
+static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+                     unsigned ranks, enum twill_bound_to to, hwloc_bitmap_t *of_rank)
+{
+    unsigned cores = walk_cores(topology->hwloc, here, 0, 0, NULL);
+    if (ranks <= cores) {
+        if (!deal(topology, here, ranks, of_rank) ||
+            !even_out(topology, here, cores, ranks, of_rank))
+            return false;
+    }
+    for (unsigned r = 0; r < ranks && ranks > cores; r++) { /* they share cores */
+        unsigned core = (unsigned)((uint64_t)r * cores / ranks);
+        walk_cores(topology->hwloc, here, core, core + 1, of_rank[r]);
+    }
+    for (unsigned r = 0; r < ranks; r++)
+        widen(topology, here, to, of_rank[r]);
+    return true;
+}
+
+unsigned twill_topology_cores(const struct twill_topology *topology)
+{
+    hwloc_bitmap_t here = twill_topology_here(topology);
+    unsigned cores = here != NULL ? walk_cores(topology->hwloc, here, 0, 0, NULL) : 0;
+    hwloc_bitmap_free(here);
+    return cores;
+}
+
+twill_status twill_topology_bind(const struct twill_topology *topology, unsigned ranks,
+                                 enum twill_bound_to to, struct twill_cpus *cpus,
+                                 struct twill_error *error)
+{
+    hwloc_bitmap_t here = twill_topology_here(topology), *of_rank = new_sets(ranks);
+    bool good = here != NULL && of_rank != NULL && bind_all(topology, here, ranks, to, of_rank);
+    for (unsigned r = 0; good && r < ranks; r++)
+        twill_cpus_from(&cpus[r], of_rank[r]);
+    free_sets(of_rank, ranks);
+    hwloc_bitmap_free(here);
+    return good ? TWILL_OK
+                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the cores of %u ranks",
+                             ranks);
+}
+
+twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
+                                   char *text, size_t bytes, struct twill_error *error)
+{
+    if (l >= n)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "local rank %u of %u does not exist", l, n);
+    if (text == NULL || bytes == 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "no room for the list of CPUs");
+    struct twill_cpus *cpus = calloc(n, sizeof(*cpus));
+    if (cpus == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the cores of %u ranks", n);
+    twill_status status = twill_topology_bind(topology, n, TWILL_BOUND_TO_CORES, cpus, error);
+    int length = status == TWILL_OK ? twill_cpus_list(&cpus[l], text, bytes) : 0;
+    free(cpus);
+    TWILL_TRY(error, status);
+    if (length < 0)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a list of CPUs");
+    if ((size_t)length >= bytes)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "the list of CPUs needs %d bytes, not %zu",
+                          length + 1, bytes);
+    return TWILL_OK;
+}

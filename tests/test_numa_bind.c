@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which cores ranks are bound to, and what parts of the machine they then lie within. */
+#include "numa/topology.h"
+#include "tests/support/machines.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *const recorded[] = {
+    "96em64t-4n4d3ca2co-pci.xml",       "linux-32amd64-4s2n4c-cgroup2.xml",
+    "linux-40intel64-2g2n4c+pci.xml",   "linux-64intel64-fakeKNL-A2A-cache.xml",
+    "linux-memorysidecaches.xml",       "vm-knl-quadrant-cache.xml",
+    "vm-knl-quadrant-flat.xml",         "vm-knl-snc4-flat.xml",
+    "x86-AMD-19h-Zen3-2xEpyc-7763.xml", "x86-Intel-KnightsLanding-XeonPhi-7210.xml",
+    "x86-Intel-Skylake-2xXeon6140.xml"};
+
+/* Mark the PUs of a list; returns how many, and asserts that none is marked before if `once`. */
+static unsigned mark(const char *list, unsigned char *seen, size_t size, bool once)
+{
+    unsigned count = 0;
+    for (const char *c = list; *c != '\0';) {
+        char *end;
+        unsigned long from = strtoul(c, &end, 10), to = from;
+        assert_ptr_not_equal(end, c);
+        if (*end == '-')
+            to = strtoul(end + 1, &end, 10);
+        for (; from <= to; from++, count++) {
+            assert_true(from < size);
+            assert_false(once && seen[from]);
+            seen[from] = 1;
+        }
+        c = *end == ',' ? end + 1 : end;
+    }
+    return count;
+}
+
+/* Ranks that are at least as many as the units of a level lie within one of them each. */
+static void check_within(struct twill_topology *topology, unsigned n, const struct twill_cpus *cpus)
+{
+    const struct twill_machine *m = twill_topology_machine(topology);
+    unsigned nodes = 0;
+    for (unsigned i = 0; i < m->numa_nodes; i++)
+        nodes += m->numa[i].has_cpus;
+    for (unsigned l = 0; l < n; l++) {
+        struct twill_units units;
+        twill_topology_units(topology, &cpus[l], &units);
+        if (n >= m->packages)
+            assert_true(units.package >= 0);
+        if (n >= nodes)
+            assert_true(units.numa >= 0);
+        if (n == m->cores)
+            assert_false(units.roams);
+    }
+}
+
+/* Equally many whole cores for each, more than half of what there is for it, and nobody else's. */
+static void check_advice(struct twill_topology *topology, unsigned n)
+{
+    const struct twill_machine *m = twill_topology_machine(topology);
+    unsigned char seen[1024] = {0};
+    unsigned first = 0;
+    struct twill_error error = {0};
+    struct twill_cpus cpus[512];
+    assert_true(n <= TWILL_ARRAY_LENGTH(cpus));
+    assert_int_equal(twill_topology_bind(topology, n, TWILL_BOUND_TO_CORES, cpus, &error),
+                     TWILL_OK);
+    for (unsigned l = 0; l < n; l++) {
+        char text[512], list[512];
+        assert_int_equal(twill_topology_advise(topology, l, n, text, sizeof(text), &error),
+                         TWILL_OK);
+        assert_in_range(twill_cpus_list(&cpus[l], list, sizeof(list)), 1, sizeof(list) - 1);
+        assert_string_equal(text, list);
+        unsigned pus = mark(text, seen, sizeof(seen), n <= m->cores);
+        assert_int_equal(pus % m->pus_per_core, 0);
+        first = l == 0 ? pus : first;
+        assert_int_equal(pus, first);
+    }
+    assert_true(2 * first / m->pus_per_core > m->cores / n);
+    if (n > m->cores)
+        for (size_t i = 0; i < sizeof(seen); i++) /* no core is left alone */
+            assert_true(seen[i] || i >= m->pus || m->allowed_pus < m->pus);
+    if (n <= m->cores)
+        check_within(topology, n, cpus);
+}
+
+/* Where ranks go, in words. */
+static const struct {
+    const char *machine;
+    unsigned ranks;
+    enum twill_bound_to to;
+    const char *cpus; /* of each rank */
+} bound[] = {
+    /* one rank: everything; two: a package each; three: two of them on the first, none across */
+    {"pack:2 l3:2 core:4 pu:1", 1, TWILL_BOUND_TO_CORES, "0-15"},
+    {"pack:2 l3:2 core:4 pu:1", 2, TWILL_BOUND_TO_CORES, "0-7 8-15"},
+    {"pack:2 l3:2 core:4 pu:1", 3, TWILL_BOUND_TO_CORES, "0-3 4-7 8-11"},
+    {"pack:2 l3:2 core:4 pu:1", 4, TWILL_BOUND_TO_CORES, "0-3 4-7 8-11 12-15"},
+    {"pack:2 l3:2 core:4 pu:1", 6, TWILL_BOUND_TO_CORES, "0-1 2-3 4-5 8-9 10-11 12-13"},
+    {"pack:2 l3:2 core:4 pu:1", 8, TWILL_BOUND_TO_CORES, "0-1 2-3 4-5 6-7 8-9 10-11 12-13 14-15"},
+    {"pack:2 l3:2 core:4 pu:1", 4, TWILL_BOUND_TO_PACKAGE, "0-7 0-7 8-15 8-15"},
+    {"pack:2 l3:2 core:4 pu:1", 5, TWILL_BOUND_TO_L3, "0-3 0-3 4-7 8-11 12-15"},
+    {"pack:1 numa:2 core:2 pu:1", 3, TWILL_BOUND_TO_NUMA, "0-1 0-1 2-3"},
+    {"pack:2 numa:4 l3:2 core:2 pu:1", 3, TWILL_BOUND_TO_CORES, "0-7 8-15 16-23"},
+    {"pack:1 core:8 pu:1", 3, TWILL_BOUND_TO_CORES, "0-1 2-3 5-6"},
+    {"pack:1 core:8 pu:1", 5, TWILL_BOUND_TO_CORES, "0 1 3 4 6"},
+    /* both hardware threads of a core; more ranks than cores share them, neighbours with each other
+     */
+    {"pack:1 core:2 pu:2(indexes=2*2:1*2)", 2, TWILL_BOUND_TO_CORES, "0,2 1,3"},
+    {"pack:1 core:2 pu:1", 4, TWILL_BOUND_TO_CORES, "0 0 1 1"},
+    /* numa nodes that hold several packages go first; no L3 at all */
+    {"numa:2 pack:2 core:2 pu:1", 2, TWILL_BOUND_TO_CORES, "0-3 4-7"},
+    {"pack:1 core:4 pu:1", 4, TWILL_BOUND_TO_L3, "0 1 2 3"},
+};
+
+static void test_bound(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bound); i++) {
+        struct twill_topology *topology = open_machine(bound[i].machine);
+        struct twill_error error = {0};
+        struct twill_cpus cpus[8];
+        char text[256] = "";
+        assert_int_equal(twill_topology_bind(topology, bound[i].ranks, bound[i].to, cpus, &error),
+                         TWILL_OK);
+        for (unsigned r = 0; r < bound[i].ranks; r++) {
+            size_t used = strlen(text);
+            used += (size_t)snprintf(text + used, sizeof(text) - used, r > 0 ? " " : "");
+            twill_cpus_list(&cpus[r], text + used, sizeof(text) - used);
+        }
+        if (strcmp(text, bound[i].cpus) != 0)
+            fail_msg("%u ranks on \"%s\": %s, not %s", bound[i].ranks, bound[i].machine, text,
+                     bound[i].cpus);
+        twill_topology_close(topology);
+    }
+    /* What may be used is uneven, 7 cores in one package and 1 in two: a whole package for each
+     * would be one core for each. */
+    struct twill_topology *topology = open_machine("pack:3 core:8 pu:1");
+    struct twill_error error = {0};
+    char text[64];
+    assert_int_equal(twill_topology_locate(topology, "0-6,8,16", &error), TWILL_OK);
+    assert_int_equal(twill_topology_cores(topology), 9);
+    assert_int_equal(twill_topology_advise(topology, 1, 2, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "4-6,8");
+    twill_topology_close(topology);
+}
+
+/* What a set of PUs lies within: of a part that it lies across, or that is not there, in none. */
+static void test_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *machine, *cpus;
+        struct twill_units units;
+    } where[] = {
+        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "3", {1, 0, 0, 0, false}},
+        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "2-3", {1, 0, 0, 0, false}},
+        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "1-2", {-1, 0, 0, 0, true}},
+        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "0-4", {-1, -1, 0, 0, true}},
+        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "0-31", {-1, -1, -1, -1, true}},
+        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", "16-31", {-1, -1, -1, 1, true}},
+        /* the machine has only one of these, so everybody is in it */
+        {"pack:1 numa:1 l3:1 l2:4 core:1 pu:2", "0-7", {-1, 0, 0, 0, true}},
+        {"pack:1 core:4 pu:2", "0-1", {-1, -1, 0, 0, false}}, /* one core */
+        /* a node with several packages: they count as its first */
+        {"numa:2 pack:2 core:2 pu:1", "2-3", {-1, -1, 0, 0, true}},
+        {"numa:2 pack:2 core:2 pu:1", "5-6", {-1, -1, 1, 2, true}},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(where); i++) {
+        struct twill_topology *topology = open_machine(where[i].machine);
+        struct twill_error error = {0};
+        struct twill_units units;
+        assert_int_equal(twill_topology_locate(topology, where[i].cpus, &error), TWILL_OK);
+        twill_topology_units(topology, NULL, &units);
+        print_message("%s: PUs %s\n", where[i].machine, where[i].cpus);
+        assert_int_equal(units.tile, where[i].units.tile);
+        assert_int_equal(units.l3, where[i].units.l3);
+        assert_int_equal(units.numa, where[i].units.numa);
+        assert_int_equal(units.package, where[i].units.package);
+        assert_int_equal(units.roams, where[i].units.roams);
+        twill_topology_close(topology);
+    }
+}
+
+static void test_advice(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(recorded); i++) {
+        struct twill_topology *topology = open_recorded(recorded[i]);
+        unsigned cores = twill_topology_machine(topology)->cores;
+        const unsigned counts[] = {1, 2, 3, 4, 7, cores / 2, cores, cores + 1, 2 * cores + 3};
+        for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++)
+            check_advice(topology, counts[c]);
+        twill_topology_close(topology);
+    }
+    struct twill_topology *topology = open_recorded("x86-Intel-KnightsLanding-XeonPhi-7210.xml");
+    char text[128];
+    struct twill_error error = {0};
+    assert_int_equal(twill_topology_advise(topology, 3, 64, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "3,67,131,195");
+    assert_int_equal(twill_topology_advise(topology, 4, 4, text, sizeof(text), &error),
+                     TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_topology_advise(topology, 0, 0, text, sizeof(text), &error),
+                     TWILL_ERR_ARGUMENT);
+    assert_int_equal(twill_topology_advise(topology, 3, 64, text, 4, &error), TWILL_ERR_ARGUMENT);
+    /* Only inside of what the process may use. */
+    assert_int_equal(twill_topology_locate(topology, "8-9,72", &error), TWILL_OK);
+    assert_int_equal(twill_topology_advise(topology, 0, 2, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "8,72");
+    assert_int_equal(twill_topology_advise(topology, 1, 2, text, sizeof(text), &error), TWILL_OK);
+    assert_string_equal(text, "9");
+    twill_topology_close(topology);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_bound),
+        cmocka_unit_test(test_units),
+    };
+    return cmocka_run_group_tests_name("numa/bind", tests, NULL, NULL);
+}
