@@ -27,7 +27,7 @@ heading "The same with the ranks on 2 virtual nodes of 2, which talk through lib
 TWILL_NODES=2x2 $bin/twillrun -n 4 $bin/train --data $data
 
 heading "Measure allreduce between 2 ranks, bound to a core each"
-$bin/twillrun -n 2 --bind core $bin/twill-bench allreduce -b 8 -e 4M -f 8
+$bin/twillrun -n 2 $bin/twill-bench allreduce -b 8 -e 4M -f 8
 
 heading "Done"
 cat <<END

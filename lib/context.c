@@ -2,6 +2,7 @@
 /* Creates a context, in this order: configuration, machine, other ranks, who shares memory with
  * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
 #include "lib/context.h"
+#include "algorithms/hierarchy.h"
 #include "lib/device.h"
 #include "lib/levels.h"
 #include "lib/log.h"
@@ -17,8 +18,6 @@
 struct peer_info {
     char version[16];
     struct twill_host host;
-    uint64_t cpuset_hash;
-    uint32_t cpus;
     struct twill_cpus where;             /* it may run */
     uint64_t memory_nodes;               /* it may bind to */
     uint64_t tuning;                     /* hash */
@@ -143,8 +142,8 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     unsigned sharing = 0;
     for (int r = 0; r < context->boot->size; r++)
         sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
-                   all[r].cpuset_hash == mine->cpuset_hash;
-    context->crowded = mine->cpus > 0 && sharing > mine->cpus;
+                   all[r].level.cpuset_hash == mine->level.cpuset_hash;
+    context->crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
     return TWILL_OK;
 }
 
@@ -202,18 +201,14 @@ static twill_status meet(struct twill_context *context)
     struct peer_info mine;
     memset(&mine, 0, sizeof(mine)); /* padding travels too */
     snprintf(mine.version, sizeof(mine.version), "%s", twill_version());
-    struct twill_place place;
-    twill_topology_place(context->topology, &place);
     twill_host_describe(&mine.host);
-    mine.cpuset_hash = place.cpuset_hash;
     twill_topology_cpus(context->topology, &mine.where);
-    mine.cpus = place.cpus;
     mine.tuning = twill_tuning_hash(context->tuning);
     mine.preloaded = context->preloaded.outcome;
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
-    twill_levels_describe(context, &mine.level);
+    twill_levels_describe(context->topology, NULL, &mine.level);
     struct peer_info *all = calloc((size_t)size, sizeof(*all));
     context->level = calloc((size_t)size, sizeof(*context->level));
     context->label = calloc((size_t)size, sizeof(*context->label));
@@ -354,6 +349,38 @@ static void note_machine(struct twill_context *context)
     twill_context_note_nics(context);
 }
 
+/* The levels that algorithms go by. */
+static void note_hierarchy(struct twill_context *context)
+{
+    char text[TWILL_HIERARCHY_BYTES], *rest = NULL;
+    (void)twill_hierarchy_name(&context->world, text, sizeof(text));
+    twill_context_note(context, "hierarchy: %s", text);
+    twill_hierarchy_tree(&context->world, text);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        twill_context_note(context, "  %s", line);
+}
+
+/* Where this rank runs; where it would best run, unless it is bound already. */
+static void note_binding(struct twill_context *context)
+{
+    const struct twill_world *w = &context->world;
+    uint32_t rank = (uint32_t)context->boot->rank, ranks = w->node_size[w->node[rank]];
+    struct twill_cpus cpus;
+    struct twill_error ignored = {0};
+    char text[200];
+    twill_topology_cpus(context->topology, &cpus);
+    (void)twill_cpus_list(&cpus, text, sizeof(text));
+    if (twill_topology_machine(context->topology)->is_this_machine)
+        twill_context_note(context, "binding: rank %u may run on CPUs %s%s", rank, text,
+                           context->unbound ? "; ranks of a node are not bound: levels within it "
+                                              "that they cross are not known"
+                                            : "");
+    if (ranks > 1 && context->unbound &&
+        twill_topology_advise(context->topology, w->local[rank], ranks, text, sizeof(text),
+                              &ignored) == TWILL_OK)
+        twill_context_note(context, "binding advice: rank %u on CPUs %s", rank, text);
+}
+
 static void note_job(struct twill_context *context)
 {
     const struct twill_world *w = &context->world;
@@ -373,11 +400,8 @@ static void note_job(struct twill_context *context)
     if (context->preloaded.serving)
         twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
                            context->preloaded.least);
-    char advice[200];
-    struct twill_error ignored = {0};
-    if (twill_topology_advise(context->topology, w->local[rank], w->node_size[w->node[rank]],
-                              advice, sizeof(advice), &ignored) == TWILL_OK)
-        twill_context_note(context, "binding advice: rank %d on PUs %s", rank, advice);
+    note_binding(context);
+    note_hierarchy(context);
 }
 
 static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
@@ -408,7 +432,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, open_boot(context, bootstrap));
     TWILL_TRY(error, meet(context));
     TWILL_TRY(error, open_heap(context));
-    TWILL_TRY(error, twill_levels_set(context, context->level));
+    TWILL_TRY(error, twill_levels_open(context, context->level));
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
     note_machine(context);

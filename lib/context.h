@@ -20,7 +20,7 @@
 
 #include <pthread.h>
 
-#define TWILL_DESCRIBE_LINES 48
+#define TWILL_DESCRIBE_LINES 80
 #define TWILL_DESCRIBE_BYTES 256
 
 struct twill_level_card;
@@ -50,6 +50,7 @@ struct twill_context {
     uint32_t *label;                /* [size] node labels, as agreed */
     struct twill_level_card *level; /* [size] where each rank runs */
     bool crowded;                   /* ranks share cores: waits must yield early */
+    bool unbound;                   /* ranks of a node may run on the same cores, and several */
     bool own_tcp;                   /* between nodes, not libfabric */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by place in the registry */
     struct twill_watch *watch;                          /* NULL on one node */

@@ -36,6 +36,43 @@ grep -q '^caches .*, L3 none$' "$scratch/out" || fail "an L3 on a KNL"
 machine synth-hbm-nvm.xml
 grep -q '^memory  *NUMA 5, other, 488281 MiB, no cores' "$scratch/out" || fail "NVM is not told apart"
 
+# The hierarchy is a tree: of this rank alone, and of a job on a machine that is described.
+expect 0 "" "$info"
+grep -q '^hierarchy  *1 node x 1 rank$' "$scratch/out" || fail "the hierarchy of one rank"
+export TWILL_TOPOLOGY="pack:2 numa:2 core:2 pu:2"
+expect 0 "" "$bin/twillrun" -n 8 --bind none "$info"
+unset TWILL_TOPOLOGY
+sed -n '/^hierarchy/,/^[^ h]/p' "$scratch/out" | sed 's/^hierarchy  */= /; /^[^ =]/d' >"$scratch/tree"
+diff - "$scratch/tree" <<'END' || fail "the hierarchy of a job"
+= 1 node x 2 packages x 2 NUMA nodes x 2 ranks
+  node 0
+    package 0
+      NUMA node 0 (ranks 0-1)
+      NUMA node 1 (ranks 2-3)
+    package 1
+      NUMA node 0 (ranks 4-5)
+      NUMA node 1 (ranks 6-7)
+END
+
+# Ranks that are not bound are of no part of the machine, which is said once in a job; bound ones are. The CPUs
+# are this machine's, the packages are not.
+if [ "$(nproc)" -ge 2 ] && [ "$("$bin/twillrun" -n 2 sh -c 'sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status' | sort | tr '\n' ' ')" = "0 1 " ]; then
+    export HWLOC_SYNTHETIC="pack:2 [numa] core:1 pu:1" HWLOC_THISSYSTEM=1
+    expect 0 "ranks are not bound: this one and others of its node may run on the same 2 CPUs, so that nothing is known of their package, NUMA node;" \
+        "$bin/twillrun" -n 2 --bind none "$info"
+    [ "$(grep -c 'ranks are not bound: this one' "$scratch/out")" -eq 1 ] || fail "not said once"
+    grep -q '^hierarchy  *1 node x 2 ranks$' "$scratch/out" || fail "ranks that are not bound are taken to be somewhere"
+    grep -q '^binding  *rank 0 may run on CPUs 0-1; ranks of a node are not bound' "$scratch/out" || fail "binding"
+    expect 0 "binding advice" env TWILL_LOG=none "$bin/twillrun" -n 2 --bind none "$info"
+    ! grep -q 'ranks are not bound: this one' "$scratch/out" || fail "said in spite of TWILL_LOG=none"
+    expect 0 "package 1 (rank 1)" "$bin/twillrun" -n 2 "$info"
+    ! grep -qE 'not bound|advice' "$scratch/out" || fail "bound ranks are said not to be"
+    # Those of one core have no choice.
+    expect 0 "" taskset -c 0 "$bin/twillrun" -n 2 --bind none "$info"
+    ! grep -qE 'may run on the same' "$scratch/out" || fail "ranks of one core are said not to be bound"
+    unset HWLOC_SYNTHETIC HWLOC_THISSYSTEM
+fi
+
 # A variable: its row by default, and when it is set.
 variable_row()
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The world, declared shapes, and how a buffer is cut. */
+#include "algorithms/hierarchy.h"
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -271,12 +272,102 @@ static void test_block_range(void **state)
     assert_int_equal(first + length, SIZE_MAX / 8);
 }
 
+/* --- in words --------------------------------------------------------------------------------- */
+
+static const struct hierarchy {
+    uint32_t size, per_node;
+    uint32_t units[TWILL_LEVEL_COUNT]; /* ranks of each unit, 0: not known */
+    const char *name, *tree;
+} hierarchies[] = {
+    {1, 1, {0}, "1 node x 1 rank", "node 0 (rank 0)\n"},
+    {6,
+     2,
+     {0},
+     "3 nodes x 2 ranks",
+     "node 0 (ranks 0-1)\nnode 1 (ranks 2-3)\nnode 2 (ranks 4-5)\n"},
+    /* a level that divides nothing is left out: one package, NUMA node and L3 cache */
+    {4,
+     4,
+     {2, 4, 4, 4},
+     "1 node x 2 tiles x 2 ranks",
+     "node 0\n  tile 0 (ranks 0-1)\n  tile 1 (ranks 2-3)\n"},
+    {3, 2, {0}, "2 nodes x 1-2 ranks", "node 0 (ranks 0-1)\nnode 1 (rank 2)\n"},
+    /* what looks alike is one line */
+    {6144,
+     64,
+     {2, 8, 0, 32, 0, 3072},
+     "2 groups x 48 nodes x 2 packages x 4 L3 caches x 4 tiles x 2 ranks",
+     "2 groups, each\n  48 nodes, each\n    2 packages, each\n      4 L3 caches, each\n"
+     "        4 tiles of 2 ranks each (0-1 to 6-7)\n"},
+    {100,
+     8,
+     {0, 2},
+     "13 nodes x 2-4 L3 caches x 2 ranks",
+     "12 nodes, each\n  4 L3 caches of 2 ranks each (0-1 to 6-7)\n"
+     "node 12\n  2 L3 caches of 2 ranks each (96-97 to 98-99)\n"},
+};
+
+static void test_hierarchies(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(hierarchies); i++) {
+        const struct hierarchy *h = &hierarchies[i];
+        struct twill_error error = {0};
+        struct twill_world world;
+        char text[TWILL_HIERARCHY_BYTES];
+        uint32_t *label = calloc(h->size, sizeof(*label));
+        bool more = false;
+        for (uint32_t r = 0; r < h->size; r++)
+            label[r] = r / h->per_node;
+        assert_int_equal(twill_world_create(&world, h->size, label, &error), TWILL_OK);
+        for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
+            for (uint32_t r = 0; h->units[level] != 0 && r < h->size; r++)
+                label[r] = r / h->units[level];
+            if (h->units[level] != 0)
+                assert_int_equal(twill_world_set_level(&world, (twill_level)level, label, &error),
+                                 TWILL_OK);
+            more = more || h->units[level] != 0;
+        }
+        assert_int_equal(twill_hierarchy_name(&world, text, sizeof(text)), more);
+        assert_string_equal(text, h->name);
+        twill_hierarchy_tree(&world, text);
+        assert_string_equal(text, h->tree);
+        twill_world_destroy(&world);
+        free(label);
+    }
+}
+
+/* Ranks that go round the nodes, and no two nodes alike: the list of ranks and the tree are cut. */
+static void test_long_hierarchy(void **state)
+{
+    (void)state;
+    struct twill_error error = {0};
+    struct twill_world world;
+    uint32_t label[900], size = 0, lines = 0;
+    char text[TWILL_HIERARCHY_BYTES];
+    for (uint32_t round = 0; round < 40; round++)
+        for (uint32_t node = round; node < 40; node++)
+            label[size++] = node;
+    assert_int_equal(twill_world_create(&world, size, label, &error), TWILL_OK);
+    twill_hierarchy_tree(&world, text);
+    for (const char *c = text; *c != '\0'; c++)
+        lines += *c == '\n';
+    assert_int_equal(lines, 24);
+    assert_non_null(strstr(text, "\nnode 1 (ranks 1,40)\n"));
+    assert_non_null(strstr(text, ",...)\n"));
+    assert_string_equal(text + strlen(text) - 5, "\n...\n");
+    (void)twill_hierarchy_name(&world, text, sizeof(text));
+    assert_string_equal(text, "40 nodes x 1-40 ranks");
+    twill_world_destroy(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worlds),      cmocka_unit_test(test_world_limits),
         cmocka_unit_test(test_levels),      cmocka_unit_test(test_levels_refused),
         cmocka_unit_test(test_parse_nodes), cmocka_unit_test(test_block_range),
+        cmocka_unit_test(test_hierarchies), cmocka_unit_test(test_long_hierarchy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

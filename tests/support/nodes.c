@@ -48,7 +48,7 @@ static void read_cores(struct twill_context *c, const struct test_machine *machi
                                                sizeof(core[i].cpus), &error),
                          TWILL_OK);
         assert_int_equal(twill_topology_locate(c->topology, core[i].cpus, &error), TWILL_OK);
-        twill_levels_describe(c, &core[i].card);
+        twill_levels_describe(c->topology, NULL, &core[i].card);
         while (of < i && core[of].card.unit[machine->slow] != core[i].card.unit[machine->slow])
             of++;
         core[i].unit = of < i ? core[of].unit : units++;
@@ -104,7 +104,7 @@ static void open_node(struct test_node *node, const struct test_machine *machine
         card[r] = core[at[r]].card;
     assert_int_equal(twill_config_load(&c->config, NULL, &error), TWILL_OK);
     assert_int_equal(twill_world_create(&c->world, ranks, one_node, &error), TWILL_OK);
-    assert_int_equal(twill_levels_set(c, card), TWILL_OK);
+    assert_int_equal(twill_levels_find(&c->world, card, &error), TWILL_OK);
 }
 
 static void close_node(struct test_node *node)
