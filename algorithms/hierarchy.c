@@ -45,7 +45,8 @@ static struct tree open_tree(const struct twill_world *world, char *text, size_t
         uint32_t units = 0;
         for (uint32_t r = 0; unit != NULL && r < world->size; r++)
             units = unit[r] >= units ? unit[r] + 1 : units;
-        if (unit == NULL || (units == above && level != TWILL_LEVEL_NODE))
+        bool divides = units > above && (level > TWILL_LEVEL_TILE || units < world->size);
+        if (unit == NULL || (!divides && level != TWILL_LEVEL_NODE))
             continue;
         t.level[t.levels] = level;
         t.unit[t.levels++] = unit;

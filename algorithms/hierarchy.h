@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The levels of a world in words: how many groups, nodes, packages and so on, and the ranks in
- * them. A level is left out where it divides no unit of the level above. */
+ * them. A level is left out where it divides no unit of the level above, and tiles where they have
+ * a rank each (that is the L2 cache of a core). */
 #ifndef TWILL_HIERARCHY_H
 #define TWILL_HIERARCHY_H
 

@@ -2,7 +2,6 @@
 /* Creates a context, in this order: configuration, machine, other ranks, who shares memory with
  * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
 #include "lib/context.h"
-#include "algorithms/hierarchy.h"
 #include "lib/device.h"
 #include "lib/levels.h"
 #include "lib/log.h"
@@ -349,38 +348,6 @@ static void note_machine(struct twill_context *context)
     twill_context_note_nics(context);
 }
 
-/* The levels that algorithms go by. */
-static void note_hierarchy(struct twill_context *context)
-{
-    char text[TWILL_HIERARCHY_BYTES], *rest = NULL;
-    (void)twill_hierarchy_name(&context->world, text, sizeof(text));
-    twill_context_note(context, "hierarchy: %s", text);
-    twill_hierarchy_tree(&context->world, text);
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
-        twill_context_note(context, "  %s", line);
-}
-
-/* Where this rank runs; where it would best run, unless it is bound already. */
-static void note_binding(struct twill_context *context)
-{
-    const struct twill_world *w = &context->world;
-    uint32_t rank = (uint32_t)context->boot->rank, ranks = w->node_size[w->node[rank]];
-    struct twill_cpus cpus;
-    struct twill_error ignored = {0};
-    char text[200];
-    twill_topology_cpus(context->topology, &cpus);
-    (void)twill_cpus_list(&cpus, text, sizeof(text));
-    if (twill_topology_machine(context->topology)->is_this_machine)
-        twill_context_note(context, "binding: rank %u may run on CPUs %s%s", rank, text,
-                           context->unbound ? "; ranks of a node are not bound: levels within it "
-                                              "that they cross are not known"
-                                            : "");
-    if (ranks > 1 && context->unbound &&
-        twill_topology_advise(context->topology, w->local[rank], ranks, text, sizeof(text),
-                              &ignored) == TWILL_OK)
-        twill_context_note(context, "binding advice: rank %u on CPUs %s", rank, text);
-}
-
 static void note_job(struct twill_context *context)
 {
     const struct twill_world *w = &context->world;
@@ -400,8 +367,7 @@ static void note_job(struct twill_context *context)
     if (context->preloaded.serving)
         twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
                            context->preloaded.least);
-    note_binding(context);
-    note_hierarchy(context);
+    twill_levels_note_binding(context);
 }
 
 static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
@@ -436,6 +402,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
     note_machine(context);
+    twill_levels_note_hierarchy(context);
     twill_log_notes(context, context->lines);
     twill_log_process(context);
     TWILL_TRY(error, twill_context_open_device(context));

@@ -2,7 +2,9 @@
 /* Which tile, L3 cache, NUMA domain and package each rank is in, and which group its node: found,
  * or declared. The same on all ranks, because all have the same cards. */
 #include "lib/levels.h"
+#include "algorithms/hierarchy.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,4 +234,34 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
         return TWILL_OK;
     TWILL_TRY(error, tell_places(context, card));
     return twill_levels_find(world, card, error);
+}
+
+void twill_levels_note_hierarchy(struct twill_context *context)
+{
+    char text[TWILL_HIERARCHY_BYTES], *rest = NULL;
+    (void)twill_hierarchy_name(&context->world, text, sizeof(text));
+    twill_context_note(context, "hierarchy: %s", text);
+    twill_hierarchy_tree(&context->world, text);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        twill_context_note(context, "  %s", line);
+}
+
+void twill_levels_note_binding(struct twill_context *context)
+{
+    const struct twill_world *w = &context->world;
+    uint32_t rank = (uint32_t)context->boot->rank, ranks = w->node_size[w->node[rank]];
+    struct twill_cpus cpus;
+    struct twill_error ignored = {0};
+    char text[200];
+    twill_topology_cpus(context->topology, &cpus);
+    (void)twill_cpus_list(&cpus, text, sizeof(text));
+    if (twill_topology_machine(context->topology)->is_this_machine)
+        twill_context_note(context, "binding: rank %u may run on CPUs %s%s", rank, text,
+                           context->unbound ? "; ranks of a node are not bound: levels within it "
+                                              "that they cross are not known"
+                                            : "");
+    if (ranks > 1 && context->unbound &&
+        twill_topology_advise(context->topology, w->local[rank], ranks, text, sizeof(text),
+                              &ignored) == TWILL_OK)
+        twill_context_note(context, "binding advice: rank %u on CPUs %s", rank, text);
 }

@@ -26,4 +26,9 @@ twill_status twill_levels_find(struct twill_world *world, const struct twill_lev
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
                                   struct twill_error *error);
 
+/* Describe the levels of the context's world as a tree; where this rank runs, and where it would
+ * best run, unless ranks are bound. */
+void twill_levels_note_hierarchy(struct twill_context *context);
+void twill_levels_note_binding(struct twill_context *context);
+
 #endif

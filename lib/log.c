@@ -2,7 +2,7 @@
 /* What TWILL_LOG=info and debug tell. Whatever is the same on all ranks of a node is told by the
  * node's first rank at level info and by the others at level debug. */
 #include "lib/log.h"
-#include "algorithms/machine.h"
+#include "algorithms/hierarchy.h"
 #include "algorithms/why.h"
 
 #include <errno.h>
@@ -85,54 +85,16 @@ void twill_log_notes(struct twill_context *context, unsigned common)
     }
 }
 
-/* "0-3,64": as many as fit. */
-static void list_cpus(const struct twill_cpus *cpus, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (unsigned at = 0; at < TWILL_CPUS_MOST && used < bytes; at++) {
-        unsigned end = at;
-        while (end < TWILL_CPUS_MOST && (cpus->word[end / 64] >> end % 64 & 1) != 0)
-            end++;
-        if (end == at)
-            continue;
-        used += (size_t)snprintf(text + used, bytes - used, end - at > 1 ? "%s%u-%u" : "%s%u",
-                                 used > 0 ? "," : "", at, end - 1);
-        at = end;
-    }
-}
-
 void twill_log_process(struct twill_context *context)
 {
     const struct twill_config *config = &context->config;
-    struct twill_cpus cpus;
-    char list[200];
     if (!twill_log_wants(&context->log, TWILL_LOG_INFO))
         return;
-    twill_topology_cpus(context->topology, &cpus);
-    list_cpus(&cpus, list, sizeof(list));
-    twill_say(&context->log, TWILL_LOG_INFO, "binding: may run on PUs %s", list);
     for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++)
         if (strcmp(config->source[v], "default") != 0)
             twill_say(&context->log, once_a_node(is_first(context)), "%s=%s (%s)",
                       twill_variables[v].name,
                       twill_config_shown(config, (enum twill_variable_id)v), config->source[v]);
-}
-
-/* "2 nodes, 4 packages, 8 l3": the levels that are known, from the outside in. */
-static void describe_levels(const struct twill_world *world, char *text, size_t bytes)
-{
-    size_t used = (size_t)snprintf(text, bytes, "%u nodes", world->nodes);
-    for (unsigned level = TWILL_LEVEL_COUNT; level-- > 0 && used < bytes;) {
-        uint32_t units = 0;
-        const uint32_t *unit = world->unit[level];
-        if (level == TWILL_LEVEL_NODE || unit == NULL)
-            continue;
-        for (uint32_t r = 0; r < world->size; r++)
-            units = unit[r] >= units ? unit[r] + 1 : units;
-        used += (size_t)snprintf(text + used, bytes - used, ", %s %u",
-                                 twill_level_name((twill_level)level), units);
-    }
 }
 
 void twill_log_comm(struct twill_comm *comm)
@@ -143,7 +105,7 @@ void twill_log_comm(struct twill_comm *comm)
         return;
     if (comm->boot == comm->context->boot) /* else there is nothing new */
         twill_log_notes(comm->context, 0);
-    describe_levels(comm->world, levels, sizeof(levels));
+    (void)twill_hierarchy_name(comm->world, levels, sizeof(levels));
     twill_say(log, once_a_node(comm->local == 0),
               "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,
               comm->world->size, levels, comm->rank, comm->local, comm->local_size,

@@ -14,7 +14,7 @@ void twill_log_close(struct twill_context *context);
 /* Tell what twill_context_note() has noted since the last time: of the machine (the first `common`
  * lines) once a node. */
 void twill_log_notes(struct twill_context *context, unsigned common);
-/* Variables that are set, and where this rank may run. */
+/* Variables that are set. */
 void twill_log_process(struct twill_context *context);
 /* A new communicator: what was noted, its ranks, its hierarchy and what carries its messages. */
 void twill_log_comm(struct twill_comm *comm);

@@ -291,6 +291,11 @@ static const struct hierarchy {
      {2, 4, 4, 4},
      "1 node x 2 tiles x 2 ranks",
      "node 0\n  tile 0 (ranks 0-1)\n  tile 1 (ranks 2-3)\n"},
+    {2,
+     2,
+     {1, 1},
+     "1 node x 2 L3 caches x 1 rank",
+     "node 0\n  L3 cache 0 (rank 0)\n  L3 cache 1 (rank 1)\n"},
     {3, 2, {0}, "2 nodes x 1-2 ranks", "node 0 (ranks 0-1)\nnode 1 (rank 2)\n"},
     /* what looks alike is one line */
     {6144,
