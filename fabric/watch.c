@@ -76,7 +76,7 @@ twill_status twill_watch_open(struct twill_watch **out, struct twill_boot *boot,
     *out = NULL;
     if (!watch)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory", boot->rank);
-    watch->listener = -1;
+    watch->listener = watch->hosts.set = -1;
     watch->rank = boot->rank;
     watch->size = boot->size;
     watch->secret = boot->secret;
@@ -115,6 +115,7 @@ void twill_watch_close(struct twill_watch *watch)
     free(watch->taken);
     free(watch->caller);
     free(watch->polls);
+    twill_hosts_close(&watch->hosts);
     twill_secret_wipe(watch, sizeof(*watch));
     free(watch);
 }
@@ -131,13 +132,17 @@ static void hang_up(struct twill_link *link, enum twill_link_state state)
 }
 
 /* Connecting failed: what does that say about the peer? */
-static void fail_to_connect(struct twill_link *link, int why)
+static void fail_to_connect(struct twill_watch *watch, uint32_t peer, int why)
 {
+    struct twill_link *link = &watch->link[peer];
     bool gone = why == ECONNREFUSED || why == ECONNRESET || why == EPIPE;
+    bool suspected = link->suspected || twill_hosts_is(watch, peer, HOST_SUSPECT);
     /* Out of descriptors here, or unreachable: no evidence, unless it was seen to leave. */
     bool local = why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM ||
                  why == EADDRNOTAVAIL || why == EAGAIN; /* of ports */
-    hang_up(link, gone || (link->suspected && !local) ? LINK_DEAD : LINK_IDLE);
+    hang_up(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
+    if (gone || !local)
+        twill_hosts_decide(watch, peer, gone);
 }
 
 /* A connection ended. */
@@ -150,24 +155,32 @@ static void lose(struct twill_link *link)
     link->point = 0;
 }
 
+enum twill_wire_moved twill_watch_greet(struct twill_watch *watch, uint32_t peer, int fd,
+                                        struct twill_session *session)
+{
+    const struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
+                                          .rank = (uint32_t)watch->rank,
+                                          .to = peer,
+                                          .size = (uint32_t)watch->size,
+                                          .argument = ++watch->link[peer].calls};
+    struct twill_hello hello;
+    enum twill_wire_moved outcome = TWILL_WIRE_LATER;
+    if (twill_hello_call(&hello, &watch->secret, &card))
+        outcome = twill_hello_move(&hello, fd, session);
+    twill_secret_wipe(&hello, sizeof(hello));
+    return outcome;
+}
+
 /* Connected: show the key. A fresh socket's buffer takes that at once; where the kernel has no
  * memory for it, that says nothing about the peer. */
 static void greet(struct twill_watch *watch, uint32_t peer)
 {
     struct twill_link *link = &watch->link[peer];
-    const struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
-                                          .rank = (uint32_t)watch->rank,
-                                          .to = peer,
-                                          .size = (uint32_t)watch->size,
-                                          .argument = ++link->calls};
-    struct twill_hello hello;
-    enum twill_wire_moved outcome = TWILL_WIRE_LATER;
     link->state = LINK_OPEN;
     link->point = twill_now();
     link->done = 0;
-    if (twill_hello_call(&hello, &watch->secret, &card))
-        outcome = twill_hello_move(&hello, link->fd, &link->session);
-    twill_secret_wipe(&hello, sizeof(hello));
+    twill_hosts_decide(watch, peer, true);
+    enum twill_wire_moved outcome = twill_watch_greet(watch, peer, link->fd, &link->session);
     if (outcome == TWILL_WIRE_GONE) {
         lose(link);
     } else if (outcome == TWILL_WIRE_LATER) {
@@ -183,14 +196,14 @@ static void begin(struct twill_watch *watch, uint32_t peer)
     socklen_t length;
     struct twill_place *place = &watch->place[peer];
     if (!twill_endpoint_address(place->address, (uint16_t)place->port, &address, &length)) {
-        fail_to_connect(link, EADDRNOTAVAIL);
+        fail_to_connect(watch, peer, EADDRNOTAVAIL);
         return;
     }
     link->fd = twill_socket_new(address.ss_family);
     int outcome =
         link->fd < 0 ? -1 : twill_socket_connect(link->fd, (struct sockaddr *)&address, length);
     if (outcome < 0) {
-        fail_to_connect(link, errno);
+        fail_to_connect(watch, peer, errno);
     } else if (outcome == 0) {
         greet(watch, peer);
     } else {
@@ -208,9 +221,10 @@ static void check_connecting(struct twill_watch *watch, uint32_t peer)
         if (why == 0)
             greet(watch, peer);
         else
-            fail_to_connect(link, why);
-    } else if (link->suspected && twill_now() >= link->point) {
-        fail_to_connect(link, ETIMEDOUT);
+            fail_to_connect(watch, peer, why);
+    } else if ((link->suspected || twill_hosts_is(watch, peer, HOST_SUSPECT)) &&
+               twill_now() >= link->point) {
+        fail_to_connect(watch, peer, ETIMEDOUT);
     }
 }
 
@@ -242,8 +256,31 @@ bool twill_watch_is_dead(struct twill_watch *watch, uint32_t peer)
 {
     if (peer >= (uint32_t)watch->size || peer == (uint32_t)watch->rank)
         return false;
-    step(watch, peer);
-    return watch->link[peer].state == LINK_DEAD;
+    twill_hosts_look(watch);
+    if (twill_hosts_is(watch, peer, HOST_SUSPECT)) /* was begun when it became one */
+        step(watch, watch->hosts.lowest[watch->hosts.of[peer]]);
+    if (!twill_hosts_is(watch, peer, HOST_LOST))
+        step(watch, peer);
+    return watch->link[peer].state == LINK_DEAD || twill_hosts_is(watch, peer, HOST_LOST);
+}
+
+const char *twill_watch_lost_host(const struct twill_watch *watch, uint32_t peer)
+{
+    return twill_hosts_is(watch, peer, HOST_LOST) ? watch->place[peer].address : NULL;
+}
+
+void twill_watch_doubt(struct twill_watch *watch, uint32_t host)
+{
+    for (uint32_t r = 0; r < (uint32_t)watch->size; r++) {
+        struct twill_link *link = &watch->link[r];
+        if (watch->hosts.of[r] != host || link->state == LINK_DEAD)
+            continue;
+        if (link->state == LINK_OPEN)
+            hang_up(link, LINK_IDLE);
+        if (link->state == LINK_IDLE)
+            link->point = 0;
+    }
+    step(watch, watch->hosts.lowest[host]);
 }
 
 /* Make the news the next frame of a link. */
@@ -344,8 +381,9 @@ void twill_watch_tell(struct twill_watch *watch, const struct twill_news *news,
         watch->link[r].done = 0;
     }
     for (size_t i = 0; i < count; i++)
-        watch->link[ranks[i]].told =
-            ranks[i] == (uint32_t)watch->rank || watch->link[ranks[i]].state == LINK_DEAD;
+        watch->link[ranks[i]].told = ranks[i] == (uint32_t)watch->rank ||
+                                     watch->link[ranks[i]].state == LINK_DEAD ||
+                                     twill_hosts_is(watch, ranks[i], HOST_LOST);
     while (tell_some(watch, &tidings, &waiting) && twill_now() < deadline)
         (void)twill_wire_poll(watch->polls, waiting,
                               twill_min(deadline, twill_wire_deadline(TELL_TURN_NS)));

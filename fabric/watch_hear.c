@@ -155,10 +155,28 @@ static enum twill_wire_moved listen_to(struct twill_watch *watch, size_t i, stru
     return outcome;
 }
 
-bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news)
+void twill_watch_admit(struct twill_watch *watch)
 {
-    if (watch->listener < 0)
-        return false;
+    admit(watch);
+    for (size_t i = watch->callers; i-- > 0;) /* downwards: drop() moves the last one here */
+        if (watch->caller[i].rank < 0)
+            (void)meet(watch, i);
+}
+
+int twill_watch_adopt(struct twill_watch *watch, uint32_t peer)
+{
+    for (size_t i = 0; i < watch->callers; i++) {
+        int fd = watch->caller[i].fd;
+        if (watch->caller[i].rank != (int64_t)peer)
+            continue;
+        watch->caller[i] = watch->caller[--watch->callers];
+        return fd;
+    }
+    return -1;
+}
+
+static bool hear_one(struct twill_watch *watch, struct twill_news *news)
+{
     admit(watch);
     for (size_t i = 0; i < watch->callers; i++)
         watch->polls[i] = (struct pollfd){.fd = watch->caller[i].fd, .events = POLLIN | POLLRDHUP};
@@ -167,6 +185,17 @@ bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news)
         if (watch->polls[i].revents != 0 || watch->caller[i].rank < 0)
             if (listen_to(watch, i, news) == TWILL_WIRE_DONE)
                 return true;
+    return false;
+}
+
+bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news)
+{
+    while (watch->listener >= 0 && hear_one(watch, news)) {
+        if (news->comm != TWILL_HOSTS_COMM)
+            return true;
+        if (news->state[0] < watch->hosts.count)
+            twill_hosts_suspect(watch, (uint32_t)news->state[0]);
+    }
     return false;
 }
 

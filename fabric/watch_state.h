@@ -63,6 +63,30 @@ struct twill_news_frame {
     struct twill_tidings tidings;
 };
 
+enum twill_host_state {
+    HOST_WATCHED,
+    HOST_SUSPECT, /* its connection broke: the next attempt to connect to one of its ranks decides
+                   */
+    HOST_CLOSED,  /* it has closed the connection, or has answered since: its ranks stand for
+                     themselves */
+    HOST_LOST     /* it does not answer */
+};
+
+/* The connections between hosts. In every pair of connected hosts, the lowest rank of one holds one
+ * end. All ranks of a host share an epoll instance in which its ends are, and so see how they end
+ * without holding them; nobody reads them, which would take the error from the others. */
+struct twill_hosts {
+    uint32_t count;   /* 0: not connected */
+    bool all;         /* every host is connected to every other */
+    int set;          /* the epoll instance, or -1 */
+    uint32_t missing; /* connections that this rank should have made, and could not */
+    uint32_t *of;     /* [size] host of each rank */
+    uint32_t *number; /* [size] of each rank among those of its host */
+    uint32_t *lowest; /* [count] rank of each host */
+    int *fd;          /* [count] lowest rank: its ends; -1 */
+    uint8_t *state;   /* [count] enum twill_host_state */
+};
+
 struct twill_watch {
     struct twill_secret secret; /* of this run */
     struct twill_strays strays;
@@ -75,6 +99,43 @@ struct twill_watch {
     struct twill_caller *caller; /* [capacity] */
     struct pollfd *polls;        /* [capacity] */
     struct twill_stranger stranger[TWILL_WATCH_STRANGERS];
+    struct twill_hosts hosts;
 };
+
+/* --- watch.c --------------------------------------------------------------------------------- */
+/* Say who we are on a fresh connection to a peer; sessions of frames may be NULL. LATER: the kernel
+ * had no memory for it. */
+enum twill_wire_moved twill_watch_greet(struct twill_watch *watch, uint32_t peer, int fd,
+                                        struct twill_session *session);
+/* Close the connections to the ranks of a host, so that the next attempts show whether it answers.
+ */
+void twill_watch_doubt(struct twill_watch *watch, uint32_t host);
+
+/* --- watch_hear.c ---------------------------------------------------------------------------- */
+/* Let in who has called, and hear who it is, but no news. */
+void twill_watch_admit(struct twill_watch *watch);
+/* Take over the connection of a rank that has called; -1: it has not. */
+int twill_watch_adopt(struct twill_watch *watch, uint32_t peer);
+
+/* --- watch_hosts.c --------------------------------------------------------------------------- */
+void twill_hosts_close(struct twill_hosts *hosts);
+/* See which connections between hosts have ended. */
+void twill_hosts_look(struct twill_watch *watch);
+/* A host's connection has ended, here or elsewhere: the ranks that this one tells of it hear so. */
+void twill_hosts_suspect(struct twill_watch *watch, uint32_t host);
+/* News of that communicator number are of hosts: state[0] is a suspect. */
+#define TWILL_HOSTS_COMM UINT32_MAX
+
+static inline bool twill_hosts_is(const struct twill_watch *watch, uint32_t peer,
+                                  enum twill_host_state state)
+{
+    return watch->hosts.count > 0 && watch->hosts.state[watch->hosts.of[peer]] == (uint8_t)state;
+}
+/* A suspect's host has answered, or has not. */
+static inline void twill_hosts_decide(struct twill_watch *watch, uint32_t peer, bool answers)
+{
+    if (twill_hosts_is(watch, peer, HOST_SUSPECT))
+        watch->hosts.state[watch->hosts.of[peer]] = answers ? HOST_CLOSED : HOST_LOST;
+}
 
 #endif

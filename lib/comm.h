@@ -180,6 +180,10 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
 void twill_comm_tell(struct twill_comm *comm, const struct twill_news *news, uint64_t patience_ns);
 /* Has a rank's process ended, or closed its part? false while in doubt. */
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
+/* What has become of a rank that is dead: that it has ended, or that its host does not answer. */
+#define TWILL_DEATH_TEXT 160
+const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
+                                  char text[TWILL_DEATH_TEXT]);
 /* The rank that everybody waits for, when this one waits for `peer`: one that has not come. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
 /* Collective, type and operation in one word, as ranks compare them. */

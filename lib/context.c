@@ -153,15 +153,17 @@ static void share_host(struct twill_context *context, const struct peer_info *al
 {
     const struct peer_info *mine = &all[context->boot->rank];
     struct twill_cpus *where = calloc((size_t)context->boot->size, sizeof(*where));
-    unsigned ranks = 0, n = 0, me = 0;
+    unsigned ranks = 0, threads = 0, n = 0, me = 0;
     for (int r = 0; r < context->boot->size; r++) {
         if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
             continue;
         ranks += (all[r].memory_nodes & mine->memory_nodes) != 0;
+        threads += twill_host_same_process(&all[r].host, &mine->host);
         me = r == context->boot->rank ? n : me;
         if (where != NULL)
             where[n++] = all[r].where;
     }
+    context->threads = threads;
     twill_memory_share(context->user_memory, ranks);
     twill_memory_share(context->library_memory, ranks);
     twill_progress_place(context, where, n, me);
@@ -400,7 +402,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, open_heap(context));
     TWILL_TRY(error, twill_levels_open(context, context->level));
     if (context->world.nodes > 1)
-        TWILL_TRY(error, twill_watch_open(&context->watch, context->boot, error));
+        TWILL_TRY(error, twill_context_open_watch(context));
     note_machine(context);
     twill_levels_note_hierarchy(context);
     twill_log_notes(context, context->lines);

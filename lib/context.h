@@ -52,6 +52,7 @@ struct twill_context {
     bool crowded;                   /* ranks share cores: waits must yield early */
     bool unbound;                   /* ranks of a node may run on the same cores, and several */
     bool own_tcp;                   /* between nodes, not libfabric */
+    unsigned threads;               /* ranks of this process */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by place in the registry */
     struct twill_watch *watch;                          /* NULL on one node */
     pthread_mutex_t watch_lock;                         /* its user's; taken before `lock` */
@@ -108,6 +109,9 @@ void twill_context_note_nics(struct twill_context *context);
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Add what would carry messages between nodes, where there is one node. lib/comm.c */
 void twill_context_preview(struct twill_context *context);
+
+/* lib/news.c: the failure detector. Collective. */
+twill_status twill_context_open_watch(struct twill_context *context);
 
 /* lib/tuning.c: what algorithms are chosen by. */
 twill_status twill_context_open_tuning(struct twill_context *context);

@@ -5,8 +5,32 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
-#define IS_ANSWER (UINT64_C(1) << 32) /* in state[3], beside whom the sender waits for */
+#define MOST_HOSTS ((size_t)512)       /* that the failure detector connects this one to */
+#define IS_ANSWER  (UINT64_C(1) << 32) /* in state[3], beside whom the sender waits for */
+
+/* A quarter of the descriptors that this process may have, for all ranks that are threads of it,
+ * may go to connections between hosts. */
+twill_status twill_context_open_watch(struct twill_context *context)
+{
+    struct rlimit files;
+    char text[160];
+    size_t most = MOST_HOSTS;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+        most = twill_min(most, (size_t)files.rlim_cur / 4);
+    TWILL_TRY(&context->error, twill_watch_open(&context->watch, context->boot, &context->error));
+    TWILL_TRY(&context->error,
+              twill_watch_connect(context->watch, context->boot, context->world.node,
+                                  most / context->threads, &context->error));
+    size_t missing = twill_watch_describe(context->watch, text, sizeof(text));
+    twill_context_note(context, "failure detector: %s", text);
+    if (missing > 0)
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "failure detector: %s: where those vanish, that is noticed after TWILL_TIMEOUT",
+                  text);
+    return TWILL_OK;
+}
 
 /* --- where they are ----------------------------------------------------------------------------
  */
@@ -158,6 +182,25 @@ bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
     bool dead = twill_watch_is_dead(comm->context->watch, comm->job[peer]);
     pthread_mutex_unlock(&comm->context->watch_lock);
     return dead;
+}
+
+const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
+                                  char text[TWILL_DEATH_TEXT])
+{
+    struct twill_context *context = comm->context;
+    bool far = comm->world->node[peer] != comm->world->node[comm->rank] && context->watch != NULL;
+    const char *host = NULL;
+    char rank[TWILL_RANK_TEXT];
+    (void)twill_comm_rank_text(comm, peer, rank);
+    pthread_mutex_lock(&context->watch_lock);
+    if (far)
+        host = twill_watch_lost_host(context->watch, comm->job[peer]);
+    if (host != NULL)
+        snprintf(text, TWILL_DEATH_TEXT, "%s is lost: its host %s does not answer", rank, host);
+    else
+        snprintf(text, TWILL_DEATH_TEXT, "%s has died or ended", rank);
+    pthread_mutex_unlock(&context->watch_lock);
+    return text;
 }
 
 twill_status twill_comm_hear(struct twill_comm *comm, bool any)

@@ -63,7 +63,7 @@ static twill_status look(struct twill_comm *comm, struct twill_waiting *state, b
 {
     uint32_t ranks[MOST_RANKS_LOOKED_AT];
     const char *step;
-    char text[TWILL_RANK_TEXT];
+    char text[TWILL_DEATH_TEXT];
     TWILL_TRY(&comm->error, twill_comm_hear(comm, false));
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
     uint32_t suspect = UINT32_MAX;
@@ -77,8 +77,8 @@ static twill_status look(struct twill_comm *comm, struct twill_waiting *state, b
         if (!liveness || !twill_comm_is_dead(comm, ranks[i]))
             continue;
         if (ranks[i] == state->suspect)
-            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s has died or ended",
-                                   twill_comm_rank_text(comm, ranks[i], text));
+            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s",
+                                   twill_comm_death_text(comm, ranks[i], text));
         suspect = ranks[i];
     }
     if (liveness)

@@ -86,9 +86,13 @@ for victim in 3 0; do
 done
 
 # --- a link goes down: that is noticed, with no need for a timeout; and one is down from the beginning
-begin 64K -x TWILL_TIMEOUT="$patience"
+for provider in '' ofi:tcp; do
+    begin 64K -x TWILL_TIMEOUT="$patience" -x TWILL_PROVIDER=$provider
+    host_link 1 down
+    ends 1 "rank [0-3] .*(died|lost|reach)" 4
+    host_link 1 up
+done
 host_link 1 down
-ends 1 "rank [0-3] .*(died|lost|reach)" 4
 code=0
 hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
 [ $code -eq 1 ] || fail "status $code without a link"
