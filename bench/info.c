@@ -20,7 +20,9 @@ static const char usage[] =
     "      --env            the environment variables: value, default, source and help\n"
     "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask the kernel "
     "where\n"
-    "                       the pages are; fails if they were to be bound and are not\n"
+    "                       the pages are, and those that ranks of the node share; fails if "
+    "they\n"
+    "                       were to be bound and are not\n"
     "      --why            which algorithm such a call takes: candidates, prices, what was "
     "measured,\n"
     "                       and why others do not apply; buffers of twill_alloc (mapped), of\n"
@@ -105,24 +107,32 @@ static void print_description(twill_context *context)
     }
 }
 
-/* Was placement asked for with :bind, whatever set it? */
-static bool bind_asked(twill_context *context, char *value, size_t bytes)
+/* Was placement of memory of the user, of the library, asked for with :bind, whatever set it? */
+struct asked {
+    char value[128];
+    bool user, library;
+};
+
+static struct asked what_is_asked(twill_context *context)
 {
+    struct asked asked = {"?", false, false};
     struct field fields[FIELD_COUNT];
     const char *line;
-    snprintf(value, bytes, "?");
     for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
         split(line, fields);
         if (fields[FIELD_NAME].length == 12 &&
             memcmp(fields[FIELD_NAME].text, "TWILL_MEMORY", 12) == 0)
-            snprintf(value, bytes, "%.*s", fields[FIELD_VALUE].length, fields[FIELD_VALUE].text);
+            snprintf(asked.value, sizeof(asked.value), "%.*s", fields[FIELD_VALUE].length,
+                     fields[FIELD_VALUE].text);
     }
-    const char *bind = strstr(value, ":bind");
-    const char *comma = strchr(value, ',');
-    return bind != NULL && (comma == NULL || bind < comma); /* the user's half */
+    const char *bind = strstr(asked.value, ":bind");
+    const char *comma = strchr(asked.value, ',');
+    asked.user = bind != NULL && (comma == NULL || bind < comma);
+    asked.library = comma != NULL && strstr(comma, ":bind") != NULL;
+    return asked;
 }
 
-static int report_pages(const struct twill_bench_pages *pages, bool bind)
+static void print_pages(const struct twill_bench_pages *pages)
 {
     for (int node = 0; node < TWILL_BENCH_NODES; node++)
         if (pages->on_node[node] > 0)
@@ -130,20 +140,47 @@ static int report_pages(const struct twill_bench_pages *pages, bool bind)
                    100.0 * (double)pages->on_node[node] / (double)pages->total);
     if (pages->elsewhere > 0)
         printf("  absent        %10zu pages\n", pages->elsewhere);
+}
+
+static int judge_pages(const struct twill_bench_pages *pages, bool bind, bool whole)
+{
     if (!bind) {
         printf("No :bind was asked for, so every place is a right one.\n");
         return 0;
     }
-    bool good = twill_bench_pages_bound(pages);
+    bool good = twill_bench_pages_bound(pages) && !(whole && pages->elsewhere > 0);
     printf("%s\n",
            good ? "Bound as asked: every page is on a node of the policy." : "NOT bound as asked.");
     return good ? 0 : 1;
 }
 
+static int say_unknown(int error)
+{
+    fprintf(stderr, "twill-info: --memory: move_pages: %s (in a container, allow the call)\n",
+            strerror(error));
+    return 1;
+}
+
+/* What communicators share: of this rank, and of the other ranks of the node as it is mapped here.
+ */
+static int prove_shared(const struct asked *asked)
+{
+    struct twill_bench_pages pages;
+    unsigned ranges;
+    int error = twill_bench_pages_find_named("/memfd:twill-comm", &pages, &ranges);
+    if (error != 0)
+        return say_unknown(error);
+    if (ranges == 0)
+        return 0;
+    printf("shared  %zu bytes of %u ranks' parts of a communicator, policy: %s\n",
+           pages.total * pages.page_bytes, ranges, pages.policy);
+    print_pages(&pages);
+    return judge_pages(&pages, asked->library, false);
+}
+
 static int prove_memory(twill_context *context, size_t bytes)
 {
-    char value[128];
-    bool bind = bind_asked(context, value, sizeof(value));
+    struct asked asked = what_is_asked(context);
     void *memory;
     size_t have = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (bytes > have) { /* all of it will be touched: the kernel would kill, not refuse */
@@ -160,16 +197,13 @@ static int prove_memory(twill_context *context, size_t bytes)
     memset(memory, 1, bytes);
     struct twill_bench_pages pages;
     int error = twill_bench_pages_find(memory, bytes, &pages);
-    printf("memory  %zu bytes by TWILL_MEMORY=%s, policy of the range: %s\n", bytes, value,
+    printf("memory  %zu bytes by TWILL_MEMORY=%s, policy of the range: %s\n", bytes, asked.value,
            pages.policy);
-    int result = 1;
-    if (error != 0)
-        fprintf(stderr, "twill-info: --memory: move_pages: %s (in a container, allow the call)\n",
-                strerror(error));
-    else
-        result = report_pages(&pages, bind);
+    if (error == 0)
+        print_pages(&pages);
+    int result = error == 0 ? judge_pages(&pages, asked.user, true) : say_unknown(error);
     twill_free(context, memory);
-    return result;
+    return result == 0 ? prove_shared(&asked) : result;
 }
 
 /* Put the question together. */

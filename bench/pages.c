@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <linux/mempolicy.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -43,22 +45,60 @@ int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_
             addresses[i] = (void *)(from + (done + i) * page);
         if (syscall(SYS_move_pages, 0, n, addresses, NULL, status, 0) != 0)
             return errno;
-        for (size_t i = 0; i < n; i++)
-            if (status[i] >= 0 && status[i] < TWILL_BENCH_NODES)
-                pages->on_node[status[i]]++;
-            else
-                pages->elsewhere++;
+        for (size_t i = 0; i < n; i++) {
+            bool there = status[i] >= 0 && status[i] < TWILL_BENCH_NODES;
+            pages->elsewhere += !there;
+            if (!there)
+                continue;
+            pages->on_node[status[i]]++;
+            pages->misplaced += (pages->allowed >> status[i] & 1) == 0;
+        }
         done += n;
     }
     return 0;
 }
 
+static void add(struct twill_bench_pages *sum, const struct twill_bench_pages *one, bool first)
+{
+    if (first)
+        sum->bound = sum->policy_known = true;
+    if (first || (sum->bound && !one->bound))
+        sum->policy = one->policy;
+    sum->page_bytes = one->page_bytes;
+    sum->total += one->total;
+    sum->elsewhere += one->elsewhere;
+    sum->misplaced += one->misplaced;
+    sum->bound = sum->bound && one->bound;
+    sum->policy_known = sum->policy_known && one->policy_known;
+    for (int node = 0; node < TWILL_BENCH_NODES; node++)
+        sum->on_node[node] += one->on_node[node];
+}
+
+int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pages,
+                                 unsigned *ranges)
+{
+    char line[512];
+    int error = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    *pages = (struct twill_bench_pages){.policy = "none"};
+    *ranges = 0;
+    if (maps == NULL)
+        return errno;
+    while (error == 0 && fgets(line, sizeof(line), maps) != NULL) {
+        unsigned long from, to;
+        int path = 0;
+        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &from, &to, &path) < 2 || path == 0 ||
+            strncmp(line + path, name, strlen(name)) != 0)
+            continue;
+        struct twill_bench_pages one;
+        error = twill_bench_pages_find((const void *)from, to - from, &one);
+        add(pages, &one, (*ranges)++ == 0);
+    }
+    fclose(maps);
+    return error;
+}
+
 bool twill_bench_pages_bound(const struct twill_bench_pages *pages)
 {
-    if (!pages->policy_known || !pages->bound || pages->elsewhere > 0)
-        return false;
-    for (int node = 0; node < TWILL_BENCH_NODES; node++)
-        if (pages->on_node[node] > 0 && (pages->allowed >> node & 1) == 0)
-            return false;
-    return true;
+    return pages->policy_known && pages->bound && pages->misplaced == 0;
 }

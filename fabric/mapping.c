@@ -40,7 +40,7 @@ void *twill_mapping_map(int fd, size_t bytes)
     return at;
 }
 
-enum twill_share_cause twill_mapping_file(int *fd, size_t bytes)
+enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t bytes)
 {
     struct rlimit limit;
     *fd = -1;
@@ -48,9 +48,9 @@ enum twill_share_cause twill_mapping_file(int *fd, size_t bytes)
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < bytes)
         return TWILL_SHARE_FILE_LIMIT;
-    *fd = memfd_create("twill-heap", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    *fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
     if (*fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-        *fd = memfd_create("twill-heap", MFD_CLOEXEC);
+        *fd = memfd_create(name, MFD_CLOEXEC);
     if (*fd < 0)
         return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_MEMFD;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};

@@ -21,8 +21,10 @@ struct twill_mapping {
  * large is not in core dumps, for which the kernel would make every page of what is reserved and
  * not used yet: all the memory of a machine. MAP_FAILED and errno on failure. */
 void *twill_mapping_map(int fd, size_t bytes);
+#define TWILL_MAPPING_HEAP "twill-heap" /* memfds as /proc/PID/maps names them */
+#define TWILL_MAPPING_COMM "twill-comm"
 /* A new memfd with the lock that tells others that this process lives; *fd is -1 on failure. */
-enum twill_share_cause twill_mapping_file(int *fd, size_t bytes);
+enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t bytes);
 /* Map the owner's memory; NULL and errno on failure. Drop USERS_UNKNOWN less the users once known.
  */
 struct twill_mapping *twill_mapping_create(int fd, size_t bytes);

@@ -125,7 +125,8 @@ static twill_status open_areas(struct twill_node *node, struct twill_boot *boot,
 }
 
 twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, uint32_t *label,
-                             size_t shared_bytes, size_t channel_bytes, const char **why,
+                             size_t shared_bytes, size_t channel_bytes,
+                             const struct twill_segment_placer *placer, const char **why,
                              struct twill_error *error)
 {
     twill_status status;
@@ -138,8 +139,8 @@ twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, 
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for a node", boot->rank);
     (*node)->shared_bytes = layout.shared_bytes;
     (*node)->channel_bytes = channel_bytes;
-    TWILL_TRY_OR_FAIL(error,
-                      twill_segment_share(&(*node)->segment, boot, label, bytes, why, error));
+    TWILL_TRY_OR_FAIL(
+        error, twill_segment_share(&(*node)->segment, boot, label, bytes, placer, why, error));
     TWILL_TRY_OR_FAIL(error, open_areas(*node, boot, label, &layout, error));
     return TWILL_OK;
 fail:

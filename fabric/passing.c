@@ -419,3 +419,32 @@ void twill_passing_close(struct twill_passing *passing)
         passing->peers[i].socket = -1;
     }
 }
+
+const char *twill_share_cause_text(int32_t cause)
+{
+    static const char *const texts[TWILL_SHARE_CAUSES] = {
+        [TWILL_SHARE_FINE] = "memory is shared",
+        [TWILL_SHARE_MEMFD] = "memfd_create() is refused or out of memory",
+        [TWILL_SHARE_FILE_LIMIT] =
+            "the file size limit (ulimit -f) is below the size of the memory",
+        [TWILL_SHARE_SOCKET] = "abstract unix sockets are refused",
+        [TWILL_SHARE_REFUSED] = "unix sockets do not connect the ranks (network namespaces differ)",
+        [TWILL_SHARE_LOST] = "a rank gave up exchanging descriptors",
+        [TWILL_SHARE_DESCRIPTORS] = "too many open descriptors (ulimit -n)",
+        [TWILL_SHARE_STRANGER] = "ranks of one host run as different users",
+        [TWILL_SHARE_MAP] = "another rank's memory could not be mapped",
+        [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
+    };
+    return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
+}
+
+const char *twill_passing_stage_text(int32_t stage)
+{
+    static const char *const texts[TWILL_PASSING_STAGES] = {
+        [TWILL_PASSING_APART] = "the two never connected",
+        [TWILL_PASSING_CONNECTED] = "they connected, but nothing went either way",
+        [TWILL_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
+        [TWILL_PASSING_TAKEN] = "it came, but the waiting rank's own could not go out",
+    };
+    return stage >= 0 && stage < TWILL_PASSING_STAGES ? texts[stage] : "at an unknown stage";
+}

@@ -63,6 +63,9 @@ enum twill_share_cause twill_passing_connect(struct twill_passing *passing);
 /* Connect and accept the others, hand out and take in. passing->lost names who is missing at the
  * deadline. */
 enum twill_share_cause twill_passing_exchange(struct twill_passing *passing);
+/* In words, for a sentence of a failure. Never NULL. */
+const char *twill_share_cause_text(int32_t cause);
+const char *twill_passing_stage_text(int32_t stage);
 /* Close the sockets; files that were received stay open. */
 void twill_passing_close(struct twill_passing *passing);
 

@@ -27,7 +27,8 @@ struct twill_segment {
     int fd; /* the own memfd, or -1. Closing it, or any duplicate in this process, drops the lock */
     bool given; /* fd and mine are another's, who keeps them */
     struct twill_mapping *mine;
-    struct view *view; /* [size] */
+    struct twill_segment_placer placer; /* of mine; all NULL: none */
+    struct view *view;                  /* [size] */
 };
 
 /* What a rank tells all others first. */
@@ -53,6 +54,7 @@ struct verdict {
 struct share {
     struct twill_segment *segment;
     struct twill_boot *boot;
+    const char *name;                        /* of its file */
     const struct twill_segment_given *given; /* or NULL */
     struct record *record;                   /* [size] */
     struct verdict *verdict;                 /* [size] */
@@ -62,35 +64,6 @@ struct share {
     struct twill_passing passing;
     struct twill_error *error;
 };
-
-static const char *cause_text(int32_t cause)
-{
-    static const char *const texts[TWILL_SHARE_CAUSES] = {
-        [TWILL_SHARE_FINE] = "memory is shared",
-        [TWILL_SHARE_MEMFD] = "memfd_create() is refused or out of memory",
-        [TWILL_SHARE_FILE_LIMIT] =
-            "the file size limit (ulimit -f) is below the size of the memory",
-        [TWILL_SHARE_SOCKET] = "abstract unix sockets are refused",
-        [TWILL_SHARE_REFUSED] = "unix sockets do not connect the ranks (network namespaces differ)",
-        [TWILL_SHARE_LOST] = "a rank gave up exchanging descriptors",
-        [TWILL_SHARE_DESCRIPTORS] = "too many open descriptors (ulimit -n)",
-        [TWILL_SHARE_STRANGER] = "ranks of one host run as different users",
-        [TWILL_SHARE_MAP] = "another rank's memory could not be mapped",
-        [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
-    };
-    return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
-}
-
-static const char *stage_text(int32_t stage)
-{
-    static const char *const texts[TWILL_PASSING_STAGES] = {
-        [TWILL_PASSING_APART] = "the two never connected",
-        [TWILL_PASSING_CONNECTED] = "they connected, but nothing went either way",
-        [TWILL_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
-        [TWILL_PASSING_TAKEN] = "it came, but the waiting rank's own could not go out",
-    };
-    return stage >= 0 && stage < TWILL_PASSING_STAGES ? texts[stage] : "at an unknown stage";
-}
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
@@ -105,19 +78,30 @@ static void make_memory(struct share *share, bool shared, struct record *record)
         record->token_at = share->given->token_at;
     } else {
         if (shared)
-            record->cause = (int32_t)twill_mapping_file(&segment->fd, segment->bytes);
+            record->cause = (int32_t)twill_mapping_file(&segment->fd, share->name, segment->bytes);
         segment->mine = twill_mapping_create(segment->fd, segment->bytes);
+        if (segment->mine != NULL && segment->placer.place != NULL)
+            segment->placer.place(segment->placer.user, segment->mine->at, segment->bytes);
     }
     if (segment->mine == NULL)
         record->error = errno;
     record->mapping = (uintptr_t)segment->mine;
 }
 
-/* What shows others that they look at the memory of this rank. Cleared when all have looked. */
+/* What shows others that they look at the memory of this rank. Taken back when all have looked. */
 static void show_token(const struct twill_segment *segment, size_t at, uint64_t token)
 {
     atomic_store_explicit((_Atomic uint64_t *)((unsigned char *)segment->mine->at + at), token,
                           memory_order_release);
+}
+
+/* New memory gives the page back as well: it lies where the system put it, and its owner may want
+ * it elsewhere. */
+static void hide_token(const struct twill_segment *segment, size_t at)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (segment->given || madvise(segment->mine->at, page, MADV_REMOVE) != 0)
+        show_token(segment, at, 0);
 }
 
 /* The own memory loses users, the last of whom unmaps it. */
@@ -251,7 +235,7 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
         return TWILL_FAIL(share->error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
                           "rank %d lost rank %u while memory was being shared (%s); then: %s", rank,
                           passing->lost,
-                          passing->late ? stage_text((int32_t)passing->stage)
+                          passing->late ? twill_passing_stage_text((int32_t)passing->stage)
                                         : "it died, or lost a rank itself",
                           why.message);
     if (status < 0)
@@ -262,7 +246,7 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
             return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
                               "rank %u waited %llu s for the memory of rank %u (%s)", r,
                               (unsigned long long)(share->boot->timeout_ns / 1000000000u), v->lost,
-                              stage_text(v->stage));
+                              twill_passing_stage_text(v->stage));
         int32_t *ours = &share->cause[share->first[r]];
         /* Who gives up hangs up, and is lost to others: they know less. */
         if (*ours == TWILL_SHARE_FINE || (*ours == TWILL_SHARE_LOST && v->cause > 0))
@@ -343,14 +327,14 @@ static void settle(struct share *share, uint32_t *label, const char **why)
     *why = NULL;
     for (uint32_t r = 0; r < (uint32_t)segment->size && *why == NULL; r++)
         if (share->cause[r] != TWILL_SHARE_FINE)
-            *why = cause_text(share->cause[r]);
+            *why = twill_share_cause_text(share->cause[r]);
     for (uint32_t r = 0; r < (uint32_t)segment->size && *why != NULL; r++)
         label[r] = share->cause[share->first[r]] != TWILL_SHARE_FINE ? r : share->first[r];
     if (share->cause[own] != TWILL_SHARE_FINE)
         go_alone(segment);
     if (segment->fd < 0)
         return;
-    show_token(segment, share->record[segment->rank].token_at, 0);
+    hide_token(segment, share->record[segment->rank].token_at);
     if (!segment->given && (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own])) {
         close(segment->fd);
         segment->fd = -1;
@@ -423,45 +407,57 @@ static struct twill_segment *segment_create(const struct twill_boot *boot, size_
     return segment;
 }
 
+/* share: boot, name, given and error are filled in. */
+static twill_status share_all(struct share *share, struct twill_segment **made, uint32_t *label,
+                              size_t bytes, const struct twill_segment_placer *placer,
+                              const char **why)
+{
+    const struct twill_boot *boot = share->boot;
+    size_t n = (size_t)boot->size;
+    struct twill_segment *segment = segment_create(boot, bytes);
+    share->segment = segment;
+    share->record = calloc(n, sizeof(struct record));
+    share->verdict = calloc(n, sizeof(struct verdict));
+    share->first = calloc(n, sizeof(uint32_t));
+    share->cause = calloc(n, sizeof(int32_t));
+    share->crosses = calloc(n, sizeof(bool));
+    share->passing = (struct twill_passing){.listener = -1, .file = -1, .lost = UINT32_MAX};
+    twill_status status = TWILL_OK;
+    *made = NULL;
+    if (segment == NULL || segment->view == NULL || share->record == NULL ||
+        share->verdict == NULL || share->first == NULL || share->cause == NULL ||
+        share->crosses == NULL)
+        status = TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
+                            "rank %d: no memory to share among %d ranks", boot->rank, boot->size);
+    if (status == TWILL_OK && placer != NULL)
+        segment->placer = *placer;
+    if (status == TWILL_OK)
+        status = share_memory(share, label, why);
+    share_end(share);
+    if (status < 0) {
+        twill_segment_close(segment);
+        return twill_error_pass(share->error, status, __FILE__, __LINE__);
+    }
+    *made = segment;
+    return TWILL_OK;
+}
+
+twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
+                                 uint32_t *label, size_t bytes,
+                                 const struct twill_segment_placer *placer, const char **why,
+                                 struct twill_error *error)
+{
+    struct share share = {.boot = boot, .name = TWILL_MAPPING_COMM, .error = error};
+    return share_all(&share, segment, label, bytes, placer, why);
+}
+
 twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_boot *boot,
                                        uint32_t *label, size_t bytes,
                                        const struct twill_segment_given *given, const char **why,
                                        struct twill_error *error)
 {
-    size_t n = (size_t)boot->size;
-    struct share share = {.boot = boot,
-                          .given = given,
-                          .segment = segment_create(boot, bytes),
-                          .record = calloc(n, sizeof(struct record)),
-                          .verdict = calloc(n, sizeof(struct verdict)),
-                          .first = calloc(n, sizeof(uint32_t)),
-                          .cause = calloc(n, sizeof(int32_t)),
-                          .crosses = calloc(n, sizeof(bool)),
-                          .passing = {.listener = -1, .file = -1, .lost = UINT32_MAX},
-                          .error = error};
-    twill_status status = TWILL_OK;
-    *segment = NULL;
-    if (share.segment == NULL || share.segment->view == NULL || share.record == NULL ||
-        share.verdict == NULL || share.first == NULL || share.cause == NULL ||
-        share.crosses == NULL)
-        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory to share among %d ranks",
-                            boot->rank, boot->size);
-    else
-        status = share_memory(&share, label, why);
-    share_end(&share);
-    if (status < 0) {
-        twill_segment_close(share.segment);
-        return twill_error_pass(error, status, __FILE__, __LINE__);
-    }
-    *segment = share.segment;
-    return TWILL_OK;
-}
-
-twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
-                                 uint32_t *label, size_t bytes, const char **why,
-                                 struct twill_error *error)
-{
-    return twill_segment_share_given(segment, boot, label, bytes, NULL, why, error);
+    struct share share = {.boot = boot, .name = TWILL_MAPPING_HEAP, .given = given, .error = error};
+    return share_all(&share, segment, label, bytes, NULL, why);
 }
 
 void twill_segment_close(struct twill_segment *segment)
@@ -470,6 +466,8 @@ void twill_segment_close(struct twill_segment *segment)
         return;
     if (segment->view != NULL)
         go_alone(segment);
+    if (segment->mine != NULL && segment->placer.unplace != NULL)
+        segment->placer.unplace(segment->placer.user, segment->bytes);
     if (segment->mine != NULL)
         drop_mine(segment, 1);
     if (segment->fd >= 0 && !segment->given)

@@ -10,19 +10,30 @@
 struct twill_mapping;
 struct twill_segment; /* this rank's memory and its view of the others' */
 
+/* Decides which memory this rank's part of a segment is taken from. place() is called once, before
+ * a page of it exists, by the thread that shares it; unplace() when the segment is closed. */
+struct twill_segment_placer {
+    void (*place)(void *user, void *at, size_t bytes);
+    void (*unplace)(void *user, size_t bytes);
+    void *user;
+};
+
 /* Collective over boot. Shares `bytes` (sparse: pages cost nothing until touched; zeroed) among the
  * ranks whose label equals this one's. label[boot->size] in; out: if sharing proves impossible
  * (containers, odd namespaces), the ranks of that label agree to be alone and label[r] becomes
  * a number of its own, the same on every rank (then every label becomes the lowest rank that has
  * it); *why says so on all ranks (static text), else NULL. Threads of one process keep a mapping
  * alive until the last of them closes. If the first exchange itself fails, the address range of
- * this rank's memory is left reserved: threads that heard more might be using it. */
+ * this rank's memory is left reserved: threads that heard more might be using it. The placer is
+ * copied; NULL: memory lies as the system places it. */
 twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
-                                 uint32_t *label, size_t bytes, const char **why,
+                                 uint32_t *label, size_t bytes,
+                                 const struct twill_segment_placer *placer, const char **why,
                                  struct twill_error *error);
-/* The same with memory that is there already and outlives every segment: some of a process has been
- * given out, and several of its threads may share it at once, each under a token of its own. Memory
- * whose mapping's users are never dropped; bytes may be fewer than it has. */
+/* The same for twill_alloc(), whose heap places its memory later. `given`, or NULL: memory that is
+ * there already and outlives every segment: some of a process has been given out, and several of
+ * its threads may share it at once, each under a token of its own. Memory whose mapping's users are
+ * never dropped; bytes may be fewer than it has. */
 struct twill_segment_given {
     int fd;
     struct twill_mapping *mapping;

@@ -186,9 +186,10 @@ static twill_status open_node(struct twill_comm *comm)
     for (uint32_t r = 0; r < size; r++)
         label[r] = comm->world->node[r];
     size_t shared = twill_max(comm->segment, comm->segment_net);
+    struct twill_segment_placer placer = twill_context_placer(comm->context);
     twill_status status =
         twill_node_open(&comm->node, comm->boot, label, twill_round_up(shared, 4096),
-                        twill_shm_channel_bytes(comm->local_size), &why, &comm->error);
+                        twill_shm_channel_bytes(comm->local_size), &placer, &why, &comm->error);
     free(label);
     if (status == TWILL_OK && why != NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
@@ -482,5 +483,7 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
         if (!transport->ops->sleeps_on_bell)
             counters->bytes_wire += transport->counters.bytes + transport->counters.header_bytes;
     }
-    counters->memory_fallbacks = twill_context_fallbacks(comm->context);
+    struct twill_memory_stats user, library;
+    twill_context_memory(comm->context, &user, &library);
+    counters->memory_fallbacks = user.fallbacks + library.fallbacks;
 }

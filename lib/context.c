@@ -59,15 +59,14 @@ twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void
     return TWILL_OK;
 }
 
-uint64_t twill_context_fallbacks(const struct twill_context *context)
+void twill_context_memory(const struct twill_context *context, struct twill_memory_stats *user,
+                          struct twill_memory_stats *library)
 {
-    struct twill_memory_stats user, library;
     pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&context->lock;
     pthread_mutex_lock(lock);
-    twill_memory_stats(context->user_memory, &user);
-    twill_memory_stats(context->library_memory, &library);
+    twill_memory_stats(context->user_memory, user);
+    twill_memory_stats(context->library_memory, library);
     pthread_mutex_unlock(lock);
-    return user.fallbacks + library.fallbacks;
 }
 
 static twill_status guard_against_fork(struct twill_context *context)

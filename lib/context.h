@@ -80,7 +80,7 @@ struct twill_context {
     _Atomic unsigned lines; /* they only become more */
     unsigned logged;        /* of them, by lib/log.c */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
-    char variable_line[1024], live_line[64];
+    char variable_line[1024], live_line[192];
 };
 
 /* What several threads change. Never held while waiting for another rank. */
@@ -101,6 +101,8 @@ twill_status twill_context_outcome(struct twill_context *context, twill_status s
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error);
 void twill_context_give(struct twill_context *context, void *memory, size_t bytes); /* NULL: no */
+/* Places what communicators share by the same half of TWILL_MEMORY, and counts it there. */
+struct twill_segment_placer twill_context_placer(struct twill_context *context);
 void twill_lasting_init(struct twill_context *context);
 void twill_lasting_clear(struct twill_context *context); /* forget all pieces */
 
@@ -116,8 +118,10 @@ twill_status twill_context_open_watch(struct twill_context *context);
 /* lib/tuning.c: what algorithms are chosen by. */
 twill_status twill_context_open_tuning(struct twill_context *context);
 
-/* Allocations so far that did not get the memory asked for. */
-uint64_t twill_context_fallbacks(const struct twill_context *context);
+/* What twill_alloc() and the library itself hold, and which allocations so far did not get the
+ * memory asked for. */
+void twill_context_memory(const struct twill_context *context, struct twill_memory_stats *user,
+                          struct twill_memory_stats *library);
 
 #define TWILL_FORK_GUARD 0x7477696c6c212121u
 

@@ -115,6 +115,31 @@ twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, si
     return TWILL_OK;
 }
 
+/* What cannot be placed falls back to DDR and is counted, as with twill_memory_alloc(). */
+static void place(void *user, void *at, size_t bytes)
+{
+    struct twill_context *context = user;
+    struct twill_error error = {0};
+    twill_context_lock(context);
+    twill_status status = twill_memory_place(context->library_memory, at, bytes, &error);
+    if (status != TWILL_OK)
+        twill_say(&context->log, TWILL_LOG_WARN, "%s", error.message);
+    twill_context_unlock(context);
+}
+
+static void unplace(void *user, size_t bytes)
+{
+    struct twill_context *context = user;
+    twill_context_lock(context);
+    twill_memory_unplace(context->library_memory, bytes);
+    twill_context_unlock(context);
+}
+
+struct twill_segment_placer twill_context_placer(struct twill_context *context)
+{
+    return (struct twill_segment_placer){.place = place, .unplace = unplace, .user = context};
+}
+
 /* Errors go to the context when they are complete: several threads may be in here. */
 static twill_status check_use(const struct twill_context *context, const char *call,
                               struct twill_error *error)

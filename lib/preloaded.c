@@ -54,7 +54,7 @@ static const struct twill_preload_region *region_of(const struct twill_preload *
     *why = TWILL_PRELOADED_MEMORY;
     if (region != NULL)
         return region;
-    if (twill_mapping_file(&mine.fd, bytes) != TWILL_SHARE_FINE)
+    if (twill_mapping_file(&mine.fd, TWILL_MAPPING_HEAP, bytes) != TWILL_SHARE_FINE)
         return NULL;
     struct twill_mapping *mapping = twill_mapping_create(mine.fd, bytes);
     if (mapping == NULL) {

@@ -54,6 +54,25 @@ const char *twill_context_message(const twill_context *context)
     return context != NULL ? context->error.message : "the context is NULL";
 }
 
+/* The last lines are as of now. */
+static const char *live_line(struct twill_context *context, unsigned which)
+{
+    enum { HELD, FALLBACKS };
+    struct twill_memory_stats user, library;
+    twill_context_memory(context, &user, &library);
+    if (which == HELD)
+        snprintf(context->live_line, sizeof(context->live_line),
+                 "memory held: twill_alloc %llu KiB, %llu of it MCDRAM/HBM; library %llu KiB, "
+                 "%llu of it MCDRAM/HBM",
+                 (unsigned long long)user.bytes >> 10, (unsigned long long)user.bytes_hbw >> 10,
+                 (unsigned long long)library.bytes >> 10,
+                 (unsigned long long)library.bytes_hbw >> 10);
+    else if (which == FALLBACKS)
+        snprintf(context->live_line, sizeof(context->live_line), "memory fallbacks: %llu so far",
+                 (unsigned long long)(user.fallbacks + library.fallbacks));
+    return which <= FALLBACKS ? context->live_line : NULL;
+}
+
 const char *twill_context_describe(twill_context *context, size_t index)
 {
     if (context == NULL)
@@ -63,16 +82,9 @@ const char *twill_context_describe(twill_context *context, size_t index)
         if (context->world.nodes == 1)
             twill_context_preview(context);
     }
-    if (index > context->lines)
-        return NULL;
     if (index < context->lines)
         return context->line[index];
-    if (!context->ready)
-        return NULL;
-    /* The last line is as of now. */
-    snprintf(context->live_line, sizeof(context->live_line), "memory fallbacks: %llu so far",
-             (unsigned long long)twill_context_fallbacks(context));
-    return context->live_line;
+    return context->ready ? live_line(context, (unsigned)(index - context->lines)) : NULL;
 }
 
 const char *twill_context_variable(twill_context *context, size_t index)

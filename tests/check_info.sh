@@ -101,6 +101,13 @@ export TWILL_MEMORY=mcdram:bind
 MEMKIND_HBW_NODES=0
 export MEMKIND_HBW_NODES
 expect 0 "Bound as asked" "$info" --memory=5M
+TWILL_MEMORY=mcdram:bind,mcdram:bind
+expect 0 "2 ranks' parts of a communicator, policy: bind" "$bin/twillrun" -n 2 "$info" --memory=5M
+[ "$(grep -c 'Bound as asked' "$scratch/out")" -eq 2 ] || fail "not both kinds are bound"
+expect 0 "" "$bin/twillrun" -n 2 "$info"
+awk '/^memory held / { n = $(NF - 3); all = $(NF - 5) } END { exit !(n > 0 && n == all) }' "$scratch/out" ||
+    fail "what is held of the library is not of MCDRAM"
+TWILL_MEMORY=mcdram:bind
 unset MEMKIND_HBW_NODES
 result=0
 "$info" --memory=5M >"$scratch/out" 2>&1 || result=$?

@@ -62,7 +62,7 @@ static void test_shared(void **state)
         int descriptors = open_descriptors();
         twill_test_run_ranks(size, shared_rank, labels[i]);
         assert_int_equal(open_descriptors(), descriptors);
-        assert_int_equal(mappings_named("memfd:twill-heap"), 0);
+        assert_int_equal(mappings_named("memfd:twill-comm"), 0);
         twill_test_run_processes(size, shared_rank, labels[i]);
         twill_test_run_mixed(size, 2, shared_rank, labels[i]);
         twill_test_run_mixed(size, 4, shared_rank, labels[i]);
@@ -80,14 +80,14 @@ static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
     twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %s", rank,
                     o.error.message);
     /* Its own memory and that of the others, one descriptor each: all sockets are closed. */
-    twill_test_note(mappings_named("memfd:twill-heap") == size, __FILE__, __LINE__,
-                    "%d mappings are named", mappings_named("memfd:twill-heap"));
+    twill_test_note(mappings_named("memfd:twill-comm") == size, __FILE__, __LINE__,
+                    "%d mappings are named", mappings_named("memfd:twill-comm"));
     twill_test_note(open_descriptors() == before + size, __FILE__, __LINE__, "%d descriptors",
                     open_descriptors() - before);
     if (!twill_test_failed())
         twill_test_is_shared(&o, label);
     twill_test_share_end(&o);
-    twill_test_note(open_descriptors() == before && mappings_named("memfd:twill-heap") == 0,
+    twill_test_note(open_descriptors() == before && mappings_named("memfd:twill-comm") == 0,
                     __FILE__, __LINE__, "something is left");
 }
 

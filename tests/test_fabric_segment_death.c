@@ -106,8 +106,8 @@ static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
         if (child == 0)
             _exit(end_later(self));
     }
-    o.status =
-        twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, &o.why, &o.error);
+    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                   &o.error);
     bool stopped = midst.signal == SIGSTOP;
     twill_test_note(o.segment == NULL &&
                         o.status == (stopped ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER) &&
@@ -319,8 +319,8 @@ static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *use
     ops.allgather = gather_once;
     o.boot->ops = &ops;
     hesitant = true;
-    o.status =
-        twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, &o.why, &o.error);
+    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                   &o.error);
     twill_test_note(o.segment == NULL && o.status == TWILL_ERR_BOOTSTRAP &&
                         strstr(o.error.message, "no more than one") != NULL,
                     __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
@@ -431,8 +431,8 @@ static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user
     midst.hinder = user == NULL ? crowd : besiege;
     ops.allgather = gather_crowded;
     o.boot->ops = &ops;
-    o.status =
-        twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, &o.why, &o.error);
+    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                   &o.error);
     twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %d: %s",
                     rank, o.status, o.error.message);
     if (!twill_test_failed())

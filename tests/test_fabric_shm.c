@@ -30,7 +30,7 @@ static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node
     uint32_t label[64];
     memcpy(label, f->world.node, f->end.size * sizeof(*label));
     twill_status status = twill_node_open(&f->node, f->boot, label, SHARED_BYTES,
-                                          twill_shm_channel_bytes(per_node), &why, error);
+                                          twill_shm_channel_bytes(per_node), NULL, &why, error);
     if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message))
         return false;
     TWILL_REQUIRE(why == NULL);
@@ -302,8 +302,8 @@ static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
     twill_error_clear(&error);
     uint32_t label[4] = {0};
     const char *why;
-    twill_status status =
-        twill_node_open(&node, boot, label, shared[rank], rank == 1 ? 4096 : 8192, &why, &error);
+    twill_status status = twill_node_open(&node, boot, label, shared[rank], rank == 1 ? 4096 : 8192,
+                                          NULL, &why, &error);
     twill_test_boot_close(boot);
     twill_node_close(node);
     TWILL_CHECK(size == 3 && node == NULL && status == TWILL_ERR_MISMATCH);

@@ -3,9 +3,9 @@
  * again as a child with MEMKIND_HBW_NODES=0, which makes NUMA node 0 high-bandwidth for memkind. */
 #include "numa/memory.h"
 #include "tests/support/machines.h"
+#include "tests/support/placement.h"
 
 #include <errno.h>
-#include <linux/mempolicy.h>
 #include <setjmp.h>
 #include <spawn.h>
 #include <stdarg.h>
@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,24 +68,6 @@ static void expect_stats(struct pool *pool, uint64_t hbw, uint64_t fallbacks)
     assert_int_equal(stats.fallbacks, fallbacks);
     assert_true(stats.bytes >= hbw);
     assert_int_equal(pool->said, fallbacks > 0);
-}
-
-static bool can_mbind(void)
-{
-    void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    unsigned long mask = 1;
-    bool can = syscall(SYS_mbind, page, PAGE, MPOL_BIND, &mask, 65ul, 0u) == 0;
-    munmap(page, PAGE);
-    return can;
-}
-
-static int policy_at(void *pointer)
-{
-    int mode = -1;
-    unsigned long mask[16] = {0};
-    if (syscall(SYS_get_mempolicy, &mode, mask, sizeof(mask) * 8, pointer, MPOL_F_ADDR) != 0)
-        return -1;
-    return mode;
 }
 
 static void test_alignment_and_contents(void **state)
@@ -207,9 +188,9 @@ static void check_budget(uint64_t nodes)
     memset(first, 1, 8 * MIB);
     assert_int_equal(twill_memory_where(first, 8 * MIB, pages), 8 * MIB / PAGE);
     assert_int_equal(pages[0], 8 * MIB / PAGE);
-    assert_int_equal(policy_at(first), MPOL_BIND);
+    assert_int_equal(policy_at(first, NULL), MPOL_BIND);
     memset(third, 1, 6 * MIB);
-    assert_int_not_equal(policy_at(third), MPOL_BIND);
+    assert_int_not_equal(policy_at(third, NULL), MPOL_BIND);
     twill_memory_close(pool.memory);
 }
 
@@ -318,7 +299,7 @@ static void test_place(void **state)
         pool_open(&pool, TWILL_KIND_MCDRAM, modes[i].mode, 1, 5 * MIB);
         assert_int_equal(twill_memory_place(pool.memory, base, bytes, &error), TWILL_OK);
         expect_stats(&pool, bytes, 0);
-        assert_int_equal(policy_at(base), modes[i].kernel);
+        assert_int_equal(policy_at(base, NULL), modes[i].kernel);
         assert_int_equal(twill_memory_where(base, bytes, pages), 0);
         base[0] = base[bytes - 1] = 1;
         long found = twill_memory_where(base, bytes, pages);
@@ -369,7 +350,7 @@ static void test_replaced_machine(void **state)
     memset(base, 1, 4 * MIB);
     expect_stats(&pool, 0, 1);
     assert_non_null(strstr(pool.last, "TWILL_TOPOLOGY"));
-    assert_int_not_equal(policy_at(base), MPOL_BIND);
+    assert_int_not_equal(policy_at(base, NULL), MPOL_BIND);
     twill_memory_close(pool.memory);
 }
 

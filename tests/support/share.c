@@ -11,7 +11,8 @@ void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const
     o->boot = twill_test_boot(caller);
     memcpy(o->label, label, (size_t)caller->size * sizeof(*label));
     o->why = "not set";
-    o->status = twill_segment_share(&o->segment, o->boot, o->label, bytes, &o->why, &o->error);
+    o->status =
+        twill_segment_share(&o->segment, o->boot, o->label, bytes, NULL, &o->why, &o->error);
 }
 
 void twill_test_share_end(struct twill_test_share *o)
