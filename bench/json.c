@@ -47,15 +47,32 @@ static struct json_object *now(void)
     return string(text);
 }
 
-/* Only variables that steer a run: the rest of an environment is nobody's business. */
+/* Does whoever knows the variable's value get in? Not so the path of a file of keys. */
+static bool is_secret(const char *entry, size_t name)
+{
+    static const char *const words[] = {"KEY", "SECRET", "TOKEN", "PASS", "UUID"};
+    bool secret = name == 9 && strncmp(entry, "TWILL_JOB", name) == 0;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && !secret; i++) {
+        const char *found = strstr(entry, words[i]);
+        secret = found != NULL && (size_t)(found - entry) < name;
+    }
+    return secret && !(name > 5 && strncmp(entry + name - 5, "_FILE", 5) == 0);
+}
+
+/* Only variables that steer a run: the rest of an environment is nobody's business. The file may be
+ * read by anybody. */
 static struct json_object *environment(void)
 {
     static const char *const wanted[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
     struct json_object *list = json_object_new_array();
-    for (char **entry = environ; *entry != NULL; entry++)
+    char masked[128];
+    for (char **entry = environ; *entry != NULL; entry++) {
+        size_t name = strcspn(*entry, "=");
+        snprintf(masked, sizeof(masked), "%.*s=(a key)", (int)name, *entry);
         for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
             if (strncmp(*entry, wanted[i], strlen(wanted[i])) == 0)
-                json_object_array_add(list, string(*entry));
+                json_object_array_add(list, string(is_secret(*entry, name) ? masked : *entry));
+    }
     return list;
 }
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #define HELLO_NS    UINT64_C(5000000000) /* time that connections have to say who they are */
-#define SILENCE_NS  UINT64_C(200000000)  /* the same, when others want their places */
 #define COMEBACK_NS UINT64_C(5000000000) /* time a rank that came and went has */
 #define LAST_NS     UINT64_C(2000000000) /* and once more: the machine may have been stopped */
 #define PAUSE_NS    UINT64_C(50000000)   /* until connections that could not be had are tried for */
@@ -117,15 +116,36 @@ static void hear(struct meeting *m, size_t i)
         judge(m, i, &session);
 }
 
-/* When all places are taken, whoever has not even begun to prove anything makes room. */
+/* Has it begun to prove anything? */
+static bool is_silent(const struct pending *pending)
+{
+    return pending->hello.step == 0;
+}
+
+static size_t count_silent(const struct meeting *m)
+{
+    size_t silent = 0;
+    for (size_t i = 0; i < m->count; i++)
+        silent += is_silent(&m->pending[i]);
+    return silent;
+}
+
+/* When all places are taken and somebody is at the door, the older half of those who have not even
+ * begun to prove anything makes room, at once: strangers may come by the thousand, and a rank among
+ * them calls again. */
 static void make_room(struct meeting *m)
 {
-    uint64_t now = twill_now();
-    if (m->count < m->places)
+    if (m->count < m->places || m->tcp->polls[m->tcp->boot.size].revents == 0)
         return;
-    for (size_t i = m->count; i-- > 0;)
-        if (m->pending[i].hello.step == 0 && now - m->pending[i].since >= SILENCE_NS)
+    size_t leave = (count_silent(m) + 1) / 2;
+    for (size_t i = 0; i < m->count && leave > 0;) {
+        if (is_silent(&m->pending[i])) {
             turn_away(m, i, TWILL_FAULT_SLOW);
+            leave--;
+        } else {
+            i++;
+        }
+    }
 }
 
 /* Nobody was let in: for want of descriptors? Then as many as are pending now is what can be, and
@@ -198,14 +218,14 @@ static twill_status wait_any(struct meeting *m, uint64_t wake, struct twill_erro
     tcp->polls[used++] = (struct pollfd){.fd = -1};
     for (; used < ranks; used++)
         tcp->polls[used] = (struct pollfd){.fd = tcp->peer[used].fd, .events = POLLIN | POLLRDHUP};
-    bool full = m->count >= m->places, pauses = twill_now() < m->pause;
+    bool full = m->count >= m->places && count_silent(m) == 0, pauses = twill_now() < m->pause;
     tcp->polls[used++] =
         (struct pollfd){.fd = full || pauses ? -1 : tcp->listener, .events = POLLIN};
     wake = pauses ? twill_min(wake, m->pause) : wake;
     for (size_t i = 0; i < m->count; i++) {
         const struct pending *p = &m->pending[i];
         tcp->polls[used++] = (struct pollfd){.fd = p->fd, .events = p->hello.events};
-        wake = twill_min(wake, p->since + (full ? SILENCE_NS : HELLO_NS));
+        wake = twill_min(wake, p->since + HELLO_NS);
     }
     if (twill_wire_poll(tcp->polls, used, wake) < 0)
         return twill_tcp_fail(tcp, error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));

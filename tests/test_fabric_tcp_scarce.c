@@ -119,6 +119,53 @@ static void test_none_left(void **state)
     twill_test_run_processes(2, rank_none_left, NULL);
 }
 
+/* --- who says nothing ------------------------------------------------------------------------ */
+
+#define CROWD 600 /* connections, of which rank 1 may not have half as many */
+#define OWN   100 /* descriptors that its program needs */
+
+/* Strangers without the key fill rank 1's door while a lane is to be connected. The program has
+ * descriptors left, and the lane is. */
+static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct rlimit files;
+    struct end end;
+    char data[8] = "message";
+    int crowd[CROWD], own[OWN];
+    (void)size;
+    (void)user;
+    TWILL_CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    files.rlim_cur = rank == 1 ? HELD : files.rlim_max;
+    TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
+    TWILL_CHECK(end_open(&end, caller, NULL));
+    struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+    const struct twill_tcp_address *to = &t->common->address[1];
+    struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
+    for (size_t i = 0; rank == 0 && i < CROWD; i++) {
+        crowd[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        TWILL_CHECK(connect(crowd[i], &to->at.any, to->length) == 0 || errno == EINPROGRESS);
+    }
+    TWILL_CHECK(meet(&end));
+    for (int turn = 0; rank == 1 && turn < CROWD; turn++)
+        TWILL_CHECK_OK(&end.end.error, twill_tcp_common_claim(t, &end.end.error));
+    for (int i = 0; rank == 1 && i < OWN; i++)
+        if (!twill_test_note((own[i] = dup(0)) >= 0, __FILE__, __LINE__,
+                             "%d: %s, with %u guests who have said nothing", i, strerror(errno),
+                             t->common->guest_count))
+            return;
+    TWILL_CHECK(rank == 0 || t->common->strays > 0);
+    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && meet(&end));
+    for (int i = 0; i < (rank == 1 ? OWN : CROWD); i++)
+        close(rank == 1 ? own[i] : crowd[i]);
+    end_close(&end);
+}
+
+static void test_crowd(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, rank_crowded, NULL);
+}
+
 /* --- who was sent away ----------------------------------------------------------------------- */
 
 /* Rank 0 begins to connect and leaves the library; rank 1 needs the place meanwhile. */
@@ -188,9 +235,8 @@ static void test_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_left),
-        cmocka_unit_test(test_none_left),
-        cmocka_unit_test(test_sent_away),
+        cmocka_unit_test(test_one_left), cmocka_unit_test(test_none_left),
+        cmocka_unit_test(test_crowd),    cmocka_unit_test(test_sent_away),
         cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

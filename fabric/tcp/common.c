@@ -8,11 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define BACKLOG   4096 /* the kernel has its own limit */
 #define GUESTS    4096u
-#define SPARE     16u                   /* there from the start */
+#define SPARE     16u  /* there from the start */
+#define SILENT    128u /* who have shown nothing, at most; and of the descriptors: */
+#define SHARE     8u   /* one in so many */
 #define HELLO_NS  UINT64_C(10000000000) /* to say it in, where others want the place */
 #define ACCEPTED  16                    /* at once */
 #define ADDRESSED "tcp: cannot listen at %s: %s"
@@ -135,6 +138,7 @@ static void drop_guest(struct twill_tcp_common *c, struct twill_tcp_guest **at, 
     struct twill_tcp_guest *guest = *at;
     *at = guest->next;
     c->guest_count--;
+    c->silent -= guest->hello.step == 0;
     c->strays += stray;
     if (guest->fd >= 0)
         close(guest->fd);
@@ -183,6 +187,15 @@ static void become_user(struct twill_tcp *t)
     pthread_mutex_unlock(&c->lock);
 }
 
+/* Far below the descriptors there are: the job needs them, and so does the program. */
+static unsigned most_silent(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return SPARE;
+    return (unsigned)twill_max(twill_min(files.rlim_cur / SHARE, SILENT), SPARE);
+}
+
 static twill_status make_common(struct twill_tcp *t, struct twill_common **place,
                                 struct twill_error *error)
 {
@@ -193,6 +206,7 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
     memset(&mine, 0, sizeof(mine));
     c->base.close = common_close;
     c->listener = c->reserve = -1;
+    c->most_silent = most_silent();
     c->rank = t->rank;
     c->size = t->size;
     const struct twill_boot *boot = t->params.boot; /* a caller's has a nonce only */
@@ -234,12 +248,14 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 /* --- guests --------------------------------------------------------------------------------- */
 
 /* Go on with a guest's hello. false: it will never be one of ours. */
-static bool hear(struct twill_tcp_guest *guest)
+static bool hear(struct twill_tcp_common *c, struct twill_tcp_guest *guest)
 {
     struct twill_session session; /* of frames, of which none follow */
+    bool silent = guest->hello.step == 0;
     if (guest->whole)
         return true;
     enum twill_wire_moved outcome = twill_hello_move(&guest->hello, guest->fd, &session);
+    c->silent -= silent && guest->hello.step > 0;
     guest->whole = outcome == TWILL_WIRE_DONE;
     if (guest->whole)
         twill_secret_wipe(&session, sizeof(session));
@@ -255,7 +271,7 @@ static bool make_room(struct twill_tcp_common *c, bool pressing)
     bool shown = true;
     uint64_t now = twill_now();
     for (struct twill_tcp_guest **at = &c->guests; *at != NULL; at = &(*at)->next) {
-        bool knows = hear(*at) && (*at)->hello.step > 0; /* what it has said may be there */
+        bool knows = hear(c, *at) && (*at)->hello.step > 0; /* what it has said may be there */
         if ((*at)->whole || (now < (*at)->until && (knows || !pressing)) || (knows && !shown))
             continue;
         worst = at;
@@ -264,6 +280,19 @@ static bool make_room(struct twill_tcp_common *c, bool pressing)
     if (worst != NULL)
         drop_guest(c, worst, true);
     return worst != NULL;
+}
+
+/* Whoever reaches the port may connect, and say nothing, as often as it likes: the oldest of those
+ * who have shown nothing goes. A rank among them calls again. */
+static void bound_silence(struct twill_tcp_common *c)
+{
+    while (c->silent >= c->most_silent) {
+        struct twill_tcp_guest **oldest = NULL;
+        for (struct twill_tcp_guest **at = &c->guests; *at != NULL; at = &(*at)->next)
+            oldest = (*at)->hello.step == 0 ? at : oldest; /* the newest is the first */
+        if (!hear(c, *oldest) || (*oldest)->hello.step == 0)
+            drop_guest(c, oldest, true);
+    }
 }
 
 /* accept() says that there is no descriptor also where nobody waits for one. */
@@ -280,6 +309,7 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     *why = 0;
     if (c->guest_count >= GUESTS && !make_room(c, false))
         return false;
+    bound_silence(c);
     int fd = twill_socket_accept(c->listener);
     if (fd < 0) {
         int failed = errno;
@@ -301,6 +331,7 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     guest->next = c->guests;
     c->guests = guest;
     c->guest_count++;
+    c->silent++;
     return true;
 }
 
@@ -341,7 +372,7 @@ static int claim(struct twill_tcp *t, struct twill_error *error)
     for (struct twill_tcp_guest **at = &c->guests; *at != NULL;) {
         struct twill_tcp_guest *guest = *at;
         uint8_t step = guest->hello.step;
-        bool fine = hear(guest);
+        bool fine = hear(c, guest);
         claimed += guest->hello.step != step;
         bool ours = fine && guest->whole && twill_tcp_hello_comm(&guest->hello) == t->params.comm;
         if (fine && !ours && !is_past(c, guest)) {

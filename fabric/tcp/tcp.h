@@ -118,6 +118,7 @@ struct twill_tcp_common {
     struct twill_tcp_guest *guests;
     struct twill_tcp_guest *spare;
     unsigned guest_count;
+    unsigned silent, most_silent; /* guests who have shown nothing; how many there may be */
     struct twill_tcp *users; /* transports that are open */
     uint32_t newest;         /* number of the newest communicator that has been a user */
     unsigned strays;         /* connections that were turned away */
