@@ -100,8 +100,7 @@ void twill_tcp_close(struct twill_boot *boot)
     for (int r = 0; tcp->peer && r < boot->size; r++)
         if (tcp->peer[r].fd >= 0)
             close(tcp->peer[r].fd);
-    if (tcp->listener >= 0)
-        close(tcp->listener);
+    twill_tcp_stop_listening(tcp);
     if (tcp->root >= 0)
         close(tcp->root);
     free(tcp->peer);

@@ -312,8 +312,7 @@ twill_status twill_tcp_meet(struct twill_boot_tcp *tcp, const char *listen_fd,
     twill_secret_wipe(m.pending, TWILL_TCP_PENDING * sizeof(*m.pending));
     free(m.pending);
     TWILL_TRY(error, status);
-    close(tcp->listener);
-    tcp->listener = -1;
+    twill_tcp_stop_listening(tcp);
     find_address(tcp);
     welcome(tcp);
     return TWILL_OK;

@@ -11,9 +11,10 @@
 
 #define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to try for a port that is taken */
 
-/* twillrun's socket: believed only if it is listening on our port. A duplicate, as the original
- * stays open for a later context of this process; but not for programs that this one begins. */
-static int adopt(const char *text, uint16_t port)
+/* twillrun's socket: believed only if it has our port. A duplicate, as the original keeps the port
+ * for a later context of this process; but not for programs that this one begins. An earlier
+ * context has stopped it (twill_tcp_stop_listening). */
+static int adopt(const char *text, uint16_t port, int backlog)
 {
     struct twill_endpoint endpoint;
     char *end;
@@ -21,8 +22,9 @@ static int adopt(const char *text, uint16_t port)
     socklen_t length = sizeof(on);
     long fd = strtol(text, &end, 10);
     if (*end != '\0' || fd < 0 || fd > 1 << 20 ||
-        getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) != 0 || !on ||
-        !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port)
+        getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) != 0 ||
+        !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port ||
+        (!on && listen((int)fd, backlog) != 0))
         return -1;
     (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
@@ -101,7 +103,7 @@ twill_status twill_tcp_open_port(struct twill_boot_tcp *tcp, const char *listen_
     TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
     TWILL_TRY(error, check_place(tcp, &found, error));
     if (listen_fd && *listen_fd)
-        tcp->listener = adopt(listen_fd, tcp->job->port);
+        tcp->listener = adopt(listen_fd, tcp->job->port, tcp->boot.size + TWILL_TCP_PENDING);
     uint64_t give_up = twill_min(deadline, twill_wire_deadline(PORT_IN_USE_NS));
     while (tcp->listener < 0) {
         tcp->listener = bind_port(tcp, &found);
@@ -116,4 +118,15 @@ twill_status twill_tcp_open_port(struct twill_boot_tcp *tcp, const char *listen_
             errno == EADDRINUSE ? " (by another job, or by the launcher itself)" : "");
     (void)fcntl(tcp->listener, F_SETFL, fcntl(tcp->listener, F_GETFL) | O_NONBLOCK);
     return TWILL_OK;
+}
+
+/* Whoever else has the launcher's socket, this process among them, has one that is bound, but does
+ * not listen: nobody gets in, and nobody else gets the port. */
+void twill_tcp_stop_listening(struct twill_boot_tcp *tcp)
+{
+    if (tcp->listener < 0)
+        return;
+    (void)shutdown(tcp->listener, SHUT_RDWR);
+    close(tcp->listener);
+    tcp->listener = -1;
 }

@@ -170,6 +170,49 @@ code=0
 wait $pid || code=$?
 [ $code -eq 143 ] || fail "status $code, not 143, after SIGTERM"
 
+# One SIGTERM ends a job whose ranks ignore it, or are stopped.
+: >"$scratch/pids"
+"$run" -n 3 --grace 0.1 sh -c 'trap "" TERM; echo $$ >>'"$scratch/pids"'; [ "$RANK" != 2 ] || kill -STOP $$; while :; do sleep 0.1; done' \
+    >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for -p $pid has_lines "$scratch/pids" 3
+kill -TERM $pid
+wait_for has_ended $pid
+code=0
+wait $pid || code=$?
+[ $code -eq 137 ] || fail "status $code, not 137, of ranks that ignore SIGTERM"
+grep -q "^twillrun: killing rank 0 1 2, which did not end on SIGTERM" "$scratch/err" || fail "not told who is killed"
+wait_for all_gone
+# It reaches ranks once, and stopped ones, who may end in order; nobody reads what another one writes.
+: >"$scratch/pids"
+: >"$scratch/got"
+mkfifo "$scratch/unread"
+exec 3<>"$scratch/unread"
+"$run" -n 3 -l --grace 1 sh -c 'trap "echo >>'"$scratch/got"'; exit 0" TERM
+    echo $$ >>'"$scratch/pids"'; [ "$RANK" != 1 ] || kill -STOP $$; [ "$RANK" != 2 ] || exec yes; while :; do sleep 0.05; done' >&3 2>"$scratch/err" &
+pid=$!
+wait_for -p $pid has_lines "$scratch/pids" 3
+kill -TERM $pid
+wait_for has_ended $pid
+wait $pid || :
+has_lines "$scratch/got" 2 || fail "ranks 0 and 1 did not end in order"
+! has_lines "$scratch/got" 3 || fail "SIGTERM came twice"
+exec 3>&-
+wait_for all_gone
+
+# --- the port of the rendezvous takes nobody when all ranks are there
+if [ -x "$bin/twill-bench" ]; then
+    : >"$scratch/out"
+    "$run" -n 2 sh -c 'echo "$MASTER_PORT" >"$0"; exec "$@"' "$scratch/port" "$bin/twill-bench" allreduce \
+        -b 8 -e 8 -n 100 -N 0 -w 0 -c 0 >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    wait_for_row $pid
+    perl -MIO::Socket::INET -e 'exit(defined IO::Socket::INET->new("127.0.0.1:$ARGV[0]"))' "$(cat "$scratch/port")" ||
+        fail "the port is open still"
+    kill -TERM $pid
+    wait $pid || :
+fi
+
 # --- twillrun itself is killed
 : >"$scratch/pids"
 "$run" -n 16 sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' >"$scratch/out" 2>"$scratch/err" &

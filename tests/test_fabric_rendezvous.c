@@ -53,6 +53,40 @@ static void tcp_host_name(void **state)
     twill_test_run_ranks(3, twill_test_rank_gathers, &job);
 }
 
+/* What another program finds that wants this port: 0, or an errno. */
+static int bind_elsewhere(const char *port)
+{
+    struct sockaddr_storage address;
+    socklen_t length;
+    (void)twill_endpoint_address("127.0.0.1", (uint16_t)atoi(port), &address, &length);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int why = bind(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
+    close(fd);
+    return why;
+}
+
+/* A rank that gathers; when all are there, the port takes nobody any more. */
+static void rank_finds_closed(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    const struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    struct sockaddr_storage address;
+    socklen_t length;
+    (void)unused;
+    (void)size;
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
+    TWILL_CHECK(twill_test_gather(boot, 100, 0));
+    TWILL_CHECK(twill_endpoint_address(job->host, (uint16_t)atoi(job->port), &address, &length));
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    TWILL_CHECK(fd >= 0);
+    bool closed = connect(fd, (struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED;
+    twill_test_note(closed, __FILE__, __LINE__, "the port is open when all ranks are there");
+    close(fd);
+    (void)twill_test_gather(boot, 100, 1);
+    twill_boot_close(boot);
+}
+
 /* The launcher's socket is used when it is one, and ignored when it is not. */
 static void tcp_listen_fd(void **state)
 {
@@ -63,8 +97,10 @@ static void tcp_listen_fd(void **state)
     int fd = twill_test_listen("127.0.0.1", job.port);
     snprintf(job.listen_fd, sizeof(job.listen_fd), "%d", fd);
     assert_int_equal(fcntl(fd, F_SETFD, 0), 0); /* as it comes through exec() */
-    for (int again = 0; again < 2; again++)     /* a second context finds it open still */
-        twill_test_run_ranks(3, twill_test_rank_gathers, &job);
+    for (int again = 0; again < 2; again++) {   /* a second context opens it again */
+        twill_test_run_ranks(3, rank_finds_closed, &job);
+        assert_int_equal(bind_elsewhere(job.port), EADDRINUSE); /* nobody else gets the port */
+    }
     assert_int_equal(fcntl(fd, F_GETFD),
                      FD_CLOEXEC); /* what this program begins has no use for it */
     close(fd);

@@ -127,7 +127,7 @@ static bool open_streams(struct twill_launch *launch, struct twill_child *child,
 }
 
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
-                      const int *interrupts)
+                      const struct twill_asked *asked)
 {
     child->rank = rank;
     if (options->label)
@@ -137,7 +137,7 @@ void twill_child_name(const struct twill_options *options, struct twill_child *c
                                               .to = STDOUT_FILENO + i,
                                               .rank = rank,
                                               .label = child->label,
-                                              .interrupts = interrupts};
+                                              .asked = asked};
 }
 
 int twill_child_start(struct twill_launch *launch, int index)

@@ -22,7 +22,8 @@ struct front {
     char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0 */
     sigset_t mask;
     int signals;
-    int code, interrupts;
+    int code;
+    struct twill_asked asked;
     bool failed, ending;
     bool mute;    /* output cannot be written */
     bool unbound; /* ranks of a host are not bound, which was told */
@@ -54,6 +55,15 @@ static void end_all(struct front *front, uint64_t grace_ns)
         else if (agent->state != TWILL_HOST_IDLE)
             twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : LEAVE_NS);
     }
+}
+
+/* Ranks that were told to end do so, or are ended by their servers. */
+static void await_ends(struct front *front)
+{
+    uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
+    front->asked.until_ns = last_ns;
+    front->ending = true;
+    front->end_ns = last_ns + ANSWER_NS;
 }
 
 /* The first failure decides about the exit code. true: this is it. */
@@ -277,14 +287,16 @@ static void hear_signals(struct front *front)
         bool interrupt = info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
         if (info.ssi_signo == SIGCHLD)
             continue;
-        front->interrupts += interrupt;
+        front->asked.times += interrupt;
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
                 tell(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
             else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
                      info.ssi_signo != SIGUSR2 && fail(front, 128 + (int)info.ssi_signo))
                 end_all(front, 0);
-        if (interrupt && front->interrupts > 1)
+        if (info.ssi_signo == SIGTERM && !front->ending) /* servers end their ranks by themselves */
+            await_ends(front);
+        else if (interrupt && front->asked.times > 1)
             end_all(front, 0);
     }
 }
@@ -377,7 +389,7 @@ static bool open_front(struct front *front)
         front->agent[i] =
             (struct twill_agent){.pipe = {.in = -1, .out = -1}, .said = {.from = -1, .label = ""}};
     for (int rank = 0; rank < options->ranks; rank++)
-        twill_child_name(options, &front->child[rank], rank, &front->interrupts);
+        twill_child_name(options, &front->child[rank], rank, &front->asked);
     front->input = true;
     front->window = TWILL_INPUT_WINDOW;
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;

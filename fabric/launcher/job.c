@@ -16,6 +16,7 @@ enum item {
     ITEM_RANK = 'r',
     ITEM_BIND = 'b',
     ITEM_REPORT = 'p',
+    ITEM_GRACE = 'g', /* in milliseconds */
     ITEM_KEY = 'k',
     ITEM_DIRECTORY = 'd',
     ITEM_ALONE = '1',
@@ -65,6 +66,7 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
     put_number(file, ITEM_BIND, (int)options->bind);
     if (options->report)
         put(file, ITEM_REPORT, "");
+    put_number(file, ITEM_GRACE, (int)(options->grace_ns / 1000000));
     put(file, ITEM_KEY, key);
     put(file, ITEM_DIRECTORY, directory);
     if (options->site[site].ranks == options->ranks)
@@ -131,6 +133,11 @@ static bool take(struct twill_job *job, char *text)
         return true;
     case ITEM_REPORT:
         options->report = true;
+        return true;
+    case ITEM_GRACE:
+        if (!twill_read_number(text, 0, INT_MAX, &number))
+            return false;
+        options->grace_ns = (uint64_t)number * 1000000;
         return true;
     case ITEM_KEY:
         job->key = text;

@@ -63,17 +63,23 @@ struct twill_options {
     struct rlimit files; /* of descriptors, as it was: what ranks and agents begin with */
 };
 
+/* What twillrun has been asked to end by. */
+struct twill_asked {
+    int times;         /* SIGINT and SIGTERM seen */
+    uint64_t until_ns; /* who reads output has time until then; 0: as long as it takes */
+};
+
 /* One pipe of output and the line that is not complete yet. */
 struct twill_stream {
-    int from;                /* -1: at its end, or not ours */
-    int to;                  /* standard output or error */
-    int rank;                /* whose it is */
-    struct twill_pipe *link; /* it is passed on there; or NULL */
-    const char *label;       /* before each line; may be empty */
-    const int *interrupts;   /* SIGINT and SIGTERM that twillrun has seen; or NULL */
-    bool relayed;            /* of another twillrun: not to say its name twice */
-    bool stuck;              /* the last of it was dropped, since nobody read */
-    int lost;                /* errno: it cannot be written any more */
+    int from;                        /* -1: at its end, or not ours */
+    int to;                          /* standard output or error */
+    int rank;                        /* whose it is */
+    struct twill_pipe *link;         /* it is passed on there; or NULL */
+    const char *label;               /* before each line; may be empty */
+    const struct twill_asked *asked; /* or NULL */
+    bool relayed;                    /* of another twillrun: not to say its name twice */
+    bool stuck;                      /* the last of it was dropped, since nobody read */
+    int lost;                        /* errno: it cannot be written any more */
     char *line;
     size_t used, room;
 };
@@ -101,12 +107,12 @@ struct twill_launch {
     char job[TWILL_JOB_TEXT];
     int stdin_from; /* terminal that is relayed to rank 0, or -1 */
     int stdin_to;
-    sigset_t mask;           /* of the launcher's caller: what ranks begin with */
-    int signals;             /* signalfd */
-    int alive;               /* ranks */
-    int failed;              /* first rank that failed, or -1 */
-    int code;                /* its exit code */
-    int interrupts;          /* SIGINT and SIGTERM seen */
+    sigset_t mask; /* of the launcher's caller: what ranks begin with */
+    int signals;   /* signalfd */
+    int alive;     /* ranks */
+    int failed;    /* first rank that failed, or -1 */
+    int code;      /* its exit code */
+    struct twill_asked asked;
     int stage;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
     uint64_t next_ns;        /* when the next stage begins */
     struct twill_pipe *link; /* of a server, to the twillrun that started it; or NULL */
@@ -148,16 +154,16 @@ int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. Exit code of what did not work, and it is ending then. */
 int twill_launch_start(struct twill_launch *launch);
 
-/* A child is to be this rank; nothing is open yet. interrupts: for its streams. */
+/* A child is to be this rank; nothing is open yet. asked: for its streams. */
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
-                      const int *interrupts);
+                      const struct twill_asked *asked);
 /* Start one (by its index). 0, or the exit code to end with; it has complained. */
 int twill_child_start(struct twill_launch *launch, int index);
 
 /* --- supervise.c --- */
 /* Wait for all of them: the exit code. */
 int twill_launch_watch(struct twill_launch *launch);
-/* To all ranks and their children; who is asked twice to end means it. */
+/* To all ranks and their children. SIGTERM begins to end the job, and so does a second SIGINT. */
 void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);

@@ -24,6 +24,35 @@ void twill_complain(const char *format, ...)
     fprintf(stderr, TWILL_COMPLAINT "%s\n", text); /* in one piece, among the lines of ranks */
 }
 
+/* A socket with this address, which another one of ours may have, too. */
+static int bind_to(const struct sockaddr *address, socklen_t length)
+{
+    int on = 1, fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
+        bind(fd, address, length) == 0)
+        return fd;
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = why;
+    return -1;
+}
+
+/* A socket with a port that is free, bound by its number: one that the kernel chose would be given
+ * back when rank 0 stops listening. */
+static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
+                     socklen_t *length)
+{
+    int first = bind_to(found->ai_addr, found->ai_addrlen), fd = -1;
+    if (first >= 0 && getsockname(first, (struct sockaddr *)bound, length) == 0)
+        fd = bind_to((struct sockaddr *)bound, *length);
+    int why = errno;
+    if (first >= 0)
+        close(first);
+    errno = why;
+    return fd;
+}
+
 /* The port is ours from here on: rank 0 gets the socket itself, so nobody can take it between. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address)
 {
@@ -35,11 +64,9 @@ bool twill_launch_listen(struct twill_launch *launch, const char *address)
         twill_complain("cannot listen on %s: %s", address, gai_strerror(wrong));
         return false;
     }
-    launch->listener = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    launch->listener = bind_free(found, &bound, &length);
     bool done =
-        launch->listener >= 0 && bind(launch->listener, found->ai_addr, found->ai_addrlen) == 0 &&
-        listen(launch->listener, launch->options->ranks + 64) == 0 &&
-        getsockname(launch->listener, (struct sockaddr *)&bound, &length) == 0 &&
+        launch->listener >= 0 && listen(launch->listener, launch->options->ranks + 64) == 0 &&
         getnameinfo((struct sockaddr *)&bound, length, launch->address, sizeof(launch->address),
                     launch->port, sizeof(launch->port), NI_NUMERICHOST | NI_NUMERICSERV) == 0;
     if (!done)
@@ -172,7 +199,7 @@ static int run(const struct twill_options *options)
     int code = 1;
     if (twill_launch_open(&launch, options, options->ranks)) {
         for (int rank = 0; rank < launch.here; rank++)
-            twill_child_name(options, &launch.child[rank], rank, &launch.interrupts);
+            twill_child_name(options, &launch.child[rank], rank, &launch.asked);
         if (twill_launch_listen(&launch, "127.0.0.1") && twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);

@@ -15,11 +15,12 @@
 #define MOST_ROOM  (1u << 20) /* a longer line is broken */
 
 /* Nobody reads, and SIGINT or SIGTERM waits to be passed on: what is in its way is dropped. Who has
- * asked twice does not wait for a reader any more. */
+ * asked twice does not wait for a reader any more, nor who has asked and waited. */
 static bool is_given_up(const struct twill_stream *stream)
 {
+    const struct twill_asked *asked = stream->asked;
     sigset_t pending;
-    if (stream->interrupts && *stream->interrupts > 1)
+    if (asked && (asked->times > 1 || (asked->until_ns != 0 && twill_now() >= asked->until_ns)))
         return true;
     return sigpending(&pending) == 0 &&
            (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);

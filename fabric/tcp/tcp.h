@@ -119,9 +119,9 @@ struct twill_tcp_common {
     struct twill_tcp_guest *spare;
     unsigned guest_count;
     unsigned silent, most_silent; /* guests who have shown nothing; how many there may be */
-    struct twill_tcp *users; /* transports that are open */
-    uint32_t newest;         /* number of the newest communicator that has been a user */
-    unsigned strays;         /* connections that were turned away */
+    struct twill_tcp *users;      /* transports that are open */
+    uint32_t newest;              /* number of the newest communicator that has been a user */
+    unsigned strays;              /* connections that were turned away */
     /* Not changed any more: */
     struct twill_secret secret;        /* of the job, for the hello */
     bool paced;                        /* the congestion control of some rank paces */
