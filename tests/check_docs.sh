@@ -49,8 +49,8 @@ check_readme() # readme tree
     for command in 'sh examples/quickstart.sh' 'sh tests/run.sh'; do
         grep -qF "$command" "$1" || echo "README does not name: $command"
     done
-    grep -oE '\b(examples|tests|bench|lib|algorithms|fabric|numa|kernels)/[A-Za-z0-9_./-]+' "$1" |
-        sed 's/[.,:]*$//' | sort -u | while read -r path; do
+    grep -oE '(^|[^/[:alnum:]_])(examples|tests|bench|lib|algorithms|fabric|numa|kernels)/[A-Za-z0-9_./-]+' "$1" |
+        sed 's/^[^a-z]//; s/[.,:]*$//' | sort -u | while read -r path; do
             [ -e "$2/$path" ] || echo "README names $path, which is not there"
         done
 }

@@ -33,6 +33,10 @@ share/man/man1/twill-bench.1
 share/man/man1/twill-info.1
 share/man/man1/twill-place.1
 share/man/man1/twill-compare.1
+share/doc/twill/LICENSE
+share/doc/twill/README.md
+share/doc/twill/examples/CMakeLists.txt
+share/doc/twill/examples/train.c
 share/twill/gradients/README.md
 share/twill/gradients/resnet50.txt
 share/man/man7/twill-fabric.7
@@ -125,6 +129,57 @@ by_pkg_config()
         fault "pkg-config: version"
 }
 
+# README's own lines for an installation in a folder of one's own, as they stand there.
+by_readme()
+{
+    sed -n 's/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p; s/^    \(cc train\.c .*-rpath.*\)/\1/p' "$source/README.md" >"$scratch/lines"
+    [ "$(wc -l <"$scratch/lines")" -eq 2 ] || fault "README: its lines for an own folder are not found"
+    mkdir -p "$HOME/here"
+    ln -s "$prefix" "$HOME/twill"
+    [ "$libdir" = lib ] || ln -s "$prefix/$libdir" "$prefix/lib" # README's path is that of most systems
+    cp "$scratch/project/consumer.c" "$HOME/here/train.c"
+    (cd "$HOME/here" && must_end 0 "README: cc" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
+    [ -x "$HOME/here/a.out" ] || { fault "README: no a.out"; return; }
+    run "$HOME/here/a.out"
+}
+
+# The installed examples are a project of their own.
+by_examples()
+{
+    cp -r "$prefix/share/doc/twill/examples" "$scratch/examples"
+    must_end 0 "examples: configure" cmake -G "$generator" -S "$scratch/examples" -B "$scratch/examples/out" \
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" || return
+    must_end 0 "examples: build" cmake --build "$scratch/examples/out" || return
+    must_end 0 "examples: hello" "$prefix/bin/twillrun" -n 2 "$scratch/examples/out/bin/hello"
+}
+
+# Inside another project: the library alone, whose warnings are nobody's errors, here without what is optional.
+by_subdirectory()
+{
+    mkdir "$scratch/host"
+    cp "$scratch/project/consumer.c" "$scratch/host"
+    cat >"$scratch/host/CMakeLists.txt" <<-END
+	cmake_minimum_required(VERSION 3.20)
+	project(host LANGUAGES C)
+	add_subdirectory($source twill)
+	add_executable(host consumer.c)
+	target_link_libraries(host PRIVATE twill::twill)
+	END
+    must_end 0 "add_subdirectory: configure" cmake -G "$generator" -S "$scratch/host" -B "$scratch/host/out" \
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-Wpadded -DTWILL_WITH_LIBFABRIC=OFF \
+        -DTWILL_WITH_MEMKIND=OFF -DTWILL_WITH_PMIX=OFF -DTWILL_WITH_OPENMP=OFF || return
+    must_end 0 "add_subdirectory: build" cmake --build "$scratch/host/out" || return
+    grep -q 'warning:.*-Wpadded' "$scratch/output" || fault "add_subdirectory: no warning was to be seen"
+    must_pass "add_subdirectory: the library alone" find "$scratch/host/out" \( -name 'twill-*' -o -name twillrun \
+        -o -name hello -o -name 'libtwill-*.so' -o -name 'test_*' \) -type f -perm -u+x
+    run "$scratch/host/out/host"
+    must_end 0 "without libfabric: two nodes" env TWILL_NODES=2x1 "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
+    must_end failure "without libfabric: asked for" env TWILL_NODES=2x1 TWILL_PROVIDER=ofi:tcp \
+        "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
+    grep -q 'TWILL_PROVIDER=ofi:tcp: this library was built without libfabric' "$scratch/output" ||
+        fault "it is not said that libfabric is not built in"
+}
+
 must_end 0 "cmake --install" cmake --install "$build" --prefix "$prefix" || finish
 libdir=$(cd "$prefix" && dirname "$(find . -name libtwill.a)" | sed 's|^\./||')
 mkdir "$scratch/project"
@@ -133,6 +188,9 @@ must_pass "installed files" check_files "$prefix"
 must_pass "no paths of the tree" check_no_tree_paths "$prefix"
 by_cmake
 by_pkg_config
+by_readme
+by_examples
+by_subdirectory
 # The installed launcher finds the library that was installed with it.
 must_end 0 "TWILL_HEAP=shared, installed" env TWILL_HEAP=shared "$prefix/bin/twillrun" -n 2 \
     "$prefix/bin/twill-bench" allreduce -b 64K -e 64K -n 3 --memory malloc

@@ -290,6 +290,7 @@ static void a_scaled_element_is_the_product(void **state)
     }
 }
 
+#if defined(__x86_64__)
 /* Everything in one environment: a fold of a mix, one to finish, and a product. */
 static void some_of_each(const struct twill_kernels *kernels, twill_type type, char *out,
                          size_t count, int threads)
@@ -306,7 +307,6 @@ static void some_of_each(const struct twill_kernels *kernels, twill_type type, c
     twill_kernels_scale(kernels, type, out + count * 24, src[0], src[1], count, threads);
 }
 
-#if defined(__x86_64__)
 static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
 {
     enum { COUNT = 600 };

@@ -16,9 +16,13 @@
  * pass the caches by; the better one is the bound. */
 #include "bench/compare/peer.h"
 
-#include <immintrin.h>
 #include <stdbool.h>
 #include <sys/stat.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TARGET(features) __attribute__((target(features)))
+#endif
 
 enum { VECTOR = 16 }; /* floats of a cache line */
 
@@ -38,6 +42,7 @@ struct state {
     uint64_t barriers;
     int patience; /* looks before the core is given up */
     void (*run)(const struct fold *fold);
+    const char *isa;
     struct fold fold; /* of the calls that follow */
 };
 
@@ -53,10 +58,50 @@ static inline __attribute__((always_inline)) void fold_elements(const struct fol
     }
 }
 
+#if defined(__x86_64__)
+static inline void stream_fence(void)
+{
+    _mm_sfence();
+}
+
+static inline void rest(void)
+{
+    _mm_pause();
+}
+#else /* by the compiler's own vectors */
+typedef float lanes __attribute__((vector_size(16), aligned(4)));
+
+static inline lanes lanes_load(const float *at)
+{
+    return *(const lanes *)(const void *)at;
+}
+
+static inline lanes lanes_add(lanes a, lanes b)
+{
+    return a + b;
+}
+
+static inline void lanes_store(float *at, lanes value)
+{
+    *(lanes *)(void *)at = value;
+}
+
+static inline void stream_fence(void)
+{
+}
+
+static inline void rest(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+#endif
+
 /* The fold in vectors of an instruction set; the numbers of operands are constants where called. */
-#define DEFINE_FOLD(isa, features, vector, width, load, add, store, stream_store)                  \
-    static inline __attribute__((always_inline, target(features))) void isa##_loop(                \
-        const struct fold *fold, int sources, int destinations, bool stream)                       \
+#define DEFINE_FOLD(isa, target, vector, width, load, add, store, stream_store)                    \
+    static inline __attribute__((always_inline))                                                   \
+    target void isa##_loop(const struct fold *fold, int sources, int destinations, bool stream)    \
     {                                                                                              \
         const float *source[TWILL_COMPARE_RANKS];                                                  \
         float *destination[TWILL_COMPARE_RANKS];                                                   \
@@ -77,9 +122,9 @@ static inline __attribute__((always_inline)) void fold_elements(const struct fol
         }                                                                                          \
         fold_elements(fold, end, fold->hi);                                                        \
         if (stream)                                                                                \
-            _mm_sfence();                                                                          \
+            stream_fence();                                                                        \
     }                                                                                              \
-    static __attribute__((target(features))) void isa##_fold(const struct fold *fold)              \
+    static target void isa##_fold(const struct fold *fold)                                         \
     {                                                                                              \
         bool stream = fold->stream && fold->lo % VECTOR == 0;                                      \
         int shape = fold->sources * 4 + fold->destinations;                                        \
@@ -95,11 +140,29 @@ static inline __attribute__((always_inline)) void fold_elements(const struct fol
             stream ? isa##_loop(fold, 2, 2, true) : isa##_loop(fold, 2, 2, false);                 \
     }
 
-DEFINE_FOLD(wide, "avx512f", __m512, 16, _mm512_loadu_ps, _mm512_add_ps, _mm512_storeu_ps,
+#if defined(__x86_64__)
+DEFINE_FOLD(wide, TARGET("avx512f"), __m512, 16, _mm512_loadu_ps, _mm512_add_ps, _mm512_storeu_ps,
             _mm512_stream_ps)
-DEFINE_FOLD(middle, "avx2", __m256, 8, _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps,
+DEFINE_FOLD(middle, TARGET("avx2"), __m256, 8, _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps,
             _mm256_stream_ps)
-DEFINE_FOLD(narrow, "sse2", __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps, _mm_stream_ps)
+DEFINE_FOLD(narrow, TARGET("sse2"), __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps,
+            _mm_stream_ps)
+
+static void choose(struct state *state)
+{
+    bool wide = __builtin_cpu_supports("avx512f"), middle = __builtin_cpu_supports("avx2");
+    state->run = wide ? wide_fold : middle ? middle_fold : narrow_fold;
+    state->isa = wide ? "AVX-512F" : middle ? "AVX2" : "SSE2";
+}
+#else
+DEFINE_FOLD(narrow, , lanes, 4, lanes_load, lanes_add, lanes_store, lanes_store)
+
+static void choose(struct state *state)
+{
+    state->run = narrow_fold;
+    state->isa = "vectors of 16 bytes, ordinary stores";
+}
+#endif
 
 static struct state *of(struct peer *peer)
 {
@@ -141,14 +204,9 @@ static int begin(struct peer *peer)
         return 1;
     peer->own = state;
     state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 1 << 20;
-    state->run = __builtin_cpu_supports("avx512f") ? wide_fold
-                 : __builtin_cpu_supports("avx2")  ? middle_fold
-                                                   : narrow_fold;
+    choose(state);
     if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "bound, %s",
-                 state->run == wide_fold     ? "AVX-512F"
-                 : state->run == middle_fold ? "AVX2"
-                                             : "SSE2");
+        snprintf(peer->board->library, sizeof(peer->board->library), "bound, %s", state->isa);
     return 0;
 }
 
@@ -164,7 +222,7 @@ static int barrier(struct peer *peer)
     __atomic_store_n(&state->flags[peer->rank].value, mine, __ATOMIC_RELEASE);
     for (int rank = 0; rank < peer->size; rank++)
         for (int looks = 0; __atomic_load_n(&state->flags[rank].value, __ATOMIC_ACQUIRE) < mine;) {
-            __builtin_ia32_pause();
+            rest();
             if (++looks % state->patience == 0)
                 sched_yield();
         }

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# Packages, from a build: cpack -G DEB makes libtwill0, libtwill-dev, twill-tools, and one for each MPI;
+# cpack -G TGZ one archive. For a distribution's folders configure with -DCMAKE_INSTALL_PREFIX=/usr.
+set(CPACK_PACKAGE_VENDOR "The twill authors")
+set(CPACK_PACKAGE_CONTACT "The twill authors <twill@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGING_INSTALL_PREFIX ${CMAKE_INSTALL_PREFIX})
+set(CPACK_GENERATOR TGZ)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL runtime development tools ${TWILL_MPI_FLAVOURS})
+
+set(CPACK_COMPONENTS_GROUPING IGNORE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib)
+
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libtwill${PROJECT_VERSION_MAJOR})
+set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Collectives for training codes on CPUs: the shared library")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libfabric1, libmemkind0") # opened at run time
+
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtwill-dev)
+set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Collectives for training codes on CPUs: header, manual and examples")
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_COMPONENT_DEVELOPMENT_DEPENDS runtime)
+
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME twill-tools)
+set(CPACK_COMPONENT_TOOLS_DESCRIPTION "Collectives for training codes on CPUs: launcher and benchmarks")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
+set(CPACK_COMPONENT_TOOLS_DEPENDS runtime)
+
+foreach(flavour ${TWILL_MPI_FLAVOURS})
+    string(TOUPPER ${flavour} upper)
+    set(CPACK_DEBIAN_${upper}_PACKAGE_NAME libtwill-mpi-${flavour})
+    set(CPACK_COMPONENT_${upper}_DESCRIPTION "Collectives of MPI programs by twill, for ${flavour}")
+    set(CPACK_DEBIAN_${upper}_PACKAGE_SECTION libs)
+    set(CPACK_COMPONENT_${upper}_DEPENDS runtime)
+endforeach()
+include(CPack)
