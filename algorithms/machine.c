@@ -136,6 +136,14 @@ const struct twill_machine_model *twill_machine_model_find(const char *name)
     return NULL;
 }
 
+const char *twill_machine_model_names(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(models) && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, i > 0 ? ", %s" : "%s", models[i].name);
+    return text;
+}
+
 const char *twill_link_class_name(enum twill_link_class link)
 {
     static const char *const names[] = {"tile", "l3",      "numa", "package",

@@ -58,6 +58,8 @@ struct twill_machine_model {
 /* The models there are: "auto" first. NULL past the end. */
 const struct twill_machine_model *twill_machine_model_at(size_t index);
 const struct twill_machine_model *twill_machine_model_find(const char *name);
+/* Their names, "auto, theta", in text. */
+const char *twill_machine_model_names(char *text, size_t bytes);
 
 /* The fields as "link.network.latency": what field `index` is called (false past the end), and
  * where it is. */

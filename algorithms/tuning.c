@@ -63,8 +63,10 @@ static twill_status read_machine(struct reader *r)
 {
     TWILL_TRY(r->error, expect_words(r, 2, "machine"));
     const struct twill_machine_model *model = twill_machine_model_find(r->word[1]);
+    char known[128];
     if (model == NULL)
-        return REFUSE(r, "\"%s\" is not the name of a machine", r->word[1]);
+        return REFUSE(r, "\"%s\" is not the name of a machine; known are %s", r->word[1],
+                      twill_machine_model_names(known, sizeof(known)));
     r->tuning->model = *model;
     return TWILL_OK;
 }
@@ -231,9 +233,12 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
     const char *name = machine != NULL ? machine : "auto";
     const struct twill_machine_model *model = twill_machine_model_find(name);
     *tuning = NULL;
-    if (model == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MACHINE=%s: there is no such machine",
-                          name);
+    if (model == NULL) {
+        char known[128];
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_MACHINE=%s: there is no such machine; known are %s", name,
+                          twill_machine_model_names(known, sizeof(known)));
+    }
     struct twill_tuning *t = calloc(1, sizeof(*t));
     if (t == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the tuning");

@@ -2,6 +2,7 @@
 /* Says why a choice is what it is: see why.h. */
 #include "algorithms/why.h"
 #include "algorithms/candidates.h"
+#include "algorithms/hierarchy.h"
 #include "algorithms/traffic.h"
 
 #include <stdio.h>
@@ -84,6 +85,14 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
     return world->nodes == 1 ? "not on one node" : "not on these nodes and ranks";
 }
 
+/* Nodes choose alike, as if nothing were mapped, and then each may do without a copy. */
+static bool is_instead(const struct twill_candidate *c, const struct twill_world *world,
+                       const struct twill_select_request *request, size_t bytes)
+{
+    return world->nodes > 1 && request->mapped && c->shape.flavour == TWILL_FLAVOUR_MAPPED &&
+           bytes >= c->least && bytes <= c->most;
+}
+
 static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name,
                        uint32_t nodes)
 {
@@ -116,7 +125,7 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
                                    const struct twill_select_request *request,
                                    struct twill_error *error)
 {
-    char name[96];
+    char name[TWILL_WHY_NAME];
     size_t bytes = twill_request_bytes(world, request), takers = 0;
     unsigned access = twill_request_access(world, request);
     struct ranked *ranked = calloc(all->count + 1, sizeof(*ranked));
@@ -136,12 +145,42 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
             (unsigned long long)price, (unsigned long long)ranked[i].cost, c->measured);
     }
     free(ranked);
-    for (size_t i = 0; i < all->count; i++)
-        if (!twill_candidate_takes(&all->candidate[i], bytes, access))
-            put_limits(w, &all->candidate[i],
-                       name_of(all->candidate[i].algorithm, &all->candidate[i].shape, name),
-                       world->nodes);
     return status;
+}
+
+static twill_status put_instead(struct writer *w, const struct twill_world *world,
+                                const struct twill_tuning *tuning,
+                                const struct twill_candidates *all,
+                                const struct twill_select_request *request,
+                                struct twill_error *error)
+{
+    char name[TWILL_WHY_NAME];
+    size_t bytes = twill_request_bytes(world, request);
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        uint64_t price;
+        if (!is_instead(c, world, request, bytes))
+            continue;
+        TWILL_TRY(error, twill_price(&price, c->algorithm, world, &c->shape, &tuning->model, bytes,
+                                     all->type, error));
+        put(w, "instead\t%s\t%llu\n", name_of(c->algorithm, &c->shape, name),
+            (unsigned long long)price);
+    }
+    return TWILL_OK;
+}
+
+static void put_small(struct writer *w, const struct twill_world *world,
+                      const struct twill_candidates *all,
+                      const struct twill_select_request *request)
+{
+    char name[TWILL_WHY_NAME];
+    size_t bytes = twill_request_bytes(world, request);
+    unsigned access = twill_request_access(world, request);
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        if (!twill_candidate_takes(c, bytes, access) && !is_instead(c, world, request, bytes))
+            put_limits(w, c, name_of(c->algorithm, &c->shape, name), world->nodes);
+    }
 }
 
 static void put_others(struct writer *w, const struct twill_world *world,
@@ -203,13 +242,19 @@ twill_status twill_why(char **text, const struct twill_world *world,
     struct twill_chooser *chooser;
     const struct twill_candidates *all;
     const char *type = twill_type_name(request->type);
+    char levels[160];
     TWILL_TRY(error, twill_chooser_create(&chooser, world, tuning, wanted, error));
     twill_status status = twill_chooser_candidates(chooser, request, &all, error);
     if (status == TWILL_OK) {
         put(&w, "call\t%s\t%zu\t%s\t%ux%u\t%u\t%s\n", twill_collective_name(request->collective),
             request->bytes, type != NULL ? type : "?", world->nodes, twill_world_widest(world),
             world->size, tuning->model.name);
+        if (twill_hierarchy_name(world, levels, sizeof(levels)))
+            put(&w, "hierarchy\t%s\n", levels);
         status = put_candidates(&w, world, tuning, all, request, error);
+        if (status == TWILL_OK)
+            status = put_instead(&w, world, tuning, all, request, error);
+        put_small(&w, world, all, request);
         put_others(&w, world, all, request);
     }
     if (status == TWILL_OK)

@@ -5,14 +5,18 @@
 
 #include "algorithms/tuning.h"
 
-#define TWILL_WHY_MOVES 1024u
+#define TWILL_WHY_QUESTION 1024 /* bytes of a question, with its 0 */
+#define TWILL_WHY_MOVES    1024u
 
 /* Lines, each ended by a newline, of fields separated by tabs; times in picoseconds:
  *
  *     call       collective, bytes, type, nodes x ranks of the fullest, ranks, machine
+ *     hierarchy  levels besides nodes and ranks, see hierarchy.h: where there are any
  *     candidate  name[=parameters][@flavour], price, cost (where measured: other than the price),
  *                entries it was measured at
- *     small      name: a candidate, but not for this size; what it takes
+ *     instead    name, price: taken in place of the same algorithm @staged, by which the choice
+ * goes, as buffers are mapped on this node and may not be on another one
+ *     small      name: a candidate, but not for this size or these buffers; what it takes
  *     other      name, why it is none
  *     chosen     name, cost, by whom: "auto" or what TWILL_ALGORITHM says
  *     moves      class of link, bytes that all ranks together move over such links then: where

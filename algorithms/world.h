@@ -46,6 +46,12 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
 
+/* A world in words: "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks), "24x2x4x8" (nodes
+ * x packages x L3 caches x ranks), "4+2" (ranks of each node), or by name, how many there are of
+ * each in one of the next larger: "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2". */
+twill_status twill_world_declare(struct twill_world *world, const char *text,
+                                 struct twill_error *error);
+
 /* "tile", "l3", "numa", "package", "node", "group" */
 const char *twill_level_name(twill_level level);
 

@@ -14,7 +14,7 @@
 static const char usage[] =
     "Usage: twill-info [--env] [--memory[=SIZE]]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [vector] [ordered]\n"
-    "                  [left] [--world NODESxRANKS] [--machine NAME]\n"
+    "                  [left] [--world WORLD] [--topology FILE] [--machine NAME]\n"
     "Show the machine as twill sees it, and what it chose and why.\n"
     "\n"
     "      --env            the environment variables: value, default, source and help\n"
@@ -29,7 +29,17 @@ static const char usage[] =
     "                       peers that can be read (fetched), parts of different sizes (vector),\n"
     "                       operations that do not commute (ordered),\n"
     "                       TWILL_REPRODUCIBLE (left)\n"
-    "      --world 24x1     for that many nodes and ranks on each, instead of this job's\n"
+    "      --world WORLD    for that one instead of this job's: 24x8 (nodes x ranks), 24x2x8 "
+    "(nodes\n"
+    "                       x packages x ranks), 24x2x4x8 (... x L3 caches x ranks), 4+2 (ranks "
+    "of\n"
+    "                       each node), or "
+    "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2\n"
+    "                       (how many in one of the next larger); TWILL_GROUPS and TWILL_UNITS "
+    "count\n"
+    "      --topology FILE  for nodes of that machine (as TWILL_TOPOLOGY), where ranks are bound "
+    "as\n"
+    "                       twillrun binds them; without --world one node, a rank for each core\n"
     "      --machine NAME   for that machine, instead of TWILL_MACHINE: auto, theta\n"
     "  -h, --help  -V, --version\n"
     "\n"
@@ -37,9 +47,12 @@ static const char usage[] =
 
 struct request {
     bool environment, memory, why;
+    bool elsewhere; /* --why is about another world than this job's */
     size_t bytes;
-    char question[256]; /* for --why: words as twill_context_why() takes them */
+    char question[1024]; /* for --why: words as twill_context_why() takes them */
 };
+
+enum { QUESTION_WORLD, QUESTION_TOPOLOGY, QUESTION_MACHINE, QUESTION_NAMED };
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
 
@@ -206,15 +219,28 @@ static int prove_memory(twill_context *context, size_t bytes)
     return result == 0 ? prove_shared(&asked) : result;
 }
 
-/* Put the question together. */
-static int ask(struct request *request, char **words, const char *world, const char *machine)
+/* A word of a question, with what is before it in it. */
+static void add_word(struct request *request, const char *name, const char *value)
 {
-    size_t room = sizeof(request->question), used = 0;
-    for (; *words != NULL && used < room; words++)
-        used += (size_t)snprintf(request->question + used, room - used, "%s ", *words);
-    if (used < room)
-        used += (size_t)snprintf(request->question + used, room - used, "%s %s", world, machine);
-    if (used < room)
+    size_t used = strlen(request->question);
+    if (value != NULL && *value != '\0')
+        snprintf(request->question + used, sizeof(request->question) - used, " %s%s", name, value);
+}
+
+/* Put the question together. Variables that shape this job shape the other world instead. */
+static int ask(struct request *request, char **words, const char *const named[QUESTION_NAMED])
+{
+    static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
+    for (; *words != NULL; words++)
+        add_word(request, "", *words);
+    for (int i = 0; i < QUESTION_NAMED; i++)
+        add_word(request, names[i], named[i]);
+    request->elsewhere = named[QUESTION_WORLD] != NULL || named[QUESTION_TOPOLOGY] != NULL;
+    if (request->elsewhere) {
+        add_word(request, "groups=", getenv("TWILL_GROUPS"));
+        add_word(request, "units=", getenv("TWILL_UNITS"));
+    }
+    if (strlen(request->question) < sizeof(request->question) - 1)
         return 0;
     fprintf(stderr, "twill-info: --why: the question is too long\n");
     return 2;
@@ -222,18 +248,20 @@ static int ask(struct request *request, char **words, const char *world, const c
 
 static int parse(struct request *request, int argc, char **argv)
 {
-    enum { OPTION_ENV = 256, OPTION_MEMORY, OPTION_WHY, OPTION_WORLD, OPTION_MACHINE };
+    enum { OPTION_ENV = 256, OPTION_MEMORY, OPTION_WHY, OPTION_NAMED };
     static const struct option options[] = {
         {"env", no_argument, NULL, OPTION_ENV},
         {"memory", optional_argument, NULL, OPTION_MEMORY},
         {"why", no_argument, NULL, OPTION_WHY},
-        {"world", required_argument, NULL, OPTION_WORLD},
-        {"machine", required_argument, NULL, OPTION_MACHINE},
+        {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
+        {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
+        {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
-    char world[64] = "", machine[64] = "";
+    const char *named[QUESTION_NAMED] = {NULL};
+    bool any = false;
     int letter;
     while ((letter = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
         if (letter == 'h') {
@@ -248,10 +276,10 @@ static int parse(struct request *request, int argc, char **argv)
             return 2;
         request->environment |= letter == OPTION_ENV;
         request->why |= letter == OPTION_WHY;
-        if (letter == OPTION_WORLD)
-            snprintf(world, sizeof(world), "world=%s", optarg);
-        if (letter == OPTION_MACHINE)
-            snprintf(machine, sizeof(machine), "machine=%s", optarg);
+        if (letter >= OPTION_NAMED) {
+            named[letter - OPTION_NAMED] = optarg;
+            any = true;
+        }
         if (letter != OPTION_MEMORY)
             continue;
         request->memory = true;
@@ -264,12 +292,12 @@ static int parse(struct request *request, int argc, char **argv)
         }
     }
     if (request->why)
-        return ask(request, argv + optind, world, machine);
-    if (*world != '\0' || *machine != '\0')
-        fprintf(stderr, "twill-info: --world and --machine go with --why\n");
+        return ask(request, argv + optind, named);
+    if (any)
+        fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
     else if (optind < argc)
         fprintf(stderr, "twill-info: no argument is wanted: '%s'\n", argv[optind]);
-    return optind < argc || *world != '\0' || *machine != '\0' ? 2 : 0;
+    return optind < argc || any ? 2 : 0;
 }
 
 /* With a communicator there is more to tell (transports); under a launcher one rank tells it. */
@@ -299,8 +327,9 @@ int main(int argc, char **argv)
     int mistake = parse(&request, argc, argv);
     if (mistake != 0)
         return mistake;
+    static const char *const as_it_is[] = {"TWILL_NODES=", "TWILL_GROUPS=", "TWILL_UNITS=", NULL};
     twill_context *context = NULL;
-    twill_status status = twill_context_create(&context, NULL, NULL);
+    twill_status status = twill_context_create(&context, NULL, request.elsewhere ? as_it_is : NULL);
     int result = 1;
     if (status == TWILL_OK)
         result = show(context, &request);

@@ -39,15 +39,16 @@ static const char *time_of(const char *picoseconds, char text[32])
 
 static void print_call(const struct line *l)
 {
-    printf("%s of %s bytes, %s: %s ranks, %s (nodes x ranks), machine %s\n\n", l->field[1],
+    printf("%s of %s bytes, %s: %s ranks, %s (nodes x ranks), machine %s\n", l->field[1],
            l->field[2], l->field[3], l->field[5], l->field[4], l->field[6]);
-    printf("  %-44s %12s %12s\n", "candidate", "price (us)", "measured");
 }
 
-static void print_candidate(const struct line *l)
+static void print_candidate(const struct line *l, bool first)
 {
     char price[32], cost[32];
     bool measured = strcmp(l->field[4], "0") != 0;
+    if (first)
+        printf("\n  %-44s %12s %12s\n", "candidate", "price (us)", "measured");
     printf("  %-44s %12s %12s\n", l->field[1], time_of(l->field[2], price),
            measured ? time_of(l->field[3], cost) : "-");
 }
@@ -63,12 +64,27 @@ static const char *title_of(const char *kind)
 {
     if (strcmp(kind, "moves") == 0)
         return "bytes from rank to rank, by the smallest part of the machine that holds both";
-    return strcmp(kind, "small") == 0 ? "not for this size" : "no candidates";
+    if (strcmp(kind, "instead") == 0)
+        return "in place of @staged where buffers are mapped (nodes choose alike, by @staged)";
+    return strcmp(kind, "small") == 0 ? "not for this size or these buffers" : "no candidates";
+}
+
+/* A line below a title, which is printed where it is another one than before. */
+static void print_listed(const struct line *l, bool first)
+{
+    char price[32];
+    if (first)
+        printf("\n  %s\n", title_of(l->field[0]));
+    if (strcmp(l->field[0], "instead") == 0)
+        printf("  %-44s %12s\n", l->field[1], time_of(l->field[2], price));
+    else
+        printf("  %-44s %s\n", l->field[1], l->field[2]);
 }
 
 int twill_bench_print_why(twill_context *context, const char *question)
 {
-    const char *text = twill_context_why(context, question, 0), *said = "";
+    const char *text = twill_context_why(context, question, 0);
+    char before[32] = ""; /* kind of the line before */
     struct line line;
     if (text == NULL) {
         fprintf(stderr, "twill-info: --why: %s\n", twill_context_message(context));
@@ -76,19 +92,19 @@ int twill_bench_print_why(twill_context *context, const char *question)
     }
     for (size_t i = 0; text != NULL; text = twill_context_why(context, question, ++i)) {
         split(&line, text);
-        if (strcmp(line.field[0], "call") == 0) {
+        const char *kind = line.field[0];
+        bool first = strcmp(kind, before) != 0;
+        if (strcmp(kind, "call") == 0)
             print_call(&line);
-        } else if (strcmp(line.field[0], "candidate") == 0) {
-            print_candidate(&line);
-        } else if (strcmp(line.field[0], "chosen") == 0) {
+        else if (strcmp(kind, "hierarchy") == 0)
+            printf("hierarchy: %s\n", line.field[1]);
+        else if (strcmp(kind, "candidate") == 0)
+            print_candidate(&line, first);
+        else if (strcmp(kind, "chosen") == 0)
             print_choice(&line);
-        } else {
-            const char *title = title_of(line.field[0]);
-            if (strcmp(said, title) != 0)
-                printf("\n  %s\n", title);
-            said = title;
-            printf("  %-44s %s\n", line.field[1], line.field[2]);
-        }
+        else
+            print_listed(&line, first);
+        snprintf(before, sizeof(before), "%s", kind);
     }
     return 0;
 }

@@ -143,6 +143,48 @@ twill_status twill_levels_find(struct twill_world *world, const struct twill_lev
     return status;
 }
 
+/* Where the ranks of a node would be bound; they fit. */
+static twill_status place_node(const struct twill_topology *topology, uint32_t ranks,
+                               struct twill_level_card *card, struct twill_error *error)
+{
+    struct twill_cpus *cpus = calloc(ranks, sizeof(*cpus));
+    if (cpus == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status = twill_topology_bind(topology, ranks, TWILL_BOUND_TO_CORES, cpus, error);
+    for (uint32_t l = 0; status == TWILL_OK && l < ranks; l++)
+        twill_levels_describe(topology, &cpus[l], &card[l]);
+    free(cpus);
+    return status;
+}
+
+twill_status twill_levels_place(struct twill_world *world, const struct twill_topology *topology,
+                                struct twill_error *error)
+{
+    uint32_t widest = twill_world_widest(world), placed = 0;
+    unsigned cores = twill_topology_cores(topology);
+    twill_status status = TWILL_OK;
+    if (widest > cores)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "%u ranks of a node do not fit the %u cores of %s", widest, cores,
+                          twill_topology_machine(topology)->source);
+    struct twill_level_card *node = calloc(widest, sizeof(*node));
+    struct twill_level_card *card = calloc(world->size, sizeof(*card));
+    if (node == NULL || card == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    for (uint32_t n = 0; n < world->nodes && status == TWILL_OK; n++) {
+        if (world->node_size[n] != placed) /* else as on the node before */
+            status = place_node(topology, world->node_size[n], node, error);
+        placed = world->node_size[n];
+        for (uint32_t l = 0; l < placed; l++)
+            card[twill_world_member(world, n, l)] = node[l];
+    }
+    if (status == TWILL_OK)
+        status = twill_levels_find(world, card, error);
+    free(node);
+    free(card);
+    return status;
+}
+
 /* --- a context's ------------------------------------------------------------------------------ */
 
 /* On a machine that TWILL_TOPOLOGY replaced nobody can be bound: each rank is taken to be where
@@ -159,14 +201,12 @@ static twill_status tell_places(struct twill_context *context, struct twill_leve
     if (!told)
         return TWILL_OK;
     if (mine.elsewhere && ranks <= twill_topology_cores(context->topology)) {
-        struct twill_cpus *cpus = calloc(ranks, sizeof(*cpus));
-        if (cpus == NULL)
+        struct twill_level_card *node = calloc(ranks, sizeof(*node));
+        if (node == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-        twill_status status =
-            twill_topology_bind(context->topology, ranks, TWILL_BOUND_TO_CORES, cpus, error);
-        if (status == TWILL_OK)
-            twill_levels_describe(context->topology, &cpus[world->local[me]], &mine);
-        free(cpus);
+        twill_status status = place_node(context->topology, ranks, node, error);
+        mine = node[world->local[me]];
+        free(node);
         TWILL_TRY(error, status);
     }
     return twill_boot_allgather(context->boot, &mine, card, sizeof(mine), error);

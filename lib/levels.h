@@ -25,6 +25,9 @@ twill_status twill_levels_find(struct twill_world *world, const struct twill_lev
                                struct twill_error *error);
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
                                   struct twill_error *error);
+/* By where twillrun would bind the ranks of each node on this machine. */
+twill_status twill_levels_place(struct twill_world *world, const struct twill_topology *topology,
+                                struct twill_error *error);
 
 /* Describe the levels of the context's world as a tree; where this rank runs, and where it would
  * best run, unless ranks are bound. */

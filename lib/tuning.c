@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads TWILL_TUNING, TWILL_MACHINE and TWILL_ALGORITHM, and answers twill_context_why(). */
 #include "algorithms/why.h"
-#include "lib/context.h"
+#include "lib/levels.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -65,8 +65,8 @@ twill_status twill_context_open_tuning(struct twill_context *context)
 
 struct question {
     struct twill_select_request request;
-    const char *nodes, *machine; /* in `copy` */
-    char copy[256];
+    const char *world, *groups, *units, *topology, *machine; /* in `copy`, or NULL */
+    char copy[TWILL_WHY_QUESTION];
 };
 
 static twill_status refuse(struct twill_context *context, const char *word, const char *what)
@@ -81,6 +81,24 @@ static bool is_type(const char *word, twill_type *type)
         if (twill_type_name(*type) != NULL && strcmp(twill_type_name(*type), word) == 0)
             return true;
     }
+    return false;
+}
+
+/* NAME=VALUE */
+static bool read_named(struct question *q, const char *word)
+{
+    const struct {
+        const char *name, **value;
+    } named[] = {{"world=", &q->world},
+                 {"groups=", &q->groups},
+                 {"units=", &q->units},
+                 {"topology=", &q->topology},
+                 {"machine=", &q->machine}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(named); i++)
+        if (strncmp(word, named[i].name, strlen(named[i].name)) == 0) {
+            *named[i].value = word + strlen(named[i].name);
+            return true;
+        }
     return false;
 }
 
@@ -101,11 +119,9 @@ static twill_status read_word(struct twill_context *context, struct question *q,
         return twill_wish_read_bytes(word, length, &r->bytes) == length && length > 0
                    ? TWILL_OK
                    : refuse(context, word, "a size such as 64K");
-    if (strncmp(word, "world=", 6) == 0)
-        q->nodes = word + 6;
-    else if (strncmp(word, "machine=", 8) == 0)
-        q->machine = word + 8;
-    else if (strcmp(word, "mapped") == 0)
+    if (read_named(q, word))
+        return TWILL_OK;
+    if (strcmp(word, "mapped") == 0)
         r->mapped = true;
     else if (strcmp(word, "fetched") == 0)
         r->fetched = true;
@@ -117,8 +133,8 @@ static twill_status read_word(struct twill_context *context, struct question *q,
         r->order = TWILL_ORDER_LEFT;
     else if (!is_type(word, &r->type))
         return refuse(context, word,
-                      "a type, world=NODESxRANKS, machine=NAME, mapped, fetched, vector, ordered "
-                      "or left");
+                      "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=PART=RANKS, "
+                      "topology=FILE, machine=NAME, mapped, fetched, vector, ordered or left");
     return TWILL_OK;
 }
 
@@ -128,6 +144,9 @@ static twill_status read_question(struct twill_context *context, struct question
     char *rest = NULL;
     unsigned index = 0;
     memset(q, 0, sizeof(*q));
+    if (strlen(text) >= sizeof(q->copy))
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: more than %zu letters",
+                          sizeof(q->copy) - 1);
     snprintf(q->copy, sizeof(q->copy), "%s", text);
     for (char *word = strtok_r(q->copy, " ", &rest); word != NULL;
          word = strtok_r(NULL, " ", &rest))
@@ -138,28 +157,33 @@ static twill_status read_question(struct twill_context *context, struct question
     return TWILL_OK;
 }
 
-/* A world as it is declared, of as many ranks as that says. */
-static twill_status declare(struct twill_context *context, struct twill_world *world,
-                            const char *nodes)
+static bool has_parts(const struct twill_world *world)
 {
-    struct twill_error *error = &context->error;
-    uint64_t ranks = 0;
-    unsigned times = 0, each = 0;
-    char rest;
-    if (sscanf(nodes, "%5ux%5u%c", &times, &each, &rest) == 2)
-        ranks = (uint64_t)times * each;
-    else
-        for (const char *at = nodes; *at != '\0'; at += strcspn(at, "+"), at += *at == '+')
-            ranks += strtoul(at, NULL, 10);
-    if (ranks == 0 || ranks > TWILL_WORLD_MAX_RANKS)
-        return refuse(context, nodes, "a world such as 24x1 or 4+2, of at most 65535 ranks");
-    uint32_t *label = calloc(ranks, sizeof(*label));
-    if (label == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    twill_status status = twill_world_parse_nodes(nodes, (uint32_t)ranks, label, error);
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
+        if (world->unit[level] != NULL)
+            return true;
+    return false;
+}
+
+/* The world that is asked about, if it is not this job's. What it says itself goes before what the
+ * variables and the topology say. */
+static twill_status declare(struct twill_world *world, const struct question *q,
+                            struct twill_error *error)
+{
+    struct twill_topology *topology = NULL;
+    char node[24];
+    if (q->topology != NULL)
+        TWILL_TRY(error, twill_topology_open(&topology, q->topology, error));
+    if (q->world == NULL) /* a rank for each core */
+        snprintf(node, sizeof(node), "1x%u", topology != NULL ? twill_topology_cores(topology) : 1);
+    twill_status status = twill_world_declare(world, q->world != NULL ? q->world : node, error);
     if (status == TWILL_OK)
-        status = twill_world_create(world, (uint32_t)ranks, label, error);
-    free(label);
+        status =
+            twill_levels_declare(world, world->unit[TWILL_LEVEL_GROUP] == NULL ? q->groups : NULL,
+                                 has_parts(world) || topology != NULL ? NULL : q->units, error);
+    if (status == TWILL_OK && topology != NULL && !has_parts(world))
+        status = twill_levels_place(world, topology, error);
+    twill_topology_close(topology);
     return status;
 }
 
@@ -170,12 +194,13 @@ static twill_status answer(struct twill_context *context, const char *text)
     struct twill_tuning *other = NULL;
     TWILL_TRY(&context->error, read_question(context, &q, text));
     twill_status status = TWILL_OK;
-    if (q.nodes != NULL)
-        status = declare(context, &declared, q.nodes);
+    bool other_world = q.world != NULL || q.topology != NULL;
+    if (other_world)
+        status = declare(&declared, &q, &context->error);
     if (status == TWILL_OK && q.machine != NULL)
         status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
     if (status == TWILL_OK)
-        status = twill_why(&context->why, q.nodes != NULL ? &declared : &context->world,
+        status = twill_why(&context->why, other_world ? &declared : &context->world,
                            other != NULL ? other : context->tuning,
                            twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
                            &q.request, &context->error);

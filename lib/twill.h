@@ -480,13 +480,15 @@ TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
 /** \brief Likewise for why an algorithm is chosen for a call.
  *
- * \p question is words: a collective, a size (64K), and in any order a type (f32), world=24x1 (else
- * that of the context), machine=theta (else TWILL_MACHINE), mapped (all buffers are from
- * twill_alloc()), fetched (peers can be read: TWILL_REACH), vector (parts of different sizes),
- * ordered (the operation does not commute), left (TWILL_REPRODUCIBLE). Lines are fields separated
- * by tabs, times in picoseconds: call, collective, bytes, type, nodes x ranks of the fullest,
- * ranks, machine; candidate, name, price, cost, entries measured; small, name, sizes it takes;
- * other, name, why it is no candidate; chosen, name, price, by what; moves, class of link, bytes.
+ * \p question is words: a collective, a size (64K), and in any order a type (f32), world=24x2x8 (as
+ * twill-info's --world takes it; else that of the context), groups=2x12 and units=l3=4 (as
+ * TWILL_GROUPS and TWILL_UNITS, of that world), topology=knl.xml (its nodes), machine=theta (else
+ * TWILL_MACHINE), mapped (all buffers are from twill_alloc()), fetched (peers can be read:
+ * TWILL_REACH), vector (parts of different sizes), ordered (the operation does not commute), left
+ * (TWILL_REPRODUCIBLE). Lines are fields separated by tabs, times in picoseconds: call, collective,
+ * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,
+ * price, cost, entries measured; instead, name, price; small, name, sizes it takes; other, name,
+ * why it is no candidate; chosen, name, price, by what; moves, class of link, bytes.
  * NULL at index 0: see twill_context_message(). */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */

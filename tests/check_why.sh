@@ -49,6 +49,41 @@ expect 0 "direct@mapped is chosen" "$info" --why allreduce 1M mapped --world 1x2
 # Each of two ranks reads a half of the other's megabyte, and writes one.
 grep -q '^  [a-z0-9]*  *2097152$' "$scratch/out" || fail "the bytes that move"
 grep -q '^  direct@imm  *at most 368 bytes$' "$scratch/out" || fail "the limit of imm"
+# Between nodes the choice goes by @staged, and is mapped where a node's buffers are: neither is of a wrong size.
+expect 0 "hierarchical:ring@mapped is chosen (price" "$info" --why allreduce 1M mapped --world 4x4
+sed -n '/^  in place of @staged/,/^$/p' "$scratch/out" | grep -q '^  hierarchical:ring@mapped  *[0-9][0-9.]*$' ||
+    fail "what is chosen is not in place of @staged"
+! sed -n '/^  not for this size/,/^$/p' "$scratch/out" | grep -q '@mapped' || fail "what is chosen is not for this size"
+expect 0 "hierarchical:ring@mapped                     from 1024 bytes, all buffers from twill_alloc" \
+    "$info" --why allreduce 1M --world 4x4
+
+# Worlds with groups and parts of nodes.
+world_is() # HIERARCHY WORLD...
+{
+    world_wanted=$1
+    shift
+    expect 0 "hierarchy: $world_wanted" "$info" --why barrier 0 --world "$@"
+    grep -qx "hierarchy: $world_wanted" "$scratch/out" || fail "--world $*: not $world_wanted"
+}
+world_is "4 nodes x 2 packages x 3 ranks" 4x2x3
+world_is "2 nodes x 2 packages x 4 L3 caches x 2 ranks" 2x2x4x2
+world_is "2 groups x 3 nodes x 1 rank" groups=2,nodes=3
+world_is "2 groups x 2 nodes x 2 packages x 2 NUMA nodes x 2 L3 caches x 2 tiles x 2 ranks" \
+    rank=2,tiles=2,l3=2,numa=2,packages=2,nodes=2,groups=2
+export TWILL_GROUPS=2x2 TWILL_UNITS=package=2
+world_is "2 groups x 2 nodes x 1 rank" 4x1
+world_is "2 groups x 2 nodes x 2 packages x 2 ranks" 4x4
+world_is "4 groups x 1 node x 2 L3 caches x 2 ranks" groups=4,l3=2,ranks=2
+expect 2 "TWILL_GROUPS=2x2: describes 4 nodes, but there are 3" "$info" --why barrier 0 --world 3x1
+unset TWILL_GROUPS TWILL_UNITS
+TWILL_NODES=3x1 world_is "5 nodes x 2 packages x 1 rank" 5x2x1
+topologies=${TEST_SOURCE:-$(dirname "$0")/..}/tests/data/topologies
+world_is "2 nodes x 2 packages x 8 L3 caches x 4 ranks" 2x64 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
+expect 0 "hierarchy: 1 node x 32 tiles x 2 ranks" \
+    "$info" --why barrier 0 --topology "$topologies/x86-Intel-KnightsLanding-XeonPhi-7210.xml"
+expect 2 "129 ranks of a node do not fit the 128 cores of file" \
+    "$info" --why barrier 0 --world 1x129 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
+
 expect 0 "not on these nodes and ranks" "$info" --why allreduce 1M --world 2x2
 expect 0 "cannot keep this order of operands" "$info" --why allreduce 1M left --world 4x1
 expect 0 "not with parts of different sizes" "$info" --why alltoall 1M vector --world 4x1
@@ -71,7 +106,7 @@ grep -q '^  hub  *[0-9.]*  *1.00$' "$scratch/out" || fail "the measured time"
 expect 1 "TWILL_TUNING=$scratch/none: No such file" env TWILL_TUNING="$scratch/none" "$info" --why barrier 0
 printf 'twill-tuning 1\nmodel step x\n' >"$scratch/bad"
 expect 1 "$scratch/bad:2: \"x\" is not a number" env TWILL_TUNING="$scratch/bad" "$info" --why barrier 0
-expect 1 "TWILL_MACHINE=moon: there is no such machine" env TWILL_MACHINE=moon "$info"
+expect 1 "TWILL_MACHINE=moon: there is no such machine; known are auto, theta" env TWILL_MACHINE=moon "$info"
 # shellcheck disable=SC2016 # of the job's shell
 expect 1 "TWILL_TUNING must say the same on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
     '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"
@@ -86,7 +121,14 @@ a collective and a size are wanted|--why allreduce
 "8Q" is not a size|--why allreduce 8Q
 "quad" is not a type|--why allreduce 8 quad
 "0x4" is not a world|--why allreduce 8 --world 0x4
-cannot be read at|--why allreduce 8 --world 4y
+"4y" is not a world at "y": such as|--why allreduce 8 --world 4y
+"4x2x" is not a world|--why allreduce 8 --world 4x2x
+"2x2x2x2x2" is not a world|--why allreduce 8 --world 2x2x2x2x2
+at "cores=2"|--why allreduce 8 --world nodes=4,cores=2
+at "nodes=3"|--why allreduce 8 --world nodes=2,nodes=3
+at "ranks=0"|--why allreduce 8 --world nodes=2,ranks=0
+"nodes=2," is not a world at its end: such as|--why allreduce 8 --world nodes=2,
+TWILL_TOPOLOGY=nowhere.xml|--why allreduce 8 --topology nowhere.xml
 "99999x9999" is not a world|--why allreduce 8 --world 99999x9999
 TWILL_MACHINE=moon|--why allreduce 8 --machine moon
 go with --why|--world 4x1
