@@ -71,8 +71,9 @@ struct twill_boot_params {
     const struct twill_secret *key; /* of the job, by the launcher's own means; or NULL */
     const char *listen_fd; /* TWILL_LISTEN_FD, internal: twillrun hands rank 0 the listening socket
                               of MASTER_PORT, so that nobody can take the port in between */
-    const char *interface; /* TWILL_INTERFACE: name or address, or NULL */
-    const char *launcher;  /* TWILL_LAUNCHER: the only one to look for, or auto, or NULL */
+    const char *launcher_fd;        /* TWILL_LAUNCHER_FD, internal: see fabric/launcher_word.h */
+    const char *interface;          /* TWILL_INTERFACE: name or address, or NULL */
+    const char *launcher;           /* TWILL_LAUNCHER: the only one to look for, or auto, or NULL */
     const char *const *environment; /* NAME=VALUE, NULL at the end: what launchers leave there */
     uint64_t timeout_ns;
 };

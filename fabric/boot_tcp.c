@@ -188,12 +188,13 @@ twill_status twill_tcp_open(struct twill_boot **boot, const struct twill_boot_op
     TWILL_TRY_OR_FAIL(error, twill_boot_new(boot, ops, params, error));
     struct twill_boot_tcp *tcp = (struct twill_boot_tcp *)*boot;
     tcp->listener = job->listener;
-    tcp->root = -1;
+    tcp->root = tcp->launcher = -1;
     tcp->job = job;
     (*boot)->rank = job->rank;
     (*boot)->size = job->size;
     snprintf((*boot)->address, sizeof((*boot)->address), "127.0.0.1");
     snprintf((*boot)->how, sizeof((*boot)->how), "%s", job->how);
+    twill_tcp_word_open(tcp, params->launcher_fd);
     TWILL_TRY_OR_FAIL(error, find_key(tcp, params, error));
     /* A wrong TWILL_INTERFACE is the same on all ranks: say so before waiting for anybody. */
     if (given(params->interface))

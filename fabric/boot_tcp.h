@@ -5,6 +5,7 @@
 
 #include "fabric/hello.h"
 #include "fabric/launch.h"
+#include "fabric/launcher_word.h"
 
 #define TWILL_TCP_PENDING 256 /* connections that have not said who they are, at a time */
 
@@ -38,6 +39,7 @@ struct twill_boot_tcp {
     const char *wide;             /* rank 0: why it listens on all addresses, or NULL */
     int64_t sequence;             /* of the last all-gather */
     bool broken;                  /* an all-gather failed */
+    int launcher;                 /* twillrun's descriptor while ranks meet; -1: none */
 };
 
 /* What a bootstrap that only tells where to meet has in its ops besides name, applies and open. */
@@ -61,6 +63,10 @@ void twill_tcp_stop_listening(struct twill_boot_tcp *tcp);
 /* Rank 0: wait for all the others. */
 twill_status twill_tcp_meet(struct twill_boot_tcp *tcp, const char *listen_fd,
                             struct twill_error *error);
+/* TWILL_LAUNCHER_FD, if it is what it should be; twillrun learns that this rank is here. */
+void twill_tcp_word_open(struct twill_boot_tcp *tcp, const char *text);
+/* Has twillrun seen a rank of this job end? While it has not, tcp->launcher can be waited for. */
+bool twill_tcp_word(struct twill_boot_tcp *tcp, struct twill_launcher_word *word);
 /* Others: find rank 0 and wait until all are there. */
 twill_status twill_tcp_join(struct twill_boot_tcp *tcp, struct twill_error *error);
 twill_status twill_tcp_allgather(struct twill_boot *boot, const void *mine, void *all, size_t bytes,

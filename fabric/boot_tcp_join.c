@@ -21,13 +21,31 @@ struct search {
     char last[96];          /* what stopped the last attempt */
     enum twill_fault fault; /* KEY, VERSION: what the last one who answered says, or we of it */
     uint64_t until;         /* when that is believed; UINT64_MAX: nothing to believe */
+    bool told;              /* twillrun has seen a rank end: */
+    struct twill_launcher_word word;
 };
+
+/* Wait for the connection under way, and for twillrun's word: then no longer than that takes to
+ * come from rank 0. LATER: it did not come, or the deadline passed. */
+static enum twill_wire_moved wait_here(struct search *s, int fd, short events, uint64_t until,
+                                       uint64_t slack_ns)
+{
+    while (!s->told) {
+        struct pollfd both[2] = {{.fd = fd, .events = events},
+                                 {.fd = s->tcp->launcher, .events = POLLIN}};
+        int n = twill_wire_poll(both, 2, until);
+        if (n <= 0 || both[0].revents != 0)
+            return n < 0 ? TWILL_WIRE_GONE : n == 0 ? TWILL_WIRE_LATER : TWILL_WIRE_DONE;
+        s->told = twill_tcp_word(s->tcp, &s->word);
+    }
+    return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
+}
 
 /* One address: a connected socket, or -1 and s->last. */
 static int try_address(struct search *s, const struct twill_tcp_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
-    struct pollfd one = {.fd = twill_socket_new(address->sa_family), .events = POLLOUT};
+    struct pollfd one = {.fd = twill_socket_new(address->sa_family)};
     int why = 0;
     if (one.fd < 0) {
         snprintf(s->last, sizeof(s->last), "socket: %s", strerror(errno));
@@ -38,7 +56,9 @@ static int try_address(struct search *s, const struct twill_tcp_address *at)
         why = errno;
     } else if (outcome > 0) {
         uint64_t until = twill_min(s->deadline, twill_wire_deadline(ATTEMPT_NS));
-        why = twill_wire_poll(&one, 1, until) > 0 ? twill_socket_connected(one.fd) : ETIMEDOUT;
+        why = wait_here(s, one.fd, POLLOUT, until, 0) == TWILL_WIRE_DONE
+                  ? twill_socket_connected(one.fd)
+                  : ETIMEDOUT;
     }
     if (why == 0)
         return one.fd;
@@ -85,7 +105,7 @@ static enum twill_wire_moved say_hello(struct search *s)
         do
             outcome = twill_hello_move(&hello, tcp->root, &tcp->session);
         while (outcome == TWILL_WIRE_LATER &&
-               twill_wire_wait(tcp->root, hello.events, until) == TWILL_WIRE_DONE);
+               wait_here(s, tcp->root, hello.events, until, 0) == TWILL_WIRE_DONE);
     if (outcome == TWILL_WIRE_LATER)
         snprintf(s->last, sizeof(s->last), "connected, but nobody has answered");
     if (outcome == TWILL_WIRE_GONE)
@@ -123,6 +143,19 @@ static enum twill_wire_moved settle(struct search *s, const struct twill_wire_he
     return TWILL_WIRE_DONE;
 }
 
+/* The header of rank 0's answer. It hears twillrun's word too, and tells all the same. */
+static enum twill_wire_moved hear_answer(struct search *s, struct twill_wire_header *header)
+{
+    uint64_t until = twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS);
+    enum twill_wire_moved outcome;
+    size_t done = 0;
+    do
+        outcome = twill_wire_read(s->tcp->root, header, sizeof(*header), &done);
+    while (outcome == TWILL_WIRE_LATER &&
+           wait_here(s, s->tcp->root, POLLIN, until, TWILL_BOOT_SLACK_NS) == TWILL_WIRE_DONE);
+    return outcome;
+}
+
 /* Greet, and wait for the answer. *final: the answer is rank 0's; else look on. */
 static twill_status greet(struct search *s, bool *final, struct twill_error *error)
 {
@@ -131,8 +164,7 @@ static twill_status greet(struct search *s, bool *final, struct twill_error *err
     *final = false;
     if (say_hello(s) != TWILL_WIRE_DONE)
         return TWILL_OK;
-    enum twill_wire_moved outcome = twill_wire_read_by(
-        tcp->root, &header, sizeof(header), twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS));
+    enum twill_wire_moved outcome = hear_answer(s, &header);
     if (outcome == TWILL_WIRE_DONE && twill_wire_check(&tcp->session, &header) != TWILL_FAULT_NONE)
         outcome = TWILL_WIRE_GONE;
     *final = outcome == TWILL_WIRE_DONE;
@@ -179,10 +211,13 @@ twill_status twill_tcp_join(struct twill_boot_tcp *tcp, struct twill_error *erro
     TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
     s.several = found.count > 1;
     twill_status status = attempt(&s, &found, &final, error);
-    while (!final && twill_now() < s.deadline && twill_now() < s.until) {
-        poll(NULL, 0, PAUSE_MS);
-        status = attempt(&s, &found, &final, error);
+    while (!final && !s.told && twill_now() < s.deadline && twill_now() < s.until) {
+        (void)wait_here(&s, -1, 0, twill_wire_deadline(PAUSE_MS * UINT64_C(1000000)), 0);
+        status = s.told ? status : attempt(&s, &found, &final, error);
     }
+    if (!final && s.told)
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->boot.rank, s.word.rank,
+                          s.word.how);
     if (!final && s.fault != TWILL_FAULT_NONE)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                           "rank %d: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "

@@ -209,13 +209,28 @@ static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twil
     return TWILL_OK;
 }
 
+/* A rank that twillrun has seen to end does not come any more. */
+static twill_status check_word(struct meeting *m, struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = m->tcp;
+    struct twill_launcher_word word;
+    if (tcp->polls[0].revents == 0 || !twill_tcp_word(tcp, &word))
+        return TWILL_OK;
+    struct twill_tcp_peer *peer = &tcp->peer[word.rank];
+    if (peer->fd >= 0 && !is_gone(peer->fd)) { /* it is another process than twillrun's */
+        tcp->launcher = -1;
+        return TWILL_OK;
+    }
+    return twill_tcp_fail(tcp, error, TWILL_ERR_PEER, "rank %u %s", word.rank, word.how);
+}
+
 /* Sleep until something happens to anybody. */
 static twill_status wait_any(struct meeting *m, uint64_t wake, struct twill_error *error)
 {
     struct twill_boot_tcp *tcp = m->tcp;
     size_t ranks = (size_t)tcp->boot.size, used = 0;
-    /* polls[r] is rank r's; the listener and the pending ones follow. */
-    tcp->polls[used++] = (struct pollfd){.fd = -1};
+    /* polls[r] is rank r's, 0 the launcher's; the listener and the pending ones follow. */
+    tcp->polls[used++] = (struct pollfd){.fd = tcp->launcher, .events = POLLIN};
     for (; used < ranks; used++)
         tcp->polls[used] = (struct pollfd){.fd = tcp->peer[used].fd, .events = POLLIN | POLLRDHUP};
     bool full = m->count >= m->places && count_silent(m) == 0, pauses = twill_now() < m->pause;
@@ -281,6 +296,7 @@ static twill_status turn(struct meeting *m, struct twill_error *error)
             tcp->wide ? "; rank 0 listens on all addresses: " : "", tcp->wide ? tcp->wide : "");
     }
     TWILL_TRY(error, wait_any(m, wake, error));
+    TWILL_TRY(error, check_word(m, error));
     const struct pollfd *polls = &tcp->polls[tcp->boot.size + 1];
     for (size_t i = m->count; i-- > 0;) {
         if (polls[i].revents != 0)

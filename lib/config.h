@@ -98,6 +98,8 @@ enum twill_variable_kind {
       "File (mode 600) with a key in hex for jobs without TWILL_JOB; empty: ~/.twill/key")         \
     X(LISTEN_FD, "TWILL_LISTEN_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "Rank 0's listening socket, set by twillrun")                                                \
+    X(LAUNCHER_FD, "TWILL_LAUNCHER_FD", TWILL_TEXT, "", 0, 0, NULL, 0,                             \
+      "Where twillrun says which rank ended before all were there, set by twillrun")               \
     X(RANK, "RANK", TWILL_TEXT, "", 0, 0, NULL, 0, "This rank, set by the launcher")               \
     X(WORLD_SIZE, "WORLD_SIZE", TWILL_TEXT, "", 0, 0, NULL, 0,                                     \
       "Number of ranks, set by the launcher")                                                      \

@@ -200,6 +200,24 @@ has_lines "$scratch/got" 2 || fail "ranks 0 and 1 did not end in order"
 exec 3>&-
 wait_for all_gone
 
+# --- a rank that ends before the others are in twill_init: they hear of it at once
+if [ -x "$bin/hello" ]; then
+    for ended in 0 2; do
+        for code in 0 3; do
+            expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
+                "$run" -n 4 --bind none sh -c '[ "$RANK" = 3 ] || [ "$RANK" != "$1" ] || exit "$2"; exec "$0"' "$bin/hello" $ended $code
+            # who comes late
+            expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
+                "$run" -n 4 --bind none sh -c '[ "$RANK" != "$1" ] || exit "$2"; sleep 0.3; exec "$0"' "$bin/hello" $ended $code
+        done
+    done
+    expect 137 "rank 2 was killed by signal 9 (Killed) before it called twill_init" \
+        "$run" -n 3 --bind none sh -c '[ "$RANK" != 2 ] || kill -KILL $$; exec "$0"' "$bin/hello"
+    # None of a job that has fewer ranks, and none that leaves somebody who is to be the rank.
+    expect 0 "rank 1 of 2" "$run" -n 4 --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
+    expect 0 "rank 1 of 3" "$run" -n 3 --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
+fi
+
 # --- the port of the rendezvous takes nobody when all ranks are there
 if [ -x "$bin/twill-bench" ]; then
     : >"$scratch/out"

@@ -242,6 +242,14 @@ wait $pid || code=$?
 grep -q "^twillrun: host h1: lost: its agent was killed by signal 9" "$scratch/err" || fail "the host is not named"
 wait_for all_gone
 
+# --- ranks on all hosts hear at once that one has ended before they were together
+if [ -x "$bin/hello" ]; then
+    for ended in 0 1; do
+        said 1 "rank 2: rank $ended ended (exit code 0) before it called twill_init" h0,h1,h2 \
+            sh -c '[ "$RANK" != "$1" ] || exit 0; exec "$0"' "$bin/hello" $ended
+    done
+fi
+
 # --- signals reach all hosts; twice ends what does not want to
 for signal in INT TERM USR1; do
     reaches $signal "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$hosts_agent"

@@ -248,6 +248,11 @@ static void take(struct front *front, struct twill_agent *agent, const struct tw
     } else if (frame->kind == TWILL_FRAME_ENDED && is_there(front, agent, frame->rank) &&
                frame->value < 256) {
         ended(front, agent, frame);
+    } else if (frame->kind == TWILL_FRAME_GONE && is_there(front, agent, frame->rank)) {
+        for (int i = 0; i < front->options->sites; i++)
+            if (front->agent[i].state >= TWILL_HOST_STARTING)
+                (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_GONE, frame->rank, 0,
+                                     frame->data, frame->bytes);
     } else if (frame->kind == TWILL_FRAME_FAILED) { /* it says why itself */
         agent->alive = 0;
         (void)fail(front, frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);

@@ -32,6 +32,8 @@ enum twill_frame_kind {
     TWILL_FRAME_INPUT,  /* empty: the end */
     TWILL_FRAME_SIGNAL, /* value: number */
     TWILL_FRAME_END,    /* value: milliseconds of grace */
+    /* both ways */
+    TWILL_FRAME_GONE, /* a rank has ended: what those in twill_init hear; so to all servers */
     TWILL_FRAME_KINDS
 };
 

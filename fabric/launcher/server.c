@@ -61,6 +61,7 @@ static void lose_link(struct twill_launch *launch)
 
 static void hear(struct twill_launch *launch, const struct twill_frame *frame)
 {
+    char word[184];
     switch (frame->kind) {
     case TWILL_FRAME_INPUT:
         launch->input_ended = launch->input_ended || frame->bytes == 0;
@@ -72,6 +73,11 @@ static void hear(struct twill_launch *launch, const struct twill_frame *frame)
     case TWILL_FRAME_SIGNAL:
         if (frame->value > 0 && frame->value < 64)
             twill_launch_signal(launch, (int)frame->value);
+        return;
+    case TWILL_FRAME_GONE:
+        snprintf(word, sizeof(word), "%.*s", (int)twill_min(frame->bytes, sizeof(word) - 1),
+                 frame->data);
+        twill_word_tell(launch, (int)frame->rank, word);
         return;
     case TWILL_FRAME_END:
         twill_launch_end(launch, (uint64_t)frame->value * 1000000);

@@ -57,6 +57,27 @@ static void next_stage(struct twill_launch *launch)
     launch->stage = STAGE_KILL;
 }
 
+/* Ranks that wait for it in twill_init are to hear of it, unless it has left somebody of its own
+ * who may come yet. */
+static void tell_others(struct twill_launch *launch, const struct twill_child *child,
+                        const siginfo_t *info)
+{
+    const char *when =
+        child->entered ? "before all ranks were in twill_init" : "before it called twill_init";
+    char word[160];
+    if (info->si_code != CLD_EXITED)
+        snprintf(word, sizeof(word), "was killed by signal %d (%s) %s", info->si_status,
+                 strsignal(info->si_status), when);
+    else if (info->si_status != 0 || kill(-info->si_pid, 0) != 0)
+        snprintf(word, sizeof(word), "ended (exit code %d) %s", info->si_status, when);
+    else
+        return;
+    if (launch->link)
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_GONE, (uint32_t)child->rank, 0, word,
+                             strlen(word));
+    twill_word_tell(launch, child->rank, word);
+}
+
 /* A rank has ended; it is still to be reaped, so its process group is certainly its own. */
 static void rank_ended(struct twill_launch *launch, struct twill_child *child,
                        const siginfo_t *info)
@@ -83,6 +104,7 @@ static void rank_ended(struct twill_launch *launch, struct twill_child *child,
     if (code != 0 || launch->stage != STAGE_NONE) /* what it left behind ends with the job */
         (void)kill(-info->si_pid, SIGKILL);
     (void)waitpid(info->si_pid, NULL, 0);
+    tell_others(launch, child, info);
 }
 
 /* Has it ended, and how? */
@@ -100,6 +122,7 @@ static bool has_ended(const struct twill_child *child, siginfo_t *info)
 static void reap(struct twill_launch *launch)
 {
     siginfo_t info;
+    twill_word_hear(launch); /* what those have said who end */
     for (int i = 0; i < launch->here; i++)
         launch->child[i].seen = has_ended(&launch->child[i], &info);
     for (int i = 0; i < launch->here; i++)
@@ -174,7 +197,8 @@ static struct pollfd relay_poll(const struct twill_launch *launch)
     return (struct pollfd){.fd = launch->stdin_from, .events = POLLIN};
 }
 
-#define OTHER_POLLS (2 + TWILL_SERVER_POLLS) /* signals, terminal, a server's; then two a rank */
+#define OTHER_POLLS                                                                                \
+    (3 + TWILL_SERVER_POLLS) /* signals, terminal, word, a server's; then two a rank */
 
 /* Those that are open, in their order: poll() takes no more entries than there may be descriptors.
  */
@@ -213,12 +237,15 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
         timeout = launch->next_ns > now ? (int)((launch->next_ns - now) / 1000000) + 1 : 0;
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
-    twill_server_polls(launch, polls + 2);
+    polls[2] = (struct pollfd){.fd = launch->word[0], .events = POLLIN};
+    twill_server_polls(launch, polls + 3);
     nfds_t streams = fill_polls(launch, polls + OTHER_POLLS);
     if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
         return errno == EINTR;
     read_output(launch, polls + OTHER_POLLS, streams);
-    twill_server_turn(launch, polls + 2);
+    twill_server_turn(launch, polls + 3);
+    if (polls[2].revents != 0)
+        twill_word_hear(launch);
     if (polls[1].revents != 0)
         relay(launch);
     if (polls[0].revents != 0)
