@@ -10,6 +10,9 @@ cc=$(cached CMAKE_C_COMPILER)
 generator=$(cached CMAKE_GENERATOR) # what CMake would take by itself, make, may not be here
 
 EXPECTED='include/twill.h
+include/twill.hpp
+include/twill.F90
+include/twill_calls.inc
 LIBDIR/libtwill.so
 LIBDIR/libtwill.so.0
 LIBDIR/libtwill.a
@@ -54,8 +57,8 @@ check_files() # prefix
         [ -s "$1/$libdir/$name.so" ] || echo "$name.so is missing"
         [ -s "$1/$libdir/pkgconfig/${name#lib}.pc" ] || echo "${name#lib}.pc is missing"
     done
-    # twill.h is the only installed header.
-    find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" | sed 's/$/ is no public header/'
+    # twill.h and twill.hpp are the only installed headers.
+    find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" ! -path "$1/include/twill.hpp" | sed 's/$/ is no public header/'
 }
 
 # What is installed must work without the tree it came from.
@@ -150,7 +153,9 @@ by_examples()
     must_end 0 "examples: configure" cmake -G "$generator" -S "$scratch/examples" -B "$scratch/examples/out" \
         -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" || return
     must_end 0 "examples: build" cmake --build "$scratch/examples/out" || return
-    must_end 0 "examples: hello" "$prefix/bin/twillrun" -n 2 "$scratch/examples/out/bin/hello"
+    for program in "$scratch/examples/out/bin"/hello*; do
+        must_end 0 "examples: ${program##*/}" "$prefix/bin/twillrun" -n 2 "$program"
+    done
 }
 
 # Inside another project: the library alone, whose warnings are nobody's errors, here without what is optional.
