@@ -3,6 +3,7 @@
 #include "fabric/launch.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -82,6 +83,15 @@ bool twill_boot_is_first(const struct twill_boot_params *params)
             return false;
     }
     return true;
+}
+
+const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_RANK_TEXT])
+{
+    if (job == NULL)
+        snprintf(text, TWILL_RANK_TEXT, "rank %u", rank);
+    else
+        snprintf(text, TWILL_RANK_TEXT, "rank %u of the job (%u here)", job[rank], rank);
+    return text;
 }
 
 void twill_boot_close(struct twill_boot *boot)

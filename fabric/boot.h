@@ -51,6 +51,7 @@ struct twill_boot {
     const struct twill_boot_ops *ops;
     int rank;
     int size;
+    const uint32_t *job; /* [size] rank of the job of each rank; NULL: the same number */
     uint64_t timeout_ns;
     struct twill_secret secret;       /* of this run of the job, the same on all ranks */
     uint8_t nonce[TWILL_NONCE_BYTES]; /* its public name, the same on all ranks */
@@ -101,6 +102,14 @@ static inline twill_status twill_boot_allgather(struct twill_boot *boot, const v
  * the others, who therefore wait a little longer than it does (TWILL_BOOT_SLACK_NS) to hear who is
  * missing. */
 #define TWILL_BOOT_SLACK_NS UINT64_C(2000000000)
+
+/* What people call a rank: "rank 5", by its number in the job; "rank 5 of the job (1 here)" where
+ * job says that its communicator has other numbers. Returns text. */
+#define TWILL_RANK_TEXT 48
+const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_RANK_TEXT]);
+/* The same in an argument of a call. */
+#define TWILL_RANK_NAME(job, rank)                                                                 \
+    twill_rank_text((job), (uint32_t)(rank), (char[TWILL_RANK_TEXT]){0})
 
 /* The public name of a run whose secret is known. */
 void twill_boot_name_run(struct twill_boot *boot);

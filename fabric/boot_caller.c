@@ -37,8 +37,8 @@ static twill_status caller_allgather(struct twill_boot *boot, const void *mine, 
     int code = lent->exchange(lent->user, mine, all, bytes);
     if (code != 0)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "rank %d: the caller's exchange of %zu bytes returned %d", boot->rank,
-                          bytes, code);
+                          "%s: the caller's exchange of %zu bytes returned %d",
+                          TWILL_RANK_NAME(boot->job, boot->rank), bytes, code);
     return TWILL_OK;
 }
 

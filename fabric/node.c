@@ -43,8 +43,8 @@ static twill_status agree_on_layout(struct twill_boot *boot, const uint32_t *lab
     uint32_t size = (uint32_t)boot->size, other = 0, rank = 0;
     struct twill_layout_line *all = aligned_alloc(TWILL_CACHE_LINE, size * sizeof(*all));
     if (all == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for %u layouts", boot->rank,
-                          size);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for %u layouts",
+                          TWILL_RANK_NAME(boot->job, boot->rank), size);
     twill_status status = twill_boot_allgather(boot, mine, all, sizeof(*mine), error);
     bool same = true;
     for (rank = 1; status == TWILL_OK && same && rank < size; rank++) {
@@ -57,11 +57,10 @@ static twill_status agree_on_layout(struct twill_boot *boot, const uint32_t *lab
     if (status < 0)
         return twill_error_pass(error, status, __FILE__, __LINE__);
     if (!same)
-        return TWILL_FAIL(
-            error, TWILL_ERR_MISMATCH,
-            "ranks %u and %u of one node lay out shared memory differently: is it the "
-            "same build of twill, with the same settings?",
-            other, rank - 1);
+        return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
+                          "%s and %s of one node lay out shared memory differently: is it the "
+                          "same build of twill, with the same settings?",
+                          TWILL_RANK_NAME(boot->job, other), TWILL_RANK_NAME(boot->job, rank - 1));
     return TWILL_OK;
 }
 
@@ -79,8 +78,8 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
     node->rank = calloc(node->size, sizeof(*node->rank));
     if (node->area == NULL || node->shared == NULL || node->small == NULL ||
         node->channels == NULL || node->rank == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for a node of %u ranks",
-                          boot->rank, node->size);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node of %u ranks",
+                          TWILL_RANK_NAME(boot->job, boot->rank), node->size);
     for (uint32_t r = 0; r < size; r++) {
         unsigned char *at = twill_segment_at(node->segment, r);
         if (at == NULL)
@@ -117,9 +116,9 @@ static twill_status open_areas(struct twill_node *node, struct twill_boot *boot,
         if (l != node->me)
             populate(node, l, layout);
         if (!same_layout(&node->area[l]->layout, layout))
-            return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                              "rank %d does not see what rank %u wrote to its shared memory",
-                              boot->rank, node->rank[l]);
+            return TWILL_FAIL(
+                error, TWILL_ERR_INTERNAL, "%s does not see what %s wrote to its shared memory",
+                TWILL_RANK_NAME(boot->job, boot->rank), TWILL_RANK_NAME(boot->job, node->rank[l]));
     }
     return TWILL_OK;
 }
@@ -136,7 +135,8 @@ twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, 
                    small_bytes() + page_round(channel_bytes);
     *node = calloc(1, sizeof(**node));
     if (*node == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for a node", boot->rank);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node",
+                          TWILL_RANK_NAME(boot->job, boot->rank));
     (*node)->shared_bytes = layout.shared_bytes;
     (*node)->channel_bytes = channel_bytes;
     TWILL_TRY_OR_FAIL(

@@ -408,6 +408,19 @@ enum twill_share_cause twill_passing_exchange(struct twill_passing *passing)
     return cause;
 }
 
+twill_status twill_passing_fail(const struct twill_passing *passing, const char *then,
+                                struct twill_error *error)
+{
+    const uint32_t *job = passing->boot->job;
+    return TWILL_FAIL(error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
+                      "%s lost %s while memory was being shared (%s); then: %s",
+                      TWILL_RANK_NAME(job, passing->boot->rank),
+                      TWILL_RANK_NAME(job, passing->lost),
+                      passing->late ? twill_passing_stage_text((int32_t)passing->stage)
+                                    : "it died, or lost a rank itself",
+                      then);
+}
+
 void twill_passing_close(struct twill_passing *passing)
 {
     if (passing->listener >= 0)

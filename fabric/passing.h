@@ -66,6 +66,9 @@ enum twill_share_cause twill_passing_exchange(struct twill_passing *passing);
 /* In words, for a sentence of a failure. Never NULL. */
 const char *twill_share_cause_text(int32_t cause);
 const char *twill_passing_stage_text(int32_t stage);
+/* A peer was lost; `then` is what this came to. */
+twill_status twill_passing_fail(const struct twill_passing *passing, const char *then,
+                                struct twill_error *error);
 /* Close the sockets; files that were received stay open. */
 void twill_passing_close(struct twill_passing *passing);
 

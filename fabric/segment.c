@@ -7,11 +7,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define NAME(share, rank) TWILL_RANK_NAME((share)->boot->job, rank)
 
 /* This rank's view of one rank. */
 struct view {
@@ -25,7 +28,8 @@ struct twill_segment {
     size_t bytes;
     int rank, size;
     int fd; /* the own memfd, or -1. Closing it, or any duplicate in this process, drops the lock */
-    bool given; /* fd and mine are another's, who keeps them */
+    bool given;                     /* fd and mine are another's, who keeps them */
+    char why[TWILL_RANK_TEXT + 96]; /* memory is not shared */
     struct twill_mapping *mine;
     struct twill_segment_placer placer; /* of mine; all NULL: none */
     struct view *view;                  /* [size] */
@@ -148,6 +152,15 @@ static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
     }
 }
 
+/* A rank says why its label cannot share. */
+static void found(struct share *share, uint32_t rank, int32_t cause)
+{
+    share->cause[share->first[rank]] = cause;
+    if (cause != TWILL_SHARE_FINE)
+        snprintf(share->segment->why, sizeof(share->segment->why), "%s: %s", NAME(share, rank),
+                 twill_share_cause_text(cause));
+}
+
 /* From the first records: the same conclusions on every rank, errors included. */
 static twill_status judge_records(struct share *share)
 {
@@ -155,26 +168,21 @@ static twill_status judge_records(struct share *share)
     for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
         uint32_t f = share->first[r];
         if (record[r].error != 0)
-            return TWILL_FAIL(
-                share->error, TWILL_ERR_MEMORY,
-                "rank %u (%s) could not map %llu bytes of address space (ulimit -v?): %s", r,
-                record[r].host.name, (unsigned long long)record[r].bytes,
-                strerror(record[r].error));
+            return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
+                              "%s (%s) could not map %llu bytes of address space (ulimit -v?): %s",
+                              NAME(share, r), record[r].host.name,
+                              (unsigned long long)record[r].bytes, strerror(record[r].error));
         if (record[r].bytes != record[f].bytes)
             return TWILL_FAIL(share->error, TWILL_ERR_MISMATCH,
-                              "rank %u asks for %llu bytes of shared memory, rank %u of the same "
-                              "node for %llu",
-                              r, (unsigned long long)record[r].bytes, f,
+                              "%s asks for %llu bytes of shared memory, %s of its node for %llu",
+                              NAME(share, r), (unsigned long long)record[r].bytes, NAME(share, f),
                               (unsigned long long)record[f].bytes);
         if (!in_one_process(&record[r].host, &record[f].host))
             share->crosses[f] = true;
-        if (share->cause[f] == TWILL_SHARE_FINE)
-            share->cause[f] = record[r].cause;
     }
-    /* Threads of one process need no file. */
-    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++)
-        if (!share->crosses[r])
-            share->cause[r] = TWILL_SHARE_FINE;
+    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) /* threads alone need no file */
+        if (share->crosses[share->first[r]] && share->cause[share->first[r]] == TWILL_SHARE_FINE)
+            found(share, r, record[r].cause);
     return TWILL_OK;
 }
 
@@ -226,31 +234,25 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
                            .late = passing->late,
                            .stage = (int32_t)passing->stage,
                            .lost = passing->lost};
-    struct twill_error why;
-    twill_error_clear(&why);
-    int rank = share->segment->rank;
+    struct twill_error why = {0};
     twill_status status =
         twill_boot_allgather(share->boot, &mine, share->verdict, sizeof(mine), &why);
     if (status < 0 && passing->lost != UINT32_MAX)
-        return TWILL_FAIL(share->error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
-                          "rank %d lost rank %u while memory was being shared (%s); then: %s", rank,
-                          passing->lost,
-                          passing->late ? twill_passing_stage_text((int32_t)passing->stage)
-                                        : "it died, or lost a rank itself",
-                          why.message);
+        return twill_passing_fail(passing, why.message, share->error);
     if (status < 0)
-        return TWILL_FAIL(share->error, status, "rank %d, sharing memory: %s", rank, why.message);
+        return TWILL_FAIL(share->error, status, "%s, sharing memory: %s",
+                          NAME(share, share->boot->rank), why.message);
     for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
         const struct verdict *v = &share->verdict[r];
         if (v->late)
             return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
-                              "rank %u waited %llu s for the memory of rank %u (%s)", r,
-                              (unsigned long long)(share->boot->timeout_ns / 1000000000u), v->lost,
-                              twill_passing_stage_text(v->stage));
-        int32_t *ours = &share->cause[share->first[r]];
+                              "%s waited %llu s for the memory of %s (%s)", NAME(share, r),
+                              (unsigned long long)(share->boot->timeout_ns / 1000000000u),
+                              NAME(share, v->lost), twill_passing_stage_text(v->stage));
+        int32_t ours = share->cause[share->first[r]];
         /* Who gives up hangs up, and is lost to others: they know less. */
-        if (*ours == TWILL_SHARE_FINE || (*ours == TWILL_SHARE_LOST && v->cause > 0))
-            *ours = v->cause;
+        if (ours == TWILL_SHARE_FINE || (ours == TWILL_SHARE_LOST && v->cause > 0))
+            found(share, r, v->cause);
     }
     return TWILL_OK;
 }
@@ -327,7 +329,7 @@ static void settle(struct share *share, uint32_t *label, const char **why)
     *why = NULL;
     for (uint32_t r = 0; r < (uint32_t)segment->size && *why == NULL; r++)
         if (share->cause[r] != TWILL_SHARE_FINE)
-            *why = twill_share_cause_text(share->cause[r]);
+            *why = segment->why;
     for (uint32_t r = 0; r < (uint32_t)segment->size && *why != NULL; r++)
         label[r] = share->cause[share->first[r]] != TWILL_SHARE_FINE ? r : share->first[r];
     if (share->cause[own] != TWILL_SHARE_FINE)
@@ -427,8 +429,8 @@ static twill_status share_all(struct share *share, struct twill_segment **made, 
     if (segment == NULL || segment->view == NULL || share->record == NULL ||
         share->verdict == NULL || share->first == NULL || share->cause == NULL ||
         share->crosses == NULL)
-        status = TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
-                            "rank %d: no memory to share among %d ranks", boot->rank, boot->size);
+        status = TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "%s: no memory to share among %d ranks",
+                            TWILL_RANK_NAME(boot->job, boot->rank), boot->size);
     if (status == TWILL_OK && placer != NULL)
         segment->placer = *placer;
     if (status == TWILL_OK)

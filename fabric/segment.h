@@ -22,10 +22,10 @@ struct twill_segment_placer {
  * ranks whose label equals this one's. label[boot->size] in; out: if sharing proves impossible
  * (containers, odd namespaces), the ranks of that label agree to be alone and label[r] becomes
  * a number of its own, the same on every rank (then every label becomes the lowest rank that has
- * it); *why says so on all ranks (static text), else NULL. Threads of one process keep a mapping
- * alive until the last of them closes. If the first exchange itself fails, the address range of
- * this rank's memory is left reserved: threads that heard more might be using it. The placer is
- * copied; NULL: memory lies as the system places it. */
+ * it); *why says so on all ranks (text of the segment's), else NULL. Threads of one process keep a
+ * mapping alive until the last of them closes. If the first exchange itself fails, the address
+ * range of this rank's memory is left reserved: threads that heard more might be using it. The
+ * placer is copied; NULL: memory lies as the system places it. */
 twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
                                  uint32_t *label, size_t bytes,
                                  const struct twill_segment_placer *placer, const char **why,

@@ -45,6 +45,7 @@ struct channel {
 struct shm {
     struct twill_transport base;
     const struct twill_world *world;
+    const uint32_t *job; /* as in twill_rank_text() */
     struct twill_node *node;
     struct channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
     struct channel **active; /* those with something to do */
@@ -211,8 +212,9 @@ static int advance(struct shm *shm, struct channel *channel, struct twill_error 
     int moved = channel->sends ? push(channel, &shm->base.counters) : pull(channel);
     if (moved < 0)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                          "shm: a message from rank %u makes no sense at slot %llu",
-                          shm->node->rank[channel->local], (unsigned long long)channel->index);
+                          "shm: a message from %s makes no sense at slot %llu",
+                          TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]),
+                          (unsigned long long)channel->index);
     if (moved > 0)
         twill_node_ring(shm->node, channel->local);
     if (is_idle(channel))
@@ -341,6 +343,7 @@ static twill_status shm_open(struct twill_transport **transport,
     }
     shm->base.ops = &twill_shm_transport;
     shm->world = params->world;
+    shm->job = params->job;
     shm->node = params->node;
     place_all(shm);
     snprintf(shm->text, sizeof(shm->text),

@@ -18,7 +18,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .boot = comm->boot,
         .world = comm->world,
         .comm = comm->number,
-        .job = comm->job,
+        .job = comm->boot->job,
         .node = comm->node,
         .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
@@ -129,8 +129,9 @@ static twill_status open_transports(struct twill_comm *comm)
     for (uint32_t r = 0; r < comm->world->size; r++) {
         size_t t = transport_between(&params, comm->rank, r);
         if (r != comm->rank && !(needed >> t & 1))
-            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "no transport from rank %u to rank %u",
-                              comm->rank, r);
+            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "no transport from %s to %s",
+                              TWILL_COMM_RANK_NAME(comm, comm->rank),
+                              TWILL_COMM_RANK_NAME(comm, r));
         comm->route[r] = place[t];
     }
     suit_segments(comm);
@@ -239,8 +240,13 @@ static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     TWILL_TRY(&comm->error, twill_request_open(&comm->blocking, comm));
     TWILL_TRY(&comm->error, twill_request_open(&comm->blocking_point, comm));
-    for (uint32_t r = 0; r < comm->world->size; r++)
+    bool same = comm->world->size == comm->context->world.size;
+    for (uint32_t r = 0; r < comm->world->size; r++) {
         comm->job[r] = parent != NULL ? parent->job[ranks[r]] : r;
+        same = same && comm->job[r] == r;
+    }
+    if (parent != NULL)
+        comm->boot->job = same ? NULL : comm->job;
     return TWILL_OK;
 }
 
@@ -260,8 +266,9 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
     for (uint32_t r = 0; status == TWILL_OK && r < size; r++) {
         next = all[r].next > next ? all[r].next : next;
         if (all[r].what != what)
-            status = TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
-                                "rank %u makes a communicator of other ranks", r);
+            status =
+                TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
+                           "%s makes a communicator of other ranks", TWILL_COMM_RANK_NAME(comm, r));
     }
     free(all);
     if (status == TWILL_OK && next >= UINT32_MAX)

@@ -151,10 +151,11 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
                               int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_COMM_FAIL(comm, status, ...)                                                         \
     twill_comm_error((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
-/* "rank 1", or "rank 1 (rank 5 of the job)" where they differ; never empty. */
-#define TWILL_RANK_TEXT 40
+/* See twill_rank_text(). */
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT]);
+#define TWILL_COMM_RANK_NAME(comm, rank)                                                           \
+    twill_comm_rank_text((comm), (rank), (char[TWILL_RANK_TEXT]){0})
 /* Describe the call a rank of this node is in. */
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes);

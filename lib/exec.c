@@ -105,12 +105,13 @@ static int differ(struct twill_comm *comm, const struct twill_transfer *request)
     }
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                               "rank %u is in another call or has other arguments", request->peer);
-    return TWILL_COMM_FAIL(
-        comm, TWILL_ERR_MISMATCH,
-        "rank %u is in another call or has other arguments: its message has %llu "
-        "bytes where %zu are expected",
-        request->peer, (unsigned long long)request->peer_bytes, request->bytes);
+                               "%s is in another call or has other arguments",
+                               TWILL_COMM_RANK_NAME(comm, request->peer));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                           "%s is in another call or has other arguments: its message has %llu "
+                           "bytes where %zu are expected",
+                           TWILL_COMM_RANK_NAME(comm, request->peer),
+                           (unsigned long long)request->peer_bytes, request->bytes);
 }
 
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
@@ -124,7 +125,8 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
             return differ(run->comm, request);
         if (request->status != TWILL_OK)
             return TWILL_COMM_FAIL(run->comm, (twill_status)request->status,
-                                   "message with rank %u failed: %s", request->peer,
+                                   "message with %s failed: %s",
+                                   TWILL_COMM_RANK_NAME(run->comm, request->peer),
                                    twill_strerror((twill_status)request->status));
     }
     for (uint32_t i = 0; run->late && i < instance->posted[lane]; i++) {
@@ -152,7 +154,8 @@ int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
         return BLOCKED;
     TWILL_TRY(&run->comm->error, twill_comm_check_past(run->comm, peer));
     return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
-                           "rank %u was in another call or had other arguments", peer);
+                           "%s was in another call or had other arguments",
+                           TWILL_COMM_RANK_NAME(run->comm, peer));
 }
 
 /* A signature is not ours. That of a flag may be of a later instance already; what the peer said at

@@ -44,12 +44,7 @@ void twill_call_describe(const struct twill_call *call, uint64_t sequence, char 
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT])
 {
-    uint32_t job = rank < comm->world->size ? comm->job[rank] : rank;
-    if (job == rank)
-        snprintf(text, TWILL_RANK_TEXT, "rank %u", rank);
-    else
-        snprintf(text, TWILL_RANK_TEXT, "rank %u (rank %u of the job)", rank, job);
-    return text;
+    return twill_rank_text(rank < comm->world->size ? comm->boot->job : NULL, rank, text);
 }
 
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,

@@ -67,7 +67,8 @@ static twill_status record_or_fail(struct twill_comm *comm, const struct twill_c
     if (status != TWILL_OK && status != TWILL_ERR_BROKEN && status != TWILL_ERR_FORKED) {
         struct twill_error own = comm->error;
         twill_error_clear(&comm->error);
-        (void)TWILL_FAIL(&comm->error, status, "rank %u: in a group: %s", comm->rank, own.message);
+        (void)TWILL_FAIL(&comm->error, status, "%s: in a group: %s",
+                         TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
         status = twill_comm_fail(comm, status);
     }
     twill_comm_release(comm);

@@ -145,10 +145,10 @@ static twill_status differ(struct twill_request *request, int way)
                  (unsigned long long)t->peer_bytes);
     comm->differs = t->peer;
     return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
-                      "rank %u: %s rank %u (count %zu, %s): rank %u has another count or type%s",
-                      comm->rank, way == OUT ? "send to" : "recv from", t->peer,
-                      way == OUT ? p->src_count : p->dst_count, twill_type_name(p->type), t->peer,
-                      theirs);
+                      "%s: %s %s (count %zu, %s): it has another count or type%s",
+                      TWILL_COMM_RANK_NAME(comm, comm->rank), way == OUT ? "send to" : "recv from",
+                      TWILL_COMM_RANK_NAME(comm, t->peer), way == OUT ? p->src_count : p->dst_count,
+                      twill_type_name(p->type), theirs);
 }
 
 static twill_status outcome(struct twill_request *request)
@@ -159,9 +159,10 @@ static twill_status outcome(struct twill_request *request)
         if (status == TWILL_ERR_MISMATCH)
             return differ(request, way);
         if (status < 0)
-            return TWILL_FAIL(&comm->error, (twill_status)status,
-                              "rank %u: message with rank %u failed: %s", comm->rank,
-                              request->transfer[way].peer, twill_strerror((twill_status)status));
+            return TWILL_FAIL(&comm->error, (twill_status)status, "%s: message with %s failed: %s",
+                              TWILL_COMM_RANK_NAME(comm, comm->rank),
+                              TWILL_COMM_RANK_NAME(comm, request->transfer[way].peer),
+                              twill_strerror((twill_status)status));
     }
     return TWILL_OK;
 }
@@ -192,7 +193,8 @@ static twill_status fail(struct twill_comm *comm, twill_status status)
     if (comm->broken || strncmp(own.message, "rank ", 5) == 0)
         return twill_comm_fail(comm, status);
     twill_error_clear(&comm->error);
-    (void)TWILL_FAIL(&comm->error, status, "rank %u: point to point: %s", comm->rank, own.message);
+    (void)TWILL_FAIL(&comm->error, status, "%s: point to point: %s",
+                     TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
     return twill_comm_fail(comm, status);
 }
 

@@ -107,16 +107,16 @@ static twill_status check_cards(const struct twill_comm *comm, const struct card
     int32_t kind = card[comm->rank].kind;
     for (uint32_t r = 0; r < comm->world->size; r++) {
         if (card[r].kind != kind)
-            return TWILL_FAIL(error, TWILL_ERR_MISMATCH, "rank %u calls %s%s instead", r,
-                              kind_name(card[r].kind),
+            return TWILL_FAIL(error, TWILL_ERR_MISMATCH, "%s calls %s%s instead",
+                              TWILL_COMM_RANK_NAME(comm, r), kind_name(card[r].kind),
                               card[r].kind >= KIND_LEVEL ? " (or another level)" : "");
         if (kind >= KIND_LEVEL && card[r].colour == BAD_LEVEL)
             return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "level %d is none of twill_level",
                               kind - KIND_LEVEL);
         if (card[r].colour < TWILL_COLOUR_NONE)
             return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                              "colour %d of rank %u is neither 0 or more nor TWILL_COLOUR_NONE",
-                              card[r].colour, r);
+                              "colour %d of %s is neither 0 or more nor TWILL_COLOUR_NONE",
+                              card[r].colour, TWILL_COMM_RANK_NAME(comm, r));
     }
     return TWILL_OK;
 }
@@ -308,7 +308,7 @@ twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int cou
         status = create_over(made, comm, &named, exchange, user, &error);
     free(named.rank);
     if (status != TWILL_OK)
-        (void)TWILL_FAIL(&whole, status, "rank %u: twill_comm_create_over: %s", comm->rank,
-                         error.message);
+        (void)TWILL_FAIL(&whole, status, "%s: twill_comm_create_over: %s",
+                         TWILL_COMM_RANK_NAME(comm, comm->rank), error.message);
     return twill_context_outcome(comm->context, status, &whole);
 }

@@ -211,7 +211,10 @@ static void test_words(void **state)
         twill_status status;
         const char *says;
     } cases[] = {
-        {EMFILE, TWILL_ERR_SYSTEM, "no connection to rank 3: Too many open files (see ulimit -n)"},
+        {EMFILE, TWILL_ERR_SYSTEM,
+         "trouble on this host, not with rank 3: Too many open files (see ulimit -n)"},
+        {EBADF, TWILL_ERR_SYSTEM, "trouble on this host, not with rank 3: Bad file descriptor"},
+        {EFAULT, TWILL_ERR_SYSTEM, "trouble on this host, not with rank 3: Bad address"},
         {EADDRNOTAVAIL, TWILL_ERR_SYSTEM, "ip_local_port_range"},
         {EAGAIN, TWILL_ERR_SYSTEM, "ip_local_port_range"},
         {EPERM, TWILL_ERR_SYSTEM, "Operation not permitted (a firewall"},
@@ -221,7 +224,7 @@ static void test_words(void **state)
         {ECONNREFUSED, TWILL_ERR_PEER, "rank 3 has died, ended or given up: Connection refused"},
         {0, TWILL_ERR_PEER, "rank 3 has died, ended or given up: it has closed"},
     };
-    struct twill_tcp_peer peer = {.rank = 3};
+    struct twill_tcp_peer peer = {.rank = 3, .name = "rank 3"};
     struct twill_tcp_lane lane = {.peer = &peer};
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {

@@ -79,9 +79,9 @@ static void play_failure(struct twill_test_scene *scene, twill_comm *all)
         size_t count = me == size - 1 ? 7 : 8;
         twill_status status = twill_allreduce(upper, data, sum, count, TWILL_F32, TWILL_SUM);
         const char *message = twill_comm_message(upper);
-        TWILL_CHECK(
-            twill_test_note(status == TWILL_ERR_MISMATCH && strstr(message, "of the job)") != NULL,
-                            __FILE__, __LINE__, "rank %d: status %d: %s", me, status, message));
+        TWILL_CHECK(twill_test_note(
+            status == TWILL_ERR_MISMATCH && strstr(message, " of the job (") != NULL, __FILE__,
+            __LINE__, "rank %d: status %d: %s", me, status, message));
         TWILL_CHECK(twill_barrier(upper) == TWILL_ERR_BROKEN);
         twill_comm *made = all;
         TWILL_CHECK(twill_comm_dup(&made, upper) == TWILL_ERR_BROKEN && made == NULL);
@@ -131,6 +131,61 @@ static void death_while_it_is_made(void **unused)
     }
 }
 
+/* Is every rank that is named one of this group, by its number in the job and in the group? */
+static bool names_ranks_of(const char *message, const struct twill_test_group *group)
+{
+    int named = 0;
+    for (const char *at = message; (at = strstr(at, "rank ")) != NULL; at += 5, named++) {
+        int job = -1, here = -1, read = 0;
+        if (sscanf(at, "rank %d of the job (%d here)%n", &job, &here, &read) != 2 || read == 0 ||
+            here < 0 || twill_test_place(group, job) != here)
+            return false;
+    }
+    return named >= 2;
+}
+
+/* A rank ends while others call something on a communicator that has other numbers: they tell it by
+ * its number in the job. */
+static void play_death_in_a_split(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), size = scene->shape->size;
+    twill_comm *made = NULL;
+    struct twill_test_group group = {.size = 0};
+    float data[4096] = {0}, sum[4096];
+    for (int r = size - 1; r >= 0; r--)
+        if (r % 2 == 0)
+            group.rank[group.size++] = r;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_split(&made, all, me % 2, -me)));
+    TWILL_CHECK(twill_test_fine(made, twill_barrier(made)) && twill_test_meet(scene->boot));
+    if (me == 2)
+        _exit(0);
+    twill_status status = TWILL_OK;
+    while (me % 2 == 0 && status == TWILL_OK)
+        status = twill_allreduce(made, data, sum, 4096, TWILL_F32, TWILL_SUM);
+    const char *message = twill_comm_message(made);
+    TWILL_CHECK(me % 2 != 0 ||
+                twill_test_note(status == TWILL_ERR_PEER &&
+                                    strstr(message, "rank 2 of the job (") != NULL &&
+                                    names_ranks_of(message, &group),
+                                __FILE__, __LINE__, "rank %d: status %d: %s", me, status, message));
+    twill_comm_leave(made);
+}
+
+static void death_in_a_split(void **unused)
+{
+    (void)unused;
+    static const struct twill_test_shape shapes[] = {{6, 1, ""}, {6, 1, "6x1"}, {6, 1, "2+3+1"}};
+    static const char *const providers[] = {"tcp", "ofi:tcp"};
+    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(shapes); s++)
+        for (size_t p = 0; p < TWILL_ARRAY_LENGTH(providers); p++) {
+            char provider[32];
+            snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", providers[p]);
+            struct twill_test_scene scene = {
+                .shape = &shapes[s], .play = play_death_in_a_split, .settings = {provider}};
+            twill_test_play(&scene);
+        }
+}
+
 /* One rank makes another kind than the rest; or makes nothing, but calls something else. */
 static void play_disagreement(struct twill_test_scene *scene, twill_comm *all)
 {
@@ -164,9 +219,8 @@ static void disagreement(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_arguments),
-        cmocka_unit_test(failures_stay_apart),
-        cmocka_unit_test(death_while_it_is_made),
+        cmocka_unit_test(wrong_arguments),        cmocka_unit_test(failures_stay_apart),
+        cmocka_unit_test(death_while_it_is_made), cmocka_unit_test(death_in_a_split),
         cmocka_unit_test(disagreement),
     };
     cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */

@@ -244,6 +244,7 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for the link to rank %u", rank);
     }
     peer->rank = rank;
+    (void)twill_rank_text(t->job, rank, peer->name);
     peer->contact = &t->home->contacts[t->job == NULL ? rank : t->job[rank]];
     for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
         lane_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);

@@ -177,7 +177,8 @@ struct twill_ofi_lane {
 };
 
 struct twill_ofi_peer {
-    uint32_t rank; /* in the communicator */
+    uint32_t rank;              /* in the communicator */
+    char name[TWILL_RANK_TEXT]; /* for people */
     struct twill_ofi_contact *contact;
     struct fid_mr *mr; /* of memory */
     unsigned char *memory;

@@ -71,7 +71,7 @@ twill_status twill_ofi_fail(const struct twill_ofi_home *home, struct twill_erro
     if (lane == NULL)
         return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, home->library.explain(code),
                           gone ? ": a peer is gone" : "");
-    return TWILL_FAIL(error, status, "ofi: %s, rank %u, lane %u: %s%s", what, lane->peer->rank,
+    return TWILL_FAIL(error, status, "ofi: %s, %s, lane %u: %s%s", what, lane->peer->name,
                       lane->lane, home->library.explain(code), gone ? ": the rank is gone" : "");
 }
 

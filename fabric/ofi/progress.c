@@ -77,9 +77,9 @@ static twill_status control_arrived(struct twill_ofi_home *home, struct twill_of
 static void misfit(struct twill_ofi_op *op, size_t bytes)
 {
     struct twill_error error = {0};
-    twill_status status = TWILL_FAIL(
-        &error, TWILL_ERR_FABRIC, "ofi: rank %u, lane %u: a segment of %zu bytes came, not of %zu",
-        op->lane->peer->rank, op->lane->lane, bytes, op->bytes);
+    twill_status status = TWILL_FAIL(&error, TWILL_ERR_FABRIC,
+                                     "ofi: %s, lane %u: a segment of %zu bytes came, not of %zu",
+                                     op->lane->peer->name, op->lane->lane, bytes, op->bytes);
     twill_ofi_blame(op->owner, status, &error);
 }
 

@@ -140,9 +140,9 @@ static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twil
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
         bytes - sizeof(*header) != follows || large != (header->bytes > t->home->eager))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: message %u of rank %u, lane %u: a header of %zu bytes, kind %u, "
+                          "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
                           "number %u came: the provider broke order or content",
-                          twill_ofi_private(request)->sequence, lane->peer->rank, lane->lane, bytes,
+                          twill_ofi_private(request)->sequence, lane->peer->name, lane->lane, bytes,
                           header->kind, header->sequence);
     return twill_transfer_matches(request, header->signature, header->bytes);
 }

@@ -151,9 +151,9 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
 {
     struct twill_transfer *first = lane->payload_out.head;
     if (header->segment == 0 || header->segment > t->home->max_message)
-        return TWILL_FAIL(
-            error, TWILL_ERR_FABRIC, "ofi: rank %u clears segments of %llu bytes, of at most %zu",
-            lane->peer->rank, (unsigned long long)header->segment, t->home->max_message);
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "ofi: %s clears segments of %llu bytes, of at most %zu", lane->peer->name,
+                          (unsigned long long)header->segment, t->home->max_message);
     find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
         if (lane->clear[i].used)
@@ -161,10 +161,9 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
         lane->clear[i] = (struct twill_ofi_clear){.header = *header, .used = true};
         return TWILL_OK;
     }
-    return TWILL_FAIL(
-        error, TWILL_ERR_MISMATCH,
-        "ofi: rank %u waits for large messages on lane %u that this rank does not send",
-        lane->peer->rank, lane->lane);
+    return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
+                      "ofi: %s waits for large messages on lane %u that this rank does not send",
+                      lane->peer->name, lane->lane);
 }
 
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
@@ -176,9 +175,10 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
     if (bytes != sizeof(header) || header.lane >= TWILL_OFI_LANES ||
         (header.kind != TWILL_OFI_CLEAR_TO_SEND && header.kind != TWILL_OFI_CREDIT))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: rank %u sent a control message of %zu bytes, kind %u, lane %u: not "
+                          "ofi: %s sent a control message of %zu bytes, kind %u, lane %u: not "
                           "one of ours",
-                          from, bytes, header.kind, header.lane);
+                          TWILL_RANK_NAME(from < t->size ? t->job : NULL, from), bytes, header.kind,
+                          header.lane);
     TWILL_TRY(error, twill_ofi_peer(t, from, &peer, error));
     struct twill_ofi_lane *lane = &peer->lanes[header.lane];
     if ((int32_t)(header.consumed - lane->acked) > 0)

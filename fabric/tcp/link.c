@@ -32,6 +32,7 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
     }
     t->busy_room = room;
     peer->rank = rank;
+    (void)twill_rank_text(t->params.job, rank, peer->name);
     peer->stages = stages;
     for (unsigned l = 0; l < TWILL_LANES; l++) {
         struct twill_tcp_lane *lane = &peer->lanes[l];
@@ -75,6 +76,11 @@ static const char *local_trouble(int why)
     case EACCES:
     case EPERM:
         return " (a firewall of this host?)";
+    case EBADF:
+    case ENOTSOCK:
+        return " (has the program closed descriptors that it has not opened?)";
+    case EFAULT:
+        return " (a buffer that the kernel cannot read or write)";
     case ENFILE:
     case ENOBUFS:
     case ENOMEM:
@@ -86,18 +92,18 @@ static const char *local_trouble(int why)
 
 twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error)
 {
-    unsigned rank = lane->peer->rank;
+    const char *rank = lane->peer->name;
     const char *local = local_trouble(why);
     if (local != NULL)
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no connection to rank %u: %s%s", rank,
-                          strerror(why), local);
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: trouble on this host, not with %s: %s%s",
+                          rank, strerror(why), local);
     if (why == EPROTO)
         return TWILL_FAIL(error, TWILL_ERR_PEER,
-                          "tcp: what answers at the address of rank %u is not of this job", rank);
+                          "tcp: what answers at the address of %s is not of this job", rank);
     if (why == ENETUNREACH || why == EHOSTUNREACH)
-        return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: rank %u cannot be reached: %s", rank,
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: %s cannot be reached: %s", rank,
                           strerror(why));
-    return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: rank %u has died, ended or given up: %s", rank,
+    return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: %s has died, ended or given up: %s", rank,
                       why == 0 ? "it has closed its connection" : strerror(why));
 }
 

@@ -94,8 +94,8 @@ static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_
     }
     if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->received)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "tcp: rank %u sent what is no message (lane %u, number %u, kind %u)",
-                          lane->peer->rank, lane->number, header.sequence, (unsigned)header.kind);
+                          "tcp: %s sent what is no message (lane %u, number %u, kind %u)",
+                          lane->peer->name, lane->number, header.sequence, (unsigned)header.kind);
     if (lane->in.head == NULL)
         return 0;
     unstage(lane, HEADER);

@@ -87,6 +87,7 @@ struct twill_tcp_lane {
 
 struct twill_tcp_peer {
     uint32_t rank;
+    char name[TWILL_RANK_TEXT]; /* for people */
     unsigned char *stages;
     struct twill_tcp_lane lanes[TWILL_LANES];
 };
