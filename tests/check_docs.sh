@@ -43,6 +43,27 @@ check_page() # page
     mandoc -Tlint -W warning "$1" 2>&1
 }
 
+# Nothing is wider than a terminal of 80 columns, and troff has nothing to say.
+check_width() # page
+{
+    mandoc -Tutf8 -O width=78 "$1" | sed 's/.\x08//g' | LC_ALL=C.UTF-8 grep -nE '^.{81,}' | sed 's/^/wider than 80 columns: /'
+    [ -z "$groff" ] || { groff -mdoc -ww -Tutf8 -rLL=78n "$1" >/dev/null; } 2>&1
+}
+
+# The messages that the page on troubleshooting explains, its headings in code, are said by the source: each word of
+# them between the parts that differ ("...").
+check_messages() # page tree
+{
+    find "$2/lib" "$2/fabric" "$2/numa" "$2/bench" -name '*.[ch]' -exec cat {} + | tr '\n' ' ' |
+        sed 's/" *"//g' >"$scratch/source"
+    # shellcheck disable=SC2016 # Markdown's
+    sed -n 's/^### `\(.*\)`$/\1/p' "$1" >"$scratch/messages"
+    [ "$(wc -l <"$scratch/messages")" -gt 9 ] || echo "${1##*/} explains hardly any message"
+    sed 's/ *\.\.\. */\n/g' "$scratch/messages" | grep -v '^$' | while read -r part; do
+        grep -qF -e "$part" "$scratch/source" || echo "${1##*/}: nothing says: $part"
+    done
+}
+
 # What README names must be there. Commands first: they are the promise.
 check_readme() # readme tree
 {
@@ -86,12 +107,18 @@ self_test()
     must_complain 'TWILL_SEGMENT: .*256K' check_defaults "$source/lib/config.h" "$page"
     printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.It Ev\n' >"$page"
     [ -z "$mandoc" ] || must_complain 'bad.7' check_page "$page"
+    printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.Nm x\n.Nd x\n.Bd -literal\n%090d\n.Ed\n' 7 >"$page"
+    [ -z "$mandoc" ] || must_complain 'wider than 80' check_width "$page"
+    # shellcheck disable=SC2016 # Markdown's
+    printf '### `nobody says ... this`\n' >"$scratch/bad.md"
+    must_complain 'nothing says: nobody says' check_messages "$scratch/bad.md" "$source"
     echo 'see examples/nowhere.c and [x](NO.md)' >"$scratch/README.md"
     must_complain 'quickstart' check_readme "$scratch/README.md" "$source"
     must_complain 'nowhere.c' check_readme "$scratch/README.md" "$source"
     must_complain 'NO.md' check_links "$scratch/README.md" "$source"
 }
 
+groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
 mandoc=$(command -v mandoc) || echo "no mandoc here: manual pages are not checked"
 self_test
 if [ -x "$build/bin/twill-info" ]; then
@@ -107,10 +134,15 @@ for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-in
     page=$source/lib/man/$name
     [ -f "$page" ] || fault "no $name"
     [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "mandoc: $name" check_page "$page"
+    [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "80 columns: $name" check_width "$page"
 done
 [ -n "$sanitize" ] || must_pass "example in twill(7)" check_example "$source/lib/man/twill.7"
 must_pass "README" check_readme "$source/README.md" "$source"
 for name in README.md CONTRIBUTING.md CHANGELOG.md; do
     must_pass "links of $name" check_links "$source/$name" "$source"
 done
+for page in "$source"/docs/*.md; do
+    must_pass "links of docs/${page##*/}" check_links "$page" "$source/docs"
+done
+must_pass "messages of docs/troubleshooting.md" check_messages "$source/docs/troubleshooting.md" "$source"
 finish

@@ -97,7 +97,7 @@ check_top_level() # root
     for entry in "$1"/*; do
         case ${entry##*/} in
         CMakeLists.txt | CMakePresets.json | README.md | LICENSE | CONTRIBUTING.md) ;;
-        CHANGELOG.md | lib | algorithms | fabric | numa | kernels | tests | bench | examples) ;;
+        CHANGELOG.md | docs | lib | algorithms | fabric | numa | kernels | tests | bench | examples) ;;
         build*) ;; # not tracked
         *) echo "${entry##*/} does not belong at the top" ;;
         esac

@@ -38,6 +38,7 @@ share/man/man1/twill-place.1
 share/man/man1/twill-compare.1
 share/doc/twill/LICENSE
 share/doc/twill/README.md
+share/doc/twill/docs/tutorial.md
 share/doc/twill/examples/CMakeLists.txt
 share/doc/twill/examples/train.c
 share/twill/gradients/README.md
