@@ -169,7 +169,8 @@ static twill_status judge_records(struct share *share)
         uint32_t f = share->first[r];
         if (record[r].error != 0)
             return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
-                              "%s (%s) could not map %llu bytes of address space (ulimit -v?): %s",
+                              "%s (%s) could not map %llu bytes of address space: %s (ulimit -v? "
+                              "TWILL_HEAP_LIMIT says how much is reserved for twill_alloc)",
                               NAME(share, r), record[r].host.name,
                               (unsigned long long)record[r].bytes, strerror(record[r].error));
         if (record[r].bytes != record[f].bytes)

@@ -49,7 +49,9 @@ enum twill_variable_kind {
     X(MEMORY_BUDGET, "TWILL_MEMORY_BUDGET", TWILL_BYTES, "0", 0, 0, NULL, 0,                       \
       "Most bytes of MCDRAM a rank takes; 0: its part of what is free")                            \
     X(HEAP_LIMIT, "TWILL_HEAP_LIMIT", TWILL_BYTES, "0", 0, 0, NULL, 0,                             \
-      "Most bytes of twill_alloc() memory of a rank; 0: the machine's memory")                     \
+      "Most bytes of twill_alloc() memory of a rank; 0: no limit, and three quarters of the "      \
+      "node's "                                                                                    \
+      "memory are shared by its ranks, in equal parts")                                            \
     X(HEAP, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, 0,                                        \
       "Where libtwill-heap.so is preloaded: shared, or shared:BYTES, serves malloc from shared "   \
       "memory, from so many bytes up (64K)")                                                       \

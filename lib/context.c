@@ -21,7 +21,7 @@ struct peer_info {
     uint64_t memory_nodes;               /* it may bind to */
     uint64_t tuning;                     /* hash */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
-    uint32_t preloaded;                  /* enum twill_preloaded_outcome */
+    struct twill_heap_card heap;
     struct twill_level_card level;
 };
 
@@ -170,17 +170,6 @@ static void share_host(struct twill_context *context, const struct peer_info *al
     free(where);
 }
 
-static void warn_of_heap(const struct twill_context *context, const struct peer_info *all)
-{
-    int first = -1, vain = 0;
-    for (int r = 0; r < context->boot->size; r++)
-        if (all[r].preloaded > TWILL_PRELOADED_READY && vain++ == 0)
-            first = r;
-    twill_preloaded_warn(&context->preloaded, &context->log,
-                         first == context->boot->rank ? vain : 0,
-                         context->user_policy.kind == TWILL_KIND_MCDRAM);
-}
-
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->boot->size;
@@ -205,7 +194,7 @@ static twill_status meet(struct twill_context *context)
     twill_host_describe(&mine.host);
     twill_topology_cpus(context->topology, &mine.where);
     mine.tuning = twill_tuning_hash(context->tuning);
-    mine.preloaded = context->preloaded.outcome;
+    twill_heap_describe(context, &mine.heap);
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine.hash[v] = twill_config_hash(&context->config, v);
@@ -213,58 +202,26 @@ static twill_status meet(struct twill_context *context)
     struct peer_info *all = calloc((size_t)size, sizeof(*all));
     context->level = calloc((size_t)size, sizeof(*context->level));
     context->label = calloc((size_t)size, sizeof(*context->label));
+    struct twill_heap_card *heap = calloc((size_t)size, sizeof(*heap));
     twill_status status =
-        all == NULL || context->label == NULL || context->level == NULL
+        all == NULL || heap == NULL || context->label == NULL || context->level == NULL
             ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
             : twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
-    for (int r = 0; status == TWILL_OK && r < size; r++)
+    for (int r = 0; status == TWILL_OK && r < size; r++) {
         context->level[r] = all[r].level;
+        heap[r] = all[r].heap;
+    }
     if (status == TWILL_OK)
         status = check_agreement(context, all);
     if (status == TWILL_OK) {
         share_host(context, all);
-        warn_of_heap(context, all);
-    }
-    if (status == TWILL_OK)
         status = label_nodes(context, all);
-    free(all);
-    return status;
-}
-
-static size_t heap_bytes(const struct twill_context *context)
-{
-    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
-    if (limit == 0)
-        limit = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    return twill_round_up(limit, TWILL_HUGE_PAGE);
-}
-
-/* Give every node its shared heap; learn on the way which ranks really share memory. */
-static twill_status open_heap(struct twill_context *context)
-{
-    const char *why = NULL;
-    struct twill_segment *segment = NULL;
-    const struct twill_segment_given *given =
-        context->preloaded.library != NULL ? &context->preloaded.given : NULL;
-    if (context->boot->size > 1)
-        TWILL_TRY(&context->error,
-                  twill_segment_share_given(&segment, context->boot, context->label,
-                                            heap_bytes(context), given, &why, &context->error));
-    if (why != NULL)
-        twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
-                  why);
-    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
-    twill_heap_init(&context->heap, segment, (uint32_t)context->boot->rank, context->user_memory,
-                    context->preloaded.library, limit);
-    TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->boot->size,
-                                                  context->label, &context->error));
-    uint32_t node = context->world.node[context->boot->rank];
-    if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
-        twill_segment_close(segment);
-        twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);
     }
-    twill_preloaded_begin(&context->preloaded, heap_bytes(context), context->world.node_size[node]);
-    return TWILL_OK;
+    free(all);
+    if (status == TWILL_OK)
+        status = twill_context_open_heap(context, heap);
+    free(heap);
+    return status;
 }
 
 /* TWILL_MEMORY=<user>[,<library>] */
@@ -366,6 +323,7 @@ static void note_job(struct twill_context *context)
     twill_context_note(context, "progress: %s", context->progress.how);
     twill_context_note(context, "memory for twill_alloc: %s", context->user_policy.why);
     twill_context_note(context, "memory of the library: %s", context->library_policy.why);
+    twill_heap_note(context);
     if (context->preloaded.serving)
         twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
                            context->preloaded.least);
@@ -394,12 +352,10 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
     TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, open_memory(context));
-    TWILL_TRY(error,
-              twill_preloaded_open(&context->preloaded, context->config.text[TWILL_VARIABLE_HEAP],
-                                   heap_bytes(context), error));
+    TWILL_TRY(error, twill_preloaded_open(&context->preloaded,
+                                          context->config.text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, open_boot(context, bootstrap));
     TWILL_TRY(error, meet(context));
-    TWILL_TRY(error, open_heap(context));
     TWILL_TRY(error, twill_levels_open(context, context->level));
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_context_open_watch(context));

@@ -62,6 +62,7 @@ struct twill_context {
     struct twill_memory_policy user_policy, library_policy;
     struct twill_preloaded preloaded;
     struct twill_heap heap;
+    bool spilled; /* twill_alloc() gave private memory, as the heap was full, and this was said */
     pthread_mutex_t lock;               /* of what follows, and of error and heap */
     bool lockable;                      /* lock is made */
     struct twill_lasting_piece *pieces; /* memory that stays, see lib/memory.c */
@@ -114,6 +115,19 @@ void twill_context_preview(struct twill_context *context);
 
 /* lib/news.c: the failure detector. Collective. */
 twill_status twill_context_open_watch(struct twill_context *context);
+
+/* lib/heap_open.c: what a rank tells the others of its heap before it is opened. */
+struct twill_heap_card {
+    uint64_t room; /* bytes that the heaps of its node may have together, by default */
+    uint64_t pid_namespace, pid;
+    uint32_t preloaded; /* enum twill_preloaded_outcome */
+};
+void twill_heap_describe(const struct twill_context *context, struct twill_heap_card *card);
+/* Collective: open the heap, and make the world, whose nodes are those that can share it. card:
+ * [size] */
+twill_status twill_context_open_heap(struct twill_context *context,
+                                     const struct twill_heap_card *card);
+void twill_heap_note(struct twill_context *context);
 
 /* lib/tuning.c: what algorithms are chosen by. */
 twill_status twill_context_open_tuning(struct twill_context *context);

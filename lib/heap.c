@@ -126,23 +126,6 @@ static twill_status no_room(size_t bytes, size_t limit, struct twill_error *erro
                       bytes, limit);
 }
 
-static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
-                                 struct twill_error *error)
-{
-    if (heap->extents == NULL) {
-        heap->extents = extent_new(heap->base, heap->bytes, false, NULL);
-        if (heap->extents == NULL)
-            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
-    }
-    size_t align = alignment_of(bytes);
-    for (struct twill_extent *e = heap->extents; e != NULL; e = e->next) {
-        size_t skip = twill_round_up((uintptr_t)e->start, align) - (uintptr_t)e->start;
-        if (!e->taken && e->bytes >= skip && e->bytes - skip >= bytes)
-            return take(heap, e, skip, bytes, pointer, error);
-    }
-    return no_room(bytes, heap->bytes, error);
-}
-
 /* The segment may be full of what malloc() gave out: then private memory, which others cannot see,
  * serves as well. */
 static twill_status take_apart(struct twill_heap *heap, void **pointer, size_t bytes,
@@ -177,6 +160,31 @@ static twill_status alloc_apart(struct twill_heap *heap, void **pointer, size_t 
     extent->apart = true;
     heap->extents = extent;
     return TWILL_OK;
+}
+
+static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
+                                 struct twill_error *error)
+{
+    if (heap->extents == NULL) {
+        heap->extents = extent_new(heap->base, heap->bytes, false, NULL);
+        if (heap->extents == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
+    }
+    size_t align = alignment_of(bytes);
+    for (struct twill_extent *e = heap->extents; e != NULL; e = e->next) {
+        size_t skip = twill_round_up((uintptr_t)e->start, align) - (uintptr_t)e->start;
+        if (!e->taken && e->bytes >= skip && e->bytes - skip >= bytes)
+            return take(heap, e, skip, bytes, pointer, error);
+    }
+    if (heap->limit > 0)
+        return no_room(bytes, heap->bytes, error);
+    struct twill_error apart = {0};
+    if (alloc_apart(heap, pointer, bytes, &apart) == TWILL_OK)
+        return TWILL_OK;
+    return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT), and "
+                      "apart from it %s",
+                      bytes, heap->bytes, apart.message);
 }
 
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,

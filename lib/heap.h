@@ -19,14 +19,14 @@ struct twill_heap {
     const struct twill_preload *lender; /* who gives out the segment, if not this heap itself */
     unsigned char *base;
     size_t bytes;
-    size_t limit;                 /* of private and lent memory; 0: none */
+    size_t limit;                 /* TWILL_HEAP_LIMIT, of private and lent memory too; 0: none */
     size_t apart;                 /* of that, taken */
     size_t placed;                /* bytes from base whose placement is decided */
     struct twill_extent *extents; /* by address */
 };
 
 /* segment may be NULL: then at most `limit` bytes of private memory (0: no limit). lender may be.
- */
+ * Without a limit there is private memory as well when the segment is full. */
 void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
                      struct twill_memory *memory, const struct twill_preload *lender, size_t limit);
 void twill_heap_destroy(struct twill_heap *heap); /* leaves segment and memory to their owner */

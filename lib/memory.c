@@ -150,10 +150,25 @@ static twill_status check_use(const struct twill_context *context, const char *c
     return TWILL_OK;
 }
 
+/* Messages in private memory are slower. By rank 0 for all, as most programs are alike on all. */
+static void tell_of_spill(struct twill_context *context, const void *memory, size_t bytes)
+{
+    const struct twill_heap *heap = &context->heap;
+    if (context->spilled || heap->segment == NULL ||
+        twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
+        return;
+    context->spilled = true;
+    twill_say(&context->log, context->boot->rank == 0 ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+              "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
+              "are full (TWILL_HEAP_LIMIT; said once)",
+              bytes, heap->bytes >> 20);
+}
+
 static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
                           struct twill_error *error)
 {
     TWILL_TRY(error, twill_heap_alloc(&context->heap, memory, bytes, error));
+    tell_of_spill(context, *memory, bytes);
     twill_status status = lasting_add(context, *memory, bytes, false, error);
     if (status != TWILL_OK)
         (void)twill_heap_free(&context->heap, *memory, NULL);

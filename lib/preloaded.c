@@ -22,7 +22,7 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
         [TWILL_PRELOADED_VERSION] = TWILL_PRELOAD_LIBRARY " is of another version of twill",
         [TWILL_PRELOADED_CHILD] = "this process was forked from one that has a context",
         [TWILL_PRELOADED_SMALL] =
-            "TWILL_HEAP_LIMIT is above that of the first context of this process",
+            "more is to be shared than by the first context of this process (TWILL_HEAP_LIMIT)",
         [TWILL_PRELOADED_MEMORY] =
             "no memory to share is left (TWILL_HEAP_LIMIT, memfd_create, ulimit -f, ulimit -v)",
     };
@@ -75,14 +75,21 @@ static const struct twill_preload_region *region_of(const struct twill_preload *
     return region;
 }
 
-static enum twill_preloaded_outcome find(struct twill_preloaded *preloaded, size_t bytes)
+static enum twill_preloaded_outcome find(struct twill_preloaded *preloaded)
 {
-    enum twill_preloaded_outcome why;
     const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
     if (library == NULL)
         return TWILL_PRELOADED_ABSENT;
     if (library->version != TWILL_PRELOAD_VERSION)
         return TWILL_PRELOADED_VERSION;
+    preloaded->library = library;
+    return TWILL_PRELOADED_READY;
+}
+
+static enum twill_preloaded_outcome make(struct twill_preloaded *preloaded, size_t bytes)
+{
+    enum twill_preloaded_outcome why;
+    const struct twill_preload *library = preloaded->library;
     const struct twill_preload_region *region = region_of(library, bytes, &why);
     if (region == NULL)
         return why;
@@ -94,32 +101,34 @@ static enum twill_preloaded_outcome find(struct twill_preloaded *preloaded, size
     size_t at = (size_t)((unsigned char *)preloaded->token - region->base);
     preloaded->given =
         (struct twill_segment_given){.fd = region->fd, .mapping = region->mapping, .token_at = at};
-    preloaded->library = library;
-    if (at < bytes)
-        return TWILL_PRELOADED_READY;
-    twill_preloaded_close(preloaded); /* the part that is shared is full */
-    return TWILL_PRELOADED_MEMORY;
+    return at < bytes ? TWILL_PRELOADED_READY : TWILL_PRELOADED_MEMORY; /* that part is full */
 }
 
-twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish, size_t bytes,
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish,
                                   struct twill_error *error)
 {
     bool wished;
     TWILL_TRY(error, parse(wish, &wished, &preloaded->least, error));
     if (wished)
-        preloaded->outcome = find(preloaded, bytes);
+        preloaded->outcome = find(preloaded);
     return TWILL_OK;
 }
 
-/* What is freed stays in memory for the next block, up to an eighth of the memory for all ranks of
- * the node together: to give pages back and take them again costs more than most messages do. */
-void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t bytes, uint32_t ranks)
+void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes)
 {
     if (preloaded->library == NULL)
         return;
-    if (ranks > 1)
-        preloaded->library->serve(preloaded->least, bytes / 8 / ranks);
-    preloaded->serving = ranks > 1;
+    enum twill_preloaded_outcome outcome = make(preloaded, bytes);
+    if (outcome != TWILL_PRELOADED_READY)
+        twill_preloaded_close(preloaded);
+    preloaded->outcome = outcome;
+}
+
+void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks)
+{
+    preloaded->serving = preloaded->token != NULL && ranks > 1;
+    if (preloaded->serving)
+        preloaded->library->serve(preloaded->least, kept);
 }
 
 void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
@@ -129,7 +138,7 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
         twill_say(log, TWILL_LOG_WARN,
                   "TWILL_HEAP=shared does nothing on %d ranks, this one the first of them: %s",
                   vain, text_of(preloaded->outcome));
-    if (mcdram && preloaded->library != NULL)
+    if (mcdram && preloaded->token != NULL)
         twill_say(log, TWILL_LOG_WARN,
                   "TWILL_HEAP=shared: memory lies where it is first touched, whatever TWILL_MEMORY "
                   "says");

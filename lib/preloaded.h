@@ -15,7 +15,7 @@ enum twill_preloaded_outcome {
     TWILL_PRELOADED_ABSENT,  /* the library is not loaded */
     TWILL_PRELOADED_VERSION, /* it is of another twill */
     TWILL_PRELOADED_CHILD,   /* forked from a process that has a region */
-    TWILL_PRELOADED_SMALL,   /* the region of an earlier context is smaller than TWILL_HEAP_LIMIT */
+    TWILL_PRELOADED_SMALL,   /* the region of an earlier context is smaller */
     TWILL_PRELOADED_MEMORY,  /* no memory of that kind */
     TWILL_PRELOADED_OUTCOMES
 };
@@ -29,12 +29,17 @@ struct twill_preloaded {
     bool serving;
 };
 
-/* wish: TWILL_HEAP. Find the library and this process's region, or make one of so many bytes. Only
- * a bad value of TWILL_HEAP is an error. */
-twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish, size_t bytes,
+/* wish: TWILL_HEAP. Find the library; READY: it is there. Only a bad value of TWILL_HEAP is an
+ * error. */
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish,
                                   struct twill_error *error);
-/* The memory is shared, with this rank or others on the node: serve from it, or do not. */
-void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t bytes, uint32_t ranks);
+/* If the library is there: find this process's region, or make one of so many bytes. What came of
+ * it is the outcome; token is NULL unless it is READY. */
+void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes);
+/* The region is shared by so many ranks of the node: serve from it, or do not. What is freed stays
+ * in memory for the next block, up to `kept` bytes: to give pages back and take them again costs
+ * more than most messages do. */
+void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks);
 /* That `vain` ranks wished for it in vain, this one being the first of them (0: it is not); and
  * that TWILL_MEMORY does not place what comes from the region. Ranks may differ in all this. */
 void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,

@@ -16,6 +16,7 @@ build=${1:-$source/build-release}
 kernel=${2:-${TEST_KERNEL:-}}
 patience=${TEST_VM_TIMEOUT:-400}
 
+[ ! -d "$build" ] || build=$(cd "$build" && pwd)
 for program in "$build/tests/test_lib_place" "$build/bin/twill-info" "$build/bin/twillrun"; do
     [ -x "$program" ] || skip "no $program: build it first"
 done

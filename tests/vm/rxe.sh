@@ -15,6 +15,7 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 # shellcheck source-path=SCRIPTDIR source=guest.sh
 . "$source/tests/vm/guest.sh"
 build=${1:-$source/build-release}
+[ ! -d "$build" ] || build=$(cd "$build" && pwd)
 kernel=${2:-${TEST_KERNEL:-}}
 program=$build/tests/test_fabric_providers
 patience=${TEST_VM_TIMEOUT:-300}
