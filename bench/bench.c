@@ -86,6 +86,10 @@ static void print_start(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
     bool factor = options->step_factor > 1;
+    if (options->csv) {
+        twill_bench_csv_header(stdout, columns_of(run));
+        return;
+    }
     printf("# twill-bench version %s: %s\n", twill_version(),
            twill_bench_facts(options->collective)->name);
     if (options->list != NULL)
@@ -112,7 +116,10 @@ static void report(struct twill_bench_run *run, const struct twill_bench_row *ro
     if (run->world_rank != 0)
         return;
     clear_progress(run);
-    twill_bench_print_row(stdout, row, columns_of(run));
+    if (run->options.csv)
+        twill_bench_csv_row(stdout, row, columns_of(run));
+    else
+        twill_bench_print_row(stdout, row, columns_of(run));
     fflush(stdout);
     twill_bench_json_row(run, row);
 }
@@ -222,7 +229,9 @@ static int run_cycles(struct twill_bench_run *run)
             return fail(run, status);
     }
     clear_progress(run);
-    if (run->world_rank == 0) {
+    if (run->world_rank == 0 && run->options.csv && run->failures > 0)
+        fprintf(stderr, "twill-bench: %zu values are wrong\n", run->failures);
+    if (run->world_rank == 0 && !run->options.csv) {
         char program[64];
         const char *rail;
         for (size_t i = 0; (rail = twill_comm_rail(run->comm, i)) != NULL; i++)

@@ -4,6 +4,7 @@
 #include "bench/pages.h"
 #include "bench/report.h"
 #include "bench/why.h"
+#include "bench/words.h"
 #include "lib/twill.h"
 
 #include <getopt.h>
@@ -227,12 +228,29 @@ static void add_word(struct request *request, const char *name, const char *valu
         snprintf(request->question + used, sizeof(request->question) - used, " %s%s", name, value);
 }
 
+/* A word of the user's, in this library's: all_reduce, 8MB, fp32. */
+static void add_usual(struct request *request, const char *word, bool first)
+{
+    char number[32];
+    size_t bytes;
+    int type = first ? -1 : twill_bench_type_word(word);
+    if (first)
+        word = twill_bench_collective_word(word);
+    else if (type >= 0)
+        word = twill_type_name((twill_type)type);
+    else if (twill_bench_parse_size(word, &bytes) && strchr(word, 'B') != NULL) {
+        snprintf(number, sizeof(number), "%zu", bytes);
+        word = number;
+    }
+    add_word(request, "", word);
+}
+
 /* Put the question together. Variables that shape this job shape the other world instead. */
 static int ask(struct request *request, char **words, const char *const named[QUESTION_NAMED])
 {
     static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
-    for (; *words != NULL; words++)
-        add_word(request, "", *words);
+    for (int i = 0; words[i] != NULL; i++)
+        add_usual(request, words[i], i == 0);
     for (int i = 0; i < QUESTION_NAMED; i++)
         add_word(request, names[i], named[i]);
     request->elsewhere = named[QUESTION_WORLD] != NULL || named[QUESTION_TOPOLOGY] != NULL;

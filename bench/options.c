@@ -3,6 +3,7 @@
  * the argument. */
 #include "bench/options.h"
 #include "bench/payload.h"
+#include "bench/words.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -18,7 +19,8 @@ enum {
     OPTION_REPRODUCIBLE,
     OPTION_ALGORITHM,
     OPTION_SPLIT,
-    OPTION_CALIBRATE
+    OPTION_CALIBRATE,
+    OPTION_CSV
 };
 
 static const char *const type_names[TWILL_TYPE_COUNT] = {
@@ -59,6 +61,7 @@ static const struct option long_options[] = {
     {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
     {"split", required_argument, NULL, OPTION_SPLIT},
     {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
+    {"csv", no_argument, NULL, OPTION_CSV},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'V'},
     {NULL, 0, NULL, 0},
@@ -70,7 +73,9 @@ static const char usage[] =
     "  alltoall sendrecv; allgatherv reduce_scatterv gatherv scatterv alltoallv (uneven parts)\n"
     "Time a collective over the ranks it was started on (see twillrun) and check every value.\n"
     "\n"
-    "Sizes take K, M, G (binary). Options and columns are those of nccl-tests.\n"
+    "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "
+    "and\n"
+    "so are names: all_reduce, fp32.\n"
     "  -b, --minbytes SIZE       first size (32M)\n"
     "  -e, --maxbytes SIZE       last size (32M)\n"
     "  -i, --stepbytes SIZE      add this for the next size (1M)\n"
@@ -88,6 +93,7 @@ static const char usage[] =
     "  -z, --blocking 0|1        a barrier after each operation (0)\n"
     "  -T, --timeout SECONDS     give up a wait after this long (TWILL_TIMEOUT)\n"
     "  -J, --output_file FILE    write the results as JSON too; never overwrites\n"
+    "      --csv                 the table with commas in between and nothing else, for programs\n"
     "  -u, --unalign N           index of the first element in each buffer (0)\n"
     "  -I, --per_iter_timing 0|1 columns i_min i_max i_p99 i_cv% over iterations (0)\n"
     "  -K, --per_iter_skip N     leave the first N iterations out of those (0)\n"
@@ -186,11 +192,8 @@ static bool set_flag(bool *field, int letter, const char *text, bool speak)
 
 static bool set_type(struct twill_bench_options *options, const char *text, bool speak)
 {
-    options->type = TWILL_BENCH_ALL;
-    for (int type = 0; type < TWILL_TYPE_COUNT; type++)
-        if (strcmp(text, type_names[type]) == 0 ||
-            strcmp(text, twill_type_name((twill_type)type)) == 0)
-            options->type = type;
+    int type = twill_bench_type_word(text);
+    options->type = type < 0 ? TWILL_BENCH_ALL : type;
     return options->type != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
            complain(speak, 'd', text, "a type such as float, f64, int8, bfloat16, f8e4m3, or all");
 }
@@ -302,6 +305,8 @@ static bool set_option(struct twill_bench_options *options, int letter, const ch
         return true;
     case OPTION_FORM:
         return set_form(options, text, speak);
+    case OPTION_CSV:
+        return options->csv = true;
     case OPTION_VERIFY:
         return options->verify = true;
     case OPTION_REPRODUCIBLE:
@@ -363,6 +368,8 @@ static bool check_together(const struct twill_bench_options *options, bool speak
     else if (options->list != NULL && options->collective != TWILL_BENCH_ALLREDUCE &&
              options->collective != TWILL_BENCH_BROADCAST)
         mistake = "--list is for allreduce and broadcast";
+    else if (options->list != NULL && options->csv)
+        mistake = "--csv does not go with --list: -J writes a list's results for programs";
     else if (options->list != NULL && (options->overlap || options->form != TWILL_BENCH_BLOCKING))
         mistake = "--list does not go with --overlap or --form";
     else if (options->reproducible && (options->split != NULL || options->list != NULL ||

@@ -29,6 +29,7 @@ struct twill_bench_options {
     bool blocking;      /* a barrier after every call */
     size_t timeout;     /* seconds, 0: the library's own */
     const char *output; /* JSON, or NULL */
+    bool csv;           /* the table for programs */
     const char *list;   /* gradient list, or NULL: sizes as above */
     size_t unalign;     /* elements */
     bool each;          /* statistics over iterations */

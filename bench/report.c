@@ -25,9 +25,12 @@ bool twill_bench_parse_size(const char *text, size_t *bytes)
     if (*end != '\0') {
         static const char letters[] = "kKmMgGtT";
         const char *letter = strchr(letters, *end);
-        if (letter == NULL || end[1] != '\0')
+        if (letter != NULL) {
+            unit = (double)(UINT64_C(1) << (10 * ((letter - letters) / 2 + 1)));
+            end += end[1] == 'i' && end[2] == 'B' ? 2 : 1; /* KiB, KB: both are binary */
+        }
+        if (strcmp(end, "B") != 0 && (letter == NULL || *end != '\0'))
             return false;
-        unit = (double)(UINT64_C(1) << (10 * ((letter - letters) / 2 + 1)));
     }
     if (value * unit >= 0x1p62)
         return false;

@@ -66,6 +66,10 @@ struct twill_bench_row {
 struct twill_bench_columns {
     bool each, overlap, reproducible;
 };
+/* The same for programs: a line of names, then a line a row. */
+void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);
+void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
+                         struct twill_bench_columns columns);
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns);

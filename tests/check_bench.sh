@@ -49,6 +49,18 @@ sed -n 's/ *$//; /out-of-place/,/(elements)/p' "$scratch/out" | cmp -s - "$scrat
     fail "the header is not nccl-tests'"
 check_rows 5 13 1 "allreduce, 2 ranks"
 
+# Names and sizes as others have them, and the table for programs.
+ranks 2 "$bench" all_reduce -b 1KB -e 8KiB -f 2 -d fp32 -o sum || fail "all_reduce"
+check_rows 4 13 1 "all_reduce, fp32"
+ranks 2 "$bench" all_reduce_perf -b 8 -e 8MB -f 1024 -d bfloat16 --csv || fail "--csv"
+# shellcheck disable=SC2016 # awk's dollars
+awk -F, 'NR == 1 { n = NF; if ($1 != "size_bytes" || $6 != "time_us" || $9 != "wrong" || $13 != "in_place_wrong") exit 1; next }
+    NF != n || n != 13 || $3 != "bfloat16" || $4 != "sum" || $9 != 0 || $13 != 0 || $6 <= 0 || $7 < 0 { exit 1 }
+    { sizes = sizes " " $1 } END { if (sizes != " 8 8192 8388608") exit 1 }' "$scratch/out" || fail "the CSV"
+ranks 1 "$bench" alltoallv -b 64 -e 64 --csv -I 1 || fail "--csv of what has no place"
+awk -F, '{ if (NF != 21 || (NR == 2 && ($10 != "" || $13 != ""))) exit 1 } END { exit NR != 2 }' "$scratch/out" || fail "the CSV of alltoallv"
+expect 2 "--csv does not go with --list" "$bench" allreduce --csv --list x
+
 # Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
 ranks 1 "$bench" allreduce -b 8 -e 4K -f 8 -d all -o all -n 2 || fail "1 rank"
 check_rows 472 13 0 "1 rank"

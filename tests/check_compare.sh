@@ -76,11 +76,16 @@ pairs()
 # Nothing of a peer is here: this is said, and no fault. Every size is reported, no time is missing.
 none=/nonexistent
 expect 0 "ompi-cma-tuned       left out: not here: no mpicc.openmpi" env PATH=$none "$compare" --quick \
-    --sizes 8,1K,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --plot "$scratch/p"
+    --sizes 8,1K,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --csv "$scratch/c.csv" --plot "$scratch/p"
 grep -q '^# gloo  *left out: not here, or its program does not compile: c++: No such file' \
     "$scratch/out" || fail "gloo is not here"
 grep -q '^# ucc  *left out: --ucc PREFIX would say' "$scratch/out" || fail "ucc is not here"
 grep -q 'no plot: gnuplot: No such file' "$scratch/out" || fail "gnuplot is not here"
+# which is said before anything is measured
+sed '/^#/q' "$scratch/out" | grep -q "^twill-compare: --plot $scratch/p: gnuplot is not in PATH" || fail "no gnuplot is said late"
+[ "$(grep -c '^[a-z_]*,[0-9]*,"[^"]*",2,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,true$' "$scratch/c.csv")" -eq \
+    "$(($(wc -l <"$scratch/c.csv") - 1))" ] || fail "a line of the CSV"
+[ "$(cut -d, -f1,2 "$scratch/c.csv" | tail -n +2 | sort -u | wc -l)" -eq 16 ] || fail "rows of the CSV"
 grep -q '^# [0-9]* s, 0 wrong$' "$scratch/out" || fail "no good end"
 numbers 16 1 # five with sizes and the barrier
 

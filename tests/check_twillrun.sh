@@ -18,6 +18,12 @@ expect 2 "-n 2x: not a number of ranks" "$run" -n 2x true
 expect 2 "--grace soon: not a number" "$run" -n 1 --grace soon true
 expect 2 "--grace -1: not a number" "$run" -n 1 --grace=-1 true
 expect 2 "--bind socket: not none, core, l3, numa or package" "$run" -n 1 --bind socket true
+expect 2 "--bind-to board: not none, core, hwthread, l3cache, numa, socket or package" "$run" -np 1 -bind-to board true
+for to in none core hwthread l3cache numa socket package; do
+    expect 0 "0 of 2" "$run" -np 2 --oversubscribe --bind-to $to sh -c 'echo $RANK of $WORLD_SIZE'
+done
+# The program's own -np is its own.
+expect 0 "of 2: -np 3" "$run" -np 2 --oversubscribe sh -c 'echo "of $WORLD_SIZE: $*"' sh -np 3
 expect 2 "-x =1: no name" "$run" -n 1 -x =1 true
 expect 2 "-x NO_SUCH_VARIABLE: not set here" "$run" -n 1 -x NO_SUCH_VARIABLE true
 expect 2 "unrecognized option '--foo'" "$run" --foo

@@ -29,10 +29,30 @@ expect 2 "--map socket: not core or node" "$run" --hosts a --map socket true
 expect 2 "--agent: no program" "$run" --hosts a --agent " " true
 expect 2 "--timeout x: not a number" "$run" --hosts a --timeout x true
 expect 2 "--hostfile $scratch/none: No such file" "$run" --hostfile "$scratch/none" true
-echo "a slots=0" >"$scratch/file"
-expect 2 "host a slots=0: not NAME slots=RANKS" "$run" --hostfile "$scratch/file" true
+# What is wrong in a file is told with its line.
+wrong() # TEXT LINES: the third line is wrong
+{
+    printf '# hosts\na slots=2\n%s\n' "$1" >"$scratch/file"
+    expect 2 "--hostfile $scratch/file:3: $2" "$run" --hostfile "$scratch/file" true
+}
+wrong "b slots=0" "host b: 'slots=0' is not slots=RANKS or max_slots=RANKS"
+wrong "b slots=2 max-slots=x" "host b: 'max-slots=x' is not slots=RANKS"
+wrong "b slots=2 cores=4" "host b: 'cores=4' is not slots=RANKS"
+wrong "b slots=4 max_slots=2" "host b: max_slots=2 is less than its 4 slots"
+wrong "-oProxy=x slots=4" "host -oProxy=x: that is no name of a host"
+wrong "b:x" "host b:x: not NAME or NAME:RANKS"
+wrong "b $(printf '%2000s' x)" "a line of more than 1022 bytes"
 : >"$scratch/file"
 expect 2 "no host in it" "$run" --hostfile "$scratch/file" true
+# mpirun's habits: names of options, slots and max_slots, and more ranks than there are places.
+printf 'localhost slots=2 max_slots=4\n' >"$scratch/file"
+expect 0 "of 2" "$run" --machinefile "$scratch/file" sh -c 'echo "$RANK of $WORLD_SIZE"'
+expect 2 "-n 3: the hosts have places for 2 ranks (--hosts NAME:RANKS,..., or --oversubscribe if more are meant)" \
+    "$run" -np 3 -hostfile "$scratch/file" true
+expect 0 "3 of 4" "$run" -np 4 --hostfile "$scratch/file" --oversubscribe --bind-to none sh -c 'echo "$RANK of $WORLD_SIZE"'
+expect 2 "-n 5: the hosts have places for 4 ranks (max_slots)" "$run" --np 5 --hostfile "$scratch/file" --oversubscribe true
+expect 0 "7 of 8" "$run" -np 8 -H localhost:2 -oversubscribe sh -c 'echo "$RANK of $WORLD_SIZE"'
+expect 2 "--map-by socket: not slot, core or node" "$run" --host a --map-by socket true
 # This host by any of its names needs no agent, and its job stays on loopback.
 expect 0 "127.0.0.1 1 2" "$run" --hosts "localhost:2" --agent false sh -c 'echo $MASTER_ADDR $RANK $LOCAL_WORLD_SIZE'
 expect 0 "127.0.0.1 1 2" "$run" --hosts "$(uname -n),b" -n 1 --agent false sh -c 'echo $MASTER_ADDR 1 2'
@@ -72,6 +92,12 @@ timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" --map 
     >"$scratch/out" 2>"$scratch/err" || fail "status $?"
 printf '%s 10.88.0.2\n' "0 4 0 2 h1" "1 4 0 2 h2" "2 4 1 2 h1" "3 4 1 2 h2" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "round the hosts"
+# More ranks than places go round the hosts.
+printf 'h1 slots=2 max_slots=3\nh2\n' >"$scratch/file"
+timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" -np 6 --oversubscribe --agent "$hosts_agent" sh -c "$whoami" \
+    >"$scratch/out" 2>"$scratch/err" || fail "status $?"
+printf '%s 10.88.0.2\n' "0 6 0 3 h1" "1 6 1 3 h1" "2 6 0 3 h2" "3 6 2 3 h1" "4 6 1 3 h2" "5 6 2 3 h2" >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "oversubscribed"
 said 0 "10.88.0.1 h1" localhost,h1 sh -c 'echo $MASTER_ADDR $(hostname)'
 said 0 "10.88.0.2 h0" h1,localhost sh -c 'echo $MASTER_ADDR $(hostname)'
 said 0 "127.0.0.1 h1" h1:2,h2:2 -n 2 sh -c 'echo $MASTER_ADDR $(hostname)'

@@ -17,6 +17,12 @@ END
 expect 0 "direct is chosen (price 0.05 us), by: auto" "$info" --why barrier 0 --world 1x1
 head -n 4 "$scratch/out" | diff - "$scratch/wanted" >"$scratch/err" || fail "--why of a barrier alone"
 
+# Words as other programs have them are this library's.
+expect 0 "" "$info" --why allreduce 8M f32 --world 4x2
+cp "$scratch/out" "$scratch/wanted"
+expect 0 "" "$info" --why all_reduce 8MB float --world 4x2
+cmp -s "$scratch/out" "$scratch/wanted" || fail "all_reduce 8MB float is another question"
+
 # What is chosen is the first of the candidates, which come by cost; others have a reason each.
 check_table() # chosen
 {

@@ -4,6 +4,7 @@
 #include "bench/collective.c"
 #include "bench/payload.c"
 #include "bench/report.c"
+#include "bench/words.c"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,11 +23,12 @@ static void test_sizes(void **state)
     static const struct {
         const char *text;
         size_t bytes;
-    } good[] = {{"0", 0},           {"8", 8},           {"1K", 1024},
-                {"1k", 1024},       {"3M", 3u << 20},   {"1.5M", 3u << 19},
-                {"0.5g", 1u << 29}, {"3G", 3ull << 30}, {"2T", 2ull << 40}};
-    static const char *const bad[] = {"",    "K",    "-1",  "x",   "8Q",          "8KB",
-                                      "1e3", "0x10", "nan", "inf", "9999999999G", "1 K"};
+    } good[] = {{"0", 0},           {"8", 8},           {"1K", 1024},         {"1k", 1024},
+                {"3M", 3u << 20},   {"1.5M", 3u << 19}, {"0.5g", 1u << 29},   {"3G", 3ull << 30},
+                {"2T", 2ull << 40}, {"8MB", 8u << 20},  {"64KiB", 64u << 10}, {"512B", 512}};
+    static const char *const bad[] = {"",    "K",   "-1",          "x",  "8Q",  "8KBB",
+                                      "8Ki", "8iB", "8KX",         "B",  "1e3", "0x10",
+                                      "nan", "inf", "9999999999G", "1 K"};
     size_t bytes;
     (void)state;
     for (size_t i = 0; i < LENGTH(good); i++) {
@@ -35,6 +37,53 @@ static void test_sizes(void **state)
     }
     for (size_t i = 0; i < LENGTH(bad); i++)
         assert_false(twill_bench_parse_size(bad[i], &bytes));
+}
+
+/* What other programs have accustomed people to. */
+static void test_words(void **state)
+{
+    static const struct {
+        const char *text, *name;
+    } collectives[] = {{"allreduce", "allreduce"},
+                       {"all_reduce", "allreduce"},
+                       {"AllReduce", "allreduce"},
+                       {"all_reduce_perf", "allreduce"},
+                       {"bcast", "broadcast"},
+                       {"all-gather", "allgather"},
+                       {"reducescatter", "reduce_scatter"},
+                       {"reduce_scatter_perf", "reduce_scatter"},
+                       {"all_to_all", "alltoall"},
+                       {"alltoallv", "alltoallv"},
+                       {"perf", "perf"},
+                       {"allreduced", "allreduced"}};
+    static const struct {
+        const char *text;
+        int type;
+    } types[] = {{"f32", TWILL_F32},
+                 {"float", TWILL_F32},
+                 {"fp32", TWILL_F32},
+                 {"Float32", TWILL_F32},
+                 {"fp64", TWILL_F64},
+                 {"bf16", TWILL_BF16},
+                 {"bfloat16", TWILL_BF16},
+                 {"fp16", TWILL_F16},
+                 {"int", TWILL_I32},
+                 {"fp8_e4m3", TWILL_F8E4M3},
+                 {"uint64", TWILL_U64},
+                 {"u64", TWILL_U64},
+                 {"floats", -1},
+                 {"", -1},
+                 {"all", -1}};
+    (void)state;
+    for (size_t i = 0; i < LENGTH(collectives); i++)
+        assert_string_equal(twill_bench_collective_word(collectives[i].text), collectives[i].name);
+    for (size_t i = 0; i < LENGTH(types); i++)
+        assert_int_equal(twill_bench_type_word(types[i].text), types[i].type);
+    for (int i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++) {
+        const char *name = twill_bench_facts((enum twill_bench_collective)i)->name;
+        assert_string_equal(twill_bench_collective_word(name), name);
+        assert_int_equal(twill_bench_find_collective(name), i);
+    }
 }
 
 static void test_steps(void **state)
@@ -324,12 +373,13 @@ static void test_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_bandwidth), cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_row),
-        cmocka_unit_test(test_encode),    cmocka_unit_test(test_oracle),
-        cmocka_unit_test(test_tolerance), cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_parts),     cmocka_unit_test(test_overlap),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_words),
+        cmocka_unit_test(test_steps),      cmocka_unit_test(test_bandwidth),
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_row),        cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_oracle),     cmocka_unit_test(test_tolerance),
+        cmocka_unit_test(test_moved),      cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,6 +130,8 @@ static bool compare(struct twill_compare_run *run)
         print_list(run);
         return true;
     }
+    if (run->options.plot != NULL)
+        twill_compare_check_plot(run);
     for (int i = 0; i < run->n_contenders && !twill_compare_interrupted(run); i++)
         if (run->contenders[i].absent[0] == '\0')
             twill_compare_start(run, &run->contenders[i]);
@@ -143,6 +145,8 @@ static bool compare(struct twill_compare_run *run)
     print_results(run);
     if (run->options.json != NULL)
         good = twill_compare_save(run) && good;
+    if (run->options.csv != NULL)
+        good = twill_compare_save_csv(run) && good;
     if (run->options.plot != NULL)
         good = twill_compare_plot(run) && good;
     return good && run->failures == 0;

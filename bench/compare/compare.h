@@ -47,7 +47,7 @@ struct twill_compare_options {
     bool mpi;            /* MPI programs with and without twill, instead of twill and peers */
     double timeout;      /* seconds, of a start and of a turn */
     double turn_seconds; /* of calls that are timed, where calls are short */
-    const char *json, *plot, *work, *ucc, *oneccl;
+    const char *json, *csv, *plot, *work, *ucc, *oneccl;
 };
 
 enum twill_compare_parsed { TWILL_COMPARE_RUN, TWILL_COMPARE_DONE, TWILL_COMPARE_USAGE };
@@ -204,7 +204,11 @@ void twill_compare_print_least(const struct twill_compare_run *run, FILE *out);
 
 /* Write results as JSON. False: it is said why. */
 bool twill_compare_save(const struct twill_compare_run *run);
+/* The times as comma-separated values. */
+bool twill_compare_save_csv(const struct twill_compare_run *run);
 /* PREFIX-COLLECTIVE.svg for each collective, by gnuplot. False likewise. */
 bool twill_compare_plot(struct twill_compare_run *run);
+/* Before anything is measured: say so if there will be no plots. */
+void twill_compare_check_plot(const struct twill_compare_run *run);
 
 #endif

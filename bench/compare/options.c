@@ -2,6 +2,7 @@
 /* Parsing of twill-compare's command line, strictly. */
 #include "bench/compare/compare.h"
 #include "bench/report.h"
+#include "bench/words.h"
 #include "lib/twill.h"
 
 #include <getopt.h>
@@ -23,6 +24,7 @@ enum {
     OPTION_TIMEOUT,
     OPTION_TURN,
     OPTION_JSON,
+    OPTION_CSV,
     OPTION_PLOT,
     OPTION_WORK,
     OPTION_UCC,
@@ -49,6 +51,7 @@ static const struct option long_options[] = {
     {"timeout", required_argument, NULL, OPTION_TIMEOUT},
     {"turn", required_argument, NULL, OPTION_TURN},
     {"json", required_argument, NULL, OPTION_JSON},
+    {"csv", required_argument, NULL, OPTION_CSV},
     {"plot", required_argument, NULL, OPTION_PLOT},
     {"work", required_argument, NULL, OPTION_WORK},
     {"ucc", required_argument, NULL, OPTION_UCC},
@@ -70,7 +73,7 @@ static const char usage[] =
     "is installed; what is not there is said and left out.\n"
     "\n"
     "  -n, --ranks N        ranks on this machine (2)\n"
-    "      --max SIZE       largest size (256M; K, M and G are binary)\n"
+    "      --max SIZE       largest size (256M; K, M, G or KB, MB, GB are binary)\n"
     "      --sizes LIST     sizes, comma in between, instead of 8, 64, 256, 1K, 4K ... --max\n"
     "      --rounds N       how often each contender has its turn at each size (5)\n"
     "      --mpi            MPI programs with and without libtwill-mpi, for each MPI, and what a\n"
@@ -92,6 +95,7 @@ static const char usage[] =
     "      --timeout S      a contender that takes longer for its start or a turn is left out "
     "(60)\n"
     "      --json FILE      write all results as JSON\n"
+    "      --csv FILE       write the times as comma-separated values, a line each\n"
     "      --plot PREFIX    write PREFIX-COLLECTIVE.svg, if gnuplot is here\n"
     "      --work DIR       keep what is compiled, and what contenders print, there\n"
     "      --ucc PREFIX     where UCC is installed\n"
@@ -169,8 +173,9 @@ static bool set_only(struct twill_compare_options *options, const char *text)
     char *copy = strdup(text), *rest = copy;
     bool good = copy != NULL;
     memset(options->wanted, 0, sizeof(options->wanted));
-    for (char *word; good && (word = next_word(&rest)) != NULL;) {
+    for (const char *word; good && (word = next_word(&rest)) != NULL;) {
         good = false;
+        word = twill_bench_collective_word(word);
         for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++)
             if (strcmp(word, names[i]) == 0 ||
                 (strcmp(word, "allreduce") == 0 && i <= TWILL_COMPARE_ALLREDUCE_OUT) ||
@@ -279,6 +284,9 @@ static bool set_option(struct twill_compare_options *options, int letter, const 
         return true;
     case OPTION_JSON:
         options->json = text;
+        return true;
+    case OPTION_CSV:
+        options->csv = text;
         return true;
     case OPTION_PLOT:
         options->plot = text;

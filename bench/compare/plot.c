@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Where a bound is, so that something can be shown relative to it. */
 static double limit_of(const struct twill_compare_run *run, const struct twill_compare_row *row)
@@ -114,6 +115,23 @@ static bool plot_one(struct twill_compare_run *run, enum twill_compare_collectiv
     twill_compare_first_line(log, NULL, said, sizeof(said));
     fprintf(stderr, "twill-compare: --plot: no plot: %s\n", said);
     return status == 127; /* no gnuplot here is no failure */
+}
+
+void twill_compare_check_plot(const struct twill_compare_run *run)
+{
+    const char *path = getenv("PATH");
+    char file[TWILL_COMPARE_PATH];
+    while (path != NULL && *path != '\0') {
+        size_t bytes = strcspn(path, ":");
+        twill_compare_write(file, sizeof(file), "%.*s/gnuplot", (int)bytes, path);
+        if (access(file, X_OK) == 0)
+            return;
+        path += bytes + (path[bytes] == ':');
+    }
+    fprintf(stderr,
+            "twill-compare: --plot %s: gnuplot is not in PATH: there will be no plots (--json and "
+            "--csv keep the results)\n",
+            run->options.plot);
 }
 
 bool twill_compare_plot(struct twill_compare_run *run)

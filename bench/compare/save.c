@@ -219,3 +219,40 @@ bool twill_compare_save(const struct twill_compare_run *run)
         fprintf(stderr, "twill-compare: --json: %s: %s\n", run->options.json, strerror(errno));
     return good;
 }
+
+/* A name between quotes; one within it is doubled. */
+static void put_name(FILE *file, const char *name)
+{
+    fputc('"', file);
+    for (; *name != '\0'; name++)
+        fputs(*name == '"' ? "\"\"" : (char[]){*name, '\0'}, file);
+    fputc('"', file);
+}
+
+bool twill_compare_save_csv(const struct twill_compare_run *run)
+{
+    FILE *file = fopen(run->options.csv, "w");
+    bool good = file != NULL;
+    if (good)
+        fprintf(file, "collective,bytes,contender,ranks,min_us,median_us,p99_us,busbw_gbs,"
+                      "values_right\n");
+    for (int r = 0; good && r < run->n_rows; r++)
+        for (int i = 0; i < run->n_contenders; i++) {
+            const struct twill_compare_row *row = &run->rows[r];
+            const struct twill_compare_cell *cell = &row->cells[i];
+            if (cell->n_samples == 0)
+                continue;
+            fprintf(file, "%s,%zu,", twill_compare_name(row->collective), row->bytes);
+            put_name(file, run->contenders[i].name);
+            fprintf(file, ",%d,%.6g,%.6g,%.6g,%.6g,%s\n", run->options.ranks, cell->min * 1e6,
+                    cell->median * 1e6, cell->p99 * 1e6,
+                    twill_compare_bus_bandwidth(run, row, cell->median),
+                    cell->wrong ? "false" : "true");
+        }
+    good = good && !ferror(file);
+    if (file != NULL)
+        good = fclose(file) == 0 && good;
+    if (!good)
+        fprintf(stderr, "twill-compare: --csv: %s: %s\n", run->options.csv, strerror(errno));
+    return good;
+}

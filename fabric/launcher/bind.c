@@ -63,6 +63,8 @@ static void choose(struct twill_launch *launch, const struct twill_topology *top
         leave_unbound(launch, "ranks are not bound: HWLOC_* variables tell of another machine");
         return;
     }
+    if (bind == TWILL_BIND_AUTO && ranks > cores && launch->options->oversubscribe)
+        return; /* as it is meant */
     if (bind == TWILL_BIND_AUTO && ranks > cores) {
         leave_unbound(launch,
                       "ranks are not bound: %u are more than the %u core%s here (--bind none if "

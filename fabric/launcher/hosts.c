@@ -150,20 +150,22 @@ static void find_local(struct twill_options *options)
     }
 }
 
-/* Named twice: it has the places of both. */
-static bool add(struct twill_options *options, const char *name, size_t bytes, int slots)
+/* Named twice: it has the places of both. most: 0, or what it may have with --oversubscribe. */
+static bool add(struct twill_options *options, const char *name, size_t bytes, int slots, int most)
 {
     for (int i = 0; i < options->sites; i++)
         if (strlen(options->site[i].name) == bytes &&
             memcmp(options->site[i].name, name, bytes) == 0) {
             options->site[i].slots += slots;
+            options->site[i].most += most;
             return true;
         }
     size_t count = (size_t)options->sites;
     struct twill_site *more = realloc(options->site, (count + 1) * sizeof(*more));
     if (more) {
         options->site = more;
-        more[count] = (struct twill_site){.name = strndup(name, bytes), .slots = slots};
+        more[count] =
+            (struct twill_site){.name = strndup(name, bytes), .slots = slots, .most = most};
     }
     if (!more || !more[count].name) {
         twill_complain("no memory for %zu hosts", count + 1);
@@ -173,8 +175,10 @@ static bool add(struct twill_options *options, const char *name, size_t bytes, i
     return true;
 }
 
-/* "name", "name:2", "[address]:2"; an address with colons and without brackets has no number. */
-static bool add_entry(struct twill_options *options, const char *text, size_t bytes)
+/* "name", "name:2", "[address]:2"; an address with colons and without brackets has no number.
+ * where: "FILE:LINE: ", before what is complained of. */
+static bool add_entry(struct twill_options *options, const char *where, const char *text,
+                      size_t bytes)
 {
     char number[16] = "1";
     const char *colon = memchr(text, ':', bytes), *name = text;
@@ -193,18 +197,18 @@ static bool add_entry(struct twill_options *options, const char *text, size_t by
         snprintf(number, sizeof(number), "%.*s", (int)(text + bytes - colon - 1), colon + 1);
     if (!is_name(name, length) || (colon && *colon != ':') ||
         !twill_read_number(number, 1, TWILL_MAX_RANKS, &slots)) {
-        twill_complain("host %.*s: not NAME or NAME:RANKS with 1 to %d ranks", (int)bytes, text,
-                       TWILL_MAX_RANKS);
+        twill_complain("%shost %.*s: not NAME or NAME:RANKS with 1 to %d ranks", where, (int)bytes,
+                       text, TWILL_MAX_RANKS);
         return false;
     }
-    return add(options, name, length, slots);
+    return add(options, name, length, slots, 0);
 }
 
 bool twill_sites_add(struct twill_options *options, const char *list)
 {
     for (const char *text = list;;) {
         size_t bytes = strcspn(text, ",");
-        if (!add_entry(options, text, bytes))
+        if (!add_entry(options, "", text, bytes))
             return false;
         if (text[bytes] == '\0')
             return true;
@@ -212,34 +216,59 @@ bool twill_sites_add(struct twill_options *options, const char *list)
     }
 }
 
-/* A line is what --hosts has between commas, or "name slots=2"; # begins a comment. */
-static bool add_line(struct twill_options *options, char *line)
+/* "slots=2", "max_slots=4" as Open MPI's hostfiles have them. */
+static bool read_slots(const char *word, int *slots, int *most)
 {
-    int slots;
+    static const char *const names[] = {"slots=", "max_slots=", "max-slots="};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
+        if (strncmp(word, names[i], strlen(names[i])) == 0)
+            return twill_read_number(word + strlen(names[i]), 1, TWILL_MAX_RANKS,
+                                     i == 0 ? slots : most);
+    return false;
+}
+
+/* A line is what --hosts has between commas, or "name slots=2 max_slots=4"; # begins a comment. */
+static bool add_line(struct twill_options *options, const char *where, char *line)
+{
+    int slots = 0, most = 0;
     line[strcspn(line, "#\n")] = '\0';
     char *rest, *name = strtok_r(line, " \t\r", &rest);
-    char *more = name ? strtok_r(NULL, " \t\r", &rest) : NULL;
+    char *word = name ? strtok_r(NULL, " \t\r", &rest) : NULL;
     if (!name)
         return true;
-    if (!more)
-        return add_entry(options, name, strlen(name));
-    if (strncmp(more, "slots=", 6) != 0 || !is_name(name, strlen(name)) ||
-        !twill_read_number(more + 6, 1, TWILL_MAX_RANKS, &slots) ||
-        strtok_r(NULL, " \t\r", &rest)) {
-        twill_complain("host %s %s: not NAME slots=RANKS", name, more);
+    if (!word)
+        return add_entry(options, where, name, strlen(name));
+    if (!is_name(name, strlen(name))) {
+        twill_complain("%shost %s: that is no name of a host", where, name);
         return false;
     }
-    return add(options, name, strlen(name), slots);
+    for (; word; word = strtok_r(NULL, " \t\r", &rest))
+        if (!read_slots(word, &slots, &most)) {
+            twill_complain("%shost %s: '%s' is not slots=RANKS or max_slots=RANKS", where, name,
+                           word);
+            return false;
+        }
+    slots = slots > 0 ? slots : 1;
+    if (most == 0 || most >= slots)
+        return add(options, name, strlen(name), slots, most);
+    twill_complain("%shost %s: max_slots=%d is less than its %d slots", where, name, most, slots);
+    return false;
 }
 
 bool twill_sites_read(struct twill_options *options, const char *path)
 {
-    char line[1024];
+    char line[1024], where[1100];
     FILE *file = fopen(path, "re");
     bool good = file != NULL;
     int before = options->sites;
-    while (good && fgets(line, sizeof(line), file))
-        good = add_line(options, line);
+    for (int number = 1; good && fgets(line, sizeof(line), file); number++) {
+        snprintf(where, sizeof(where), "--hostfile %.1000s:%d: ", path, number);
+        good = strchr(line, '\n') || feof(file);
+        if (good)
+            good = add_line(options, where, line);
+        else
+            twill_complain("%sa line of more than %zu bytes", where, sizeof(line) - 2);
+    }
     if (!file || ferror(file))
         twill_complain("--hostfile %s: %s", path, strerror(errno));
     else if (good && options->sites == before)
@@ -249,16 +278,49 @@ bool twill_sites_read(struct twill_options *options, const char *path)
     return good && options->sites > before;
 }
 
+/* Have another rank there? */
+static bool has_place(const struct twill_site *site, bool oversubscribe)
+{
+    return site->ranks < site->slots ||
+           (oversubscribe && (site->most == 0 || site->ranks < site->most));
+}
+
+/* Places of all hosts, as they are, or as many as --oversubscribe allows. */
+static long count_places(const struct twill_options *options, bool oversubscribe)
+{
+    long places = 0;
+    for (int i = 0; i < options->sites; i++) {
+        const struct twill_site *site = &options->site[i];
+        places += !oversubscribe ? site->slots : site->most > 0 ? site->most : TWILL_MAX_RANKS;
+    }
+    return places;
+}
+
+/* One rank after the other: fill a host, or go round; what is too many goes round. */
+static void place_ranks(struct twill_options *options, long slots)
+{
+    for (int rank = 0, at = 0; rank < options->ranks; rank++) {
+        bool over = rank >= slots;
+        while (!has_place(&options->site[at], over))
+            at = (at + 1) % options->sites;
+        options->place[rank] = at;
+        options->site[at].ranks++;
+        if (options->map == TWILL_MAP_NODE || over || rank + 1 == slots)
+            at = rank + 1 == slots ? 0 : (at + 1) % options->sites;
+    }
+}
+
 bool twill_sites_place(struct twill_options *options)
 {
-    long slots = 0;
-    for (int i = 0; i < options->sites; i++)
-        slots += options->site[i].slots;
+    long slots = count_places(options, false), most = count_places(options, true);
     if (options->ranks == 0)
         options->ranks = slots > TWILL_MAX_RANKS ? TWILL_MAX_RANKS : (int)slots;
-    if (options->ranks > slots) {
-        twill_complain("-n %d: the hosts have places for %ld ranks (--hosts NAME:RANKS,...)",
-                       options->ranks, slots);
+    if (options->ranks > (options->oversubscribe ? most : slots)) {
+        twill_complain("-n %d: the hosts have places for %ld ranks%s", options->ranks,
+                       options->oversubscribe ? most : slots,
+                       options->oversubscribe
+                           ? " (max_slots)"
+                           : " (--hosts NAME:RANKS,..., or --oversubscribe if more are meant)");
         return false;
     }
     options->place = calloc((size_t)options->ranks, sizeof(*options->place));
@@ -266,14 +328,7 @@ bool twill_sites_place(struct twill_options *options)
         twill_complain("no memory for %d ranks", options->ranks);
         return false;
     }
-    for (int rank = 0, at = 0; rank < options->ranks; rank++) {
-        while (options->site[at].ranks == options->site[at].slots)
-            at = (at + 1) % options->sites;
-        options->place[rank] = at;
-        options->site[at].ranks++;
-        if (options->map == TWILL_MAP_NODE)
-            at = (at + 1) % options->sites;
-    }
+    place_ranks(options, slots);
     find_local(options);
     return true;
 }

@@ -16,6 +16,7 @@ enum item {
     ITEM_RANK = 'r',
     ITEM_BIND = 'b',
     ITEM_REPORT = 'p',
+    ITEM_OVERSUBSCRIBE = 'v',
     ITEM_GRACE = 'g', /* in milliseconds */
     ITEM_KEY = 'k',
     ITEM_DIRECTORY = 'd',
@@ -66,6 +67,8 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
     put_number(file, ITEM_BIND, (int)options->bind);
     if (options->report)
         put(file, ITEM_REPORT, "");
+    if (options->oversubscribe)
+        put(file, ITEM_OVERSUBSCRIBE, "");
     put_number(file, ITEM_GRACE, (int)(options->grace_ns / 1000000));
     put(file, ITEM_KEY, key);
     put(file, ITEM_DIRECTORY, directory);
@@ -130,6 +133,9 @@ static bool take(struct twill_job *job, char *text)
         if (!twill_read_number(text, TWILL_BIND_AUTO, TWILL_BIND_COUNT - 1, &number))
             return false;
         options->bind = (enum twill_bind)number;
+        return true;
+    case ITEM_OVERSUBSCRIBE:
+        options->oversubscribe = true;
         return true;
     case ITEM_REPORT:
         options->report = true;

@@ -40,6 +40,7 @@ enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE }; /* fill a host first, or go r
 struct twill_site {
     char *name;
     int slots;
+    int most;  /* ranks that may be there, all the same; 0: as many as there are places */
     int ranks; /* placed there */
     bool local;
 };
@@ -47,7 +48,8 @@ struct twill_site {
 struct twill_options {
     int ranks;
     bool label, serve;
-    bool report; /* which cores each rank is bound to */
+    bool report;        /* which cores each rank is bound to */
+    bool oversubscribe; /* more ranks than places, or cores, are meant */
     enum twill_bind bind;
     enum twill_map map;
     uint64_t grace_ns;   /* for the others to notice a failure and say so */

@@ -31,11 +31,17 @@ static const char usage[] =
     "Several hosts:\n"
     "      --hosts LIST     HOST[:RANKS],...: where, and how many ranks there (1)\n"
     "      --hostfile FILE  the same, a host a line: HOST[:RANKS] or HOST slots=RANKS\n"
+    "                       [max_slots=RANKS]\n"
     "      --map HOW        core (default): fill a host, then the next; node: one rank a host, "
     "round\n"
     "      --agent COMMAND  how to reach a host (default ssh): run as COMMAND HOST program\n"
     "      --remote PATH    where twillrun is on the other hosts (default: as here)\n"
     "      --timeout SEC    for all hosts to answer and start their ranks (default 30)\n"
+    "      --oversubscribe  more ranks than the hosts have places for; max_slots= still holds\n"
+    "\n"
+    "As mpirun has them: -np --np, -H --host, --machinefile, --map-by slot|core|node, and "
+    "--bind-to\n"
+    "none|core|l3cache|numa|socket|package, or hwthread, which is core here.\n"
     "\n"
     "Ranks find RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TWILL_JOB in\n"
     "their environment. Standard input goes to rank 0. When a rank fails, the others are ended "
@@ -86,13 +92,46 @@ static bool read_bind(struct twill_options *options, const char *text)
     return false;
 }
 
+/* mpirun's --bind-to. A rank is given whole cores at least. */
+static bool read_bind_to(struct twill_options *options, const char *text)
+{
+    static const struct {
+        const char *name;
+        enum twill_bind bind;
+    } names[] = {
+        {"none", TWILL_BIND_NONE},      {"core", TWILL_BIND_CORE},
+        {"hwthread", TWILL_BIND_CORE},  {"l3", TWILL_BIND_L3},
+        {"l3cache", TWILL_BIND_L3},     {"numa", TWILL_BIND_NUMA},
+        {"socket", TWILL_BIND_PACKAGE}, {"package", TWILL_BIND_PACKAGE},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
+        if (strcmp(text, names[i].name) == 0) {
+            options->bind = names[i].bind;
+            return true;
+        }
+    twill_complain("--bind-to %s: not none, core, hwthread, l3cache, numa, socket or package",
+                   text);
+    return false;
+}
+
 static bool read_map(struct twill_options *options, const char *text)
 {
-    bool node = strcmp(text, "node") == 0;
+    bool node = strcmp(text, "node") == 0, core = strcmp(text, "core") == 0;
     options->map = node ? TWILL_MAP_NODE : TWILL_MAP_CORE;
-    if (!node && strcmp(text, "core") != 0)
+    if (!node && !core)
         twill_complain("--map %s: not core or node", text);
-    return node || strcmp(text, "core") == 0;
+    return node || core;
+}
+
+/* mpirun's. */
+static bool read_map_by(struct twill_options *options, const char *text)
+{
+    bool node = strcmp(text, "node") == 0;
+    bool core = strcmp(text, "core") == 0 || strcmp(text, "slot") == 0;
+    options->map = node ? TWILL_MAP_NODE : TWILL_MAP_CORE;
+    if (!node && !core)
+        twill_complain("--map-by %s: not slot, core or node", text);
+    return node || core;
 }
 
 static bool read_assignment(struct twill_options *options, char *text)
@@ -128,6 +167,8 @@ static bool read_hosts(struct twill_options *options, int option)
         return twill_sites_read(options, optarg);
     case 'm':
         return read_map(options, optarg);
+    case 'M':
+        return read_map_by(options, optarg);
     case 'T':
         return read_seconds(&options->timeout_ns, "timeout", optarg);
     case 'R':
@@ -156,6 +197,11 @@ static bool read_option(struct twill_options *options, int option, int *code)
     case 'B':
         options->report = true;
         return true;
+    case 't':
+        return read_bind_to(options, optarg);
+    case 'v':
+        options->oversubscribe = true;
+        return true;
     case 'g':
         return read_seconds(&options->grace_ns, "grace", optarg);
     case 'H':
@@ -164,6 +210,7 @@ static bool read_option(struct twill_options *options, int option, int *code)
     case 'R':
     case 'T':
     case 'm':
+    case 'M':
         return read_hosts(options, option);
     case 'S':
         options->serve = true;
@@ -181,7 +228,26 @@ static bool read_option(struct twill_options *options, int option, int *code)
     }
 }
 
-int twill_options_read(struct twill_options *options, int argc, char **argv, int *code)
+/* mpirun has words behind one dash: -np 4. */
+static void translate(char **argument)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } words[] = {
+        {"-np", "-n"},
+        {"-host", "--host"},
+        {"-hostfile", "--hostfile"},
+        {"-machinefile", "--machinefile"},
+        {"-oversubscribe", "--oversubscribe"},
+        {"-bind-to", "--bind-to"},
+        {"-map-by", "--map-by"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words) && *argument; i++)
+        if (strcmp(*argument, words[i].theirs) == 0)
+            *argument = (char *)words[i].ours; /* which nobody writes to */
+}
+
+static int next_option(int argc, char **argv)
 {
     static const struct option names[] = {
         {"ranks", required_argument, NULL, 'n'},
@@ -195,11 +261,23 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
         {"remote", required_argument, NULL, 'R'},
         {"timeout", required_argument, NULL, 'T'},
         {"map", required_argument, NULL, 'm'},
+        {"oversubscribe", no_argument, NULL, 'v'},
+        {"np", required_argument, NULL, 'n'},
+        {"host", required_argument, NULL, 'H'},
+        {"machinefile", required_argument, NULL, 'F'},
+        {"bind-to", required_argument, NULL, 't'},
+        {"map-by", required_argument, NULL, 'M'},
         {"server", no_argument, NULL, 'S'}, /* what twillrun starts on other hosts */
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
+    translate(&argv[optind]);
+    return getopt_long(argc, argv, "+n:lx:H:hV", names, NULL);
+}
+
+int twill_options_read(struct twill_options *options, int argc, char **argv, int *code)
+{
     int option;
     *code = TWILL_EXIT_USAGE;
     options->assignments = calloc((size_t)argc + 1, sizeof(*options->assignments));
@@ -207,7 +285,7 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
         twill_complain("no memory for the arguments");
         return -1;
     }
-    while ((option = getopt_long(argc, argv, "+n:lx:hV", names, NULL)) != -1)
+    while ((option = next_option(argc, argv)) != -1)
         if (!read_option(options, option, code))
             return -1;
     if (options->serve)

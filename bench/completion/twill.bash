@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# Bash completion of twillrun, twill-bench, twill-info, twill-place and twill-compare: installed once under the
+# name of each.
+# shellcheck shell=bash disable=SC2207 # words of lists have no blanks
+
+_twill_words()
+{
+    COMPREPLY=($(compgen -W "$1" -- "$2"))
+}
+
+_twill_files()
+{
+    COMPREPLY=($(compgen -f -- "$1"))
+}
+
+_twill_run()
+{
+    local options="-n --ranks -l --label -x --bind --report-bindings --grace -h --help -V --version --hosts --hostfile
+        --map --agent --remote --timeout --oversubscribe -np --np -H --host --machinefile --map-by --bind-to"
+    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
+    # From the program on it is that one's business.
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        case ${COMP_WORDS[i]} in
+        --)
+            ((i++))
+            break
+            ;;
+        -n | --ranks | -x | --bind | --grace | --hosts | --hostfile | --map | --agent | --remote | --timeout | -np | \
+            --np | -H | --host | --machinefile | --map-by | --bind-to) ((i++)) ;;
+        -*) ;;
+        *) break ;;
+        esac
+    done
+    if ((i < COMP_CWORD)) && declare -F _command_offset >/dev/null; then
+        _command_offset "$i"
+        return
+    fi
+    case $before in
+    --bind) _twill_words "none core l3 numa package" "$word" ;;
+    --bind-to) _twill_words "none core hwthread l3cache numa socket package" "$word" ;;
+    --map) _twill_words "core node" "$word" ;;
+    --map-by) _twill_words "slot core node" "$word" ;;
+    --hosts | -H | --host) COMPREPLY=($(compgen -A hostname -- "$word")) ;;
+    --hostfile | --machinefile | --remote) _twill_files "$word" ;;
+    -x) COMPREPLY=($(compgen -e -- "$word")) ;;
+    --agent) COMPREPLY=($(compgen -c -- "$word")) ;;
+    -n | --ranks | -np | --np | --grace | --timeout) ;;
+    *)
+        case $word in
+        -*) _twill_words "$options" "$word" ;;
+        *) COMPREPLY=($(compgen -c -- "$word") $(compgen -f -- "$word")) ;;
+        esac
+        ;;
+    esac
+}
+
+_twill_collectives="allreduce broadcast barrier reduce allgather reduce_scatter gather scatter alltoall sendrecv
+    allgatherv reduce_scatterv gatherv scatterv alltoallv"
+_twill_types="float double half bfloat16 f8e4m3 f8e5m2 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
+
+_twill_bench()
+{
+    local options="-b --minbytes -e --maxbytes -i --stepbytes -f --stepfactor -n --iters -w --warmup_iters -m
+        --agg_iters -N --run_cycles -a --average -c --check -o --op -d --datatype -r --root -z --blocking -T --timeout
+        -J --output_file --csv -u --unalign -I --per_iter_timing -K --per_iter_skip --list --memory --align --form
+        --verify --overlap --reproducible --algorithm --split --calibrate -h --help -V --version"
+    local word=${COMP_WORDS[COMP_CWORD]}
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    -d | --datatype) _twill_words "$_twill_types all" "$word" ;;
+    -o | --op) _twill_words "sum prod min max avg band bor bxor land lor lxor all" "$word" ;;
+    -a | --average) _twill_words "0 1 2 3" "$word" ;;
+    -z | --blocking | -I | --per_iter_timing) _twill_words "0 1" "$word" ;;
+    --memory) _twill_words "malloc twill" "$word" ;;
+    --form) _twill_words "blocking begun prepared" "$word" ;;
+    --overlap) _twill_words "test none" "$word" ;;
+    --split) _twill_words "tile l3 numa package node group" "$word" ;;
+    -J | --output_file | --list | --calibrate) _twill_files "$word" ;;
+    *)
+        case $word in
+        -*) _twill_words "$options" "$word" ;;
+        *) _twill_words "$_twill_collectives" "$word" ;;
+        esac
+        ;;
+    esac
+}
+
+_twill_info()
+{
+    local options="--env --memory --why --world --topology --machine -h --help -V --version"
+    local word=${COMP_WORDS[COMP_CWORD]}
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    --why) _twill_words "$_twill_collectives" "$word" ;;
+    --topology | --machine) _twill_files "$word" ;;
+    *)
+        case $word in
+        -*) _twill_words "$options" "$word" ;;
+        *) _twill_words "f32 f64 f16 bf16 i8 u8 i16 u16 i32 u32 i64 u64 mapped fetched vector ordered" "$word" ;;
+        esac
+        ;;
+    esac
+}
+
+_twill_place()
+{
+    _twill_words "-b --bytes -n --repeats -t --threads -h --help -V --version" "${COMP_WORDS[COMP_CWORD]}"
+}
+
+_twill_compare()
+{
+    local options="-n --ranks --max --sizes --rounds --mpi --only --peers --bind --prepared --turn --details --quick
+        --list --timeout --json --csv --plot --work --ucc --oneccl --hosts --agent --congestion --address -h --help -V
+        --version"
+    local word=${COMP_WORDS[COMP_CWORD]}
+    case ${COMP_WORDS[COMP_CWORD - 1]} in
+    --bind) _twill_words "core none shared" "$word" ;;
+    --only) _twill_words "allreduce allreduce_in allreduce_out broadcast allgather reduce_scatter barrier reduce gather
+        scatter alltoall self" "$word" ;;
+    --json | --csv | --plot | --work | --ucc | --oneccl) _twill_files "$word" ;;
+    --hosts) COMPREPLY=($(compgen -A hostname -- "$word")) ;;
+    *) _twill_words "$options" "$word" ;;
+    esac
+}
+
+complete -F _twill_run twillrun
+complete -F _twill_bench twill-bench
+complete -F _twill_info twill-info
+complete -F _twill_place twill-place
+complete -F _twill_compare twill-compare
