@@ -428,8 +428,10 @@ void twill_comm_leave(twill_comm *comm)
 void twill_comm_destroy(twill_comm *comm)
 {
     /* nobody may still be reading what we unmap, or sending to us */
-    if (comm != NULL && !comm->broken && !twill_context_is_forked(comm->context))
+    if (comm != NULL && !comm->broken && !twill_context_is_forked(comm->context)) {
+        twill_comm_hasten(comm);
         (void)twill_barrier(comm);
+    }
     twill_comm_leave(comm);
 }
 

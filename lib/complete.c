@@ -92,16 +92,28 @@ static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void 
     return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status);
 }
 
-twill_status twill_wait(twill_request **request)
+/* *since: another one has been waited for in vain since then, and this one with it; 0: none has. */
+static twill_status wait_one(twill_request **request, uint64_t *since)
 {
     if (request == NULL || is_idle(*request))
         return TWILL_OK;
     struct twill_comm *comm = (*request)->comm;
     twill_comm_hold(comm);
+    comm->stands_since = *since;
+    comm->stood_since = 0;
     (void)wait_until(comm, twill_request_done, *request);
+    comm->stands_since = 0;
+    if (comm->stood_since != 0)
+        *since = comm->stood_since;
     twill_status status = finish(request);
     twill_comm_release(comm);
     return status;
+}
+
+twill_status twill_wait(twill_request **request)
+{
+    uint64_t since = 0;
+    return wait_one(request, &since);
 }
 
 struct several {
@@ -152,10 +164,11 @@ twill_status twill_wait_any(size_t count, twill_request **requests, int *index)
 twill_status twill_wait_all(size_t count, twill_request **requests)
 {
     twill_status first = TWILL_OK;
+    uint64_t since = 0; /* one deadline for all */
     if (count > 0 && requests == NULL)
         return TWILL_ERR_ARGUMENT;
     for (size_t i = 0; i < count; i++) {
-        twill_status status = twill_wait(&requests[i]);
+        twill_status status = wait_one(&requests[i], &since);
         if (first == TWILL_OK)
             first = status;
     }

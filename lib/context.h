@@ -37,6 +37,14 @@ struct twill_progress {
     _Atomic uint32_t kicks; /* futex word */
 };
 
+/* The last wait that ended at its deadline: when (0: there was none), and ranks of the job that it
+ * was for. */
+struct twill_vain {
+    uint64_t at;
+    unsigned count;
+    uint32_t job[16];
+};
+
 struct twill_context {
     struct twill_error error; /* the last failure; written under the lock */
     struct twill_log log;
@@ -72,6 +80,7 @@ struct twill_context {
     struct twill_comm **open; /* [opened] communicators, in no order */
     size_t opened, open_room;
     struct twill_operations operations;
+    struct twill_vain vain;
     struct twill_progress progress;
     twill_idle_fn idle; /* the caller's, of threads that wait; or NULL */
     void *idle_user;

@@ -28,12 +28,41 @@
 #define LIVENESS_EVERY_NS    UINT64_C(200000000)  /* costs a system call a peer */
 #define REPORT_EVERY_NS      UINT64_C(1000000000) /* to ranks of other nodes that are waited for */
 #define MOST_RANKS_LOOKED_AT 16u
+#define LEAVE_NS             UINT64_C(100000000) /* where a rank was waited for in vain before */
+#define GRACE_NS             UINT64_C(10000000)  /* where it was the same one all along */
 
-static twill_status time_out(struct twill_comm *comm)
+static void note_vain(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n)
+{
+    struct twill_vain *vain = &comm->context->vain;
+    comm->stood_since = since;
+    twill_context_lock(comm->context);
+    vain->at = twill_now();
+    vain->count = 0;
+    for (unsigned i = 0; i < n && i < TWILL_ARRAY_LENGTH(vain->job); i++)
+        vain->job[vain->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
+    twill_context_unlock(comm->context);
+}
+
+void twill_comm_hasten(struct twill_comm *comm)
+{
+    const struct twill_vain *vain = &comm->context->vain;
+    bool in_vain = false;
+    twill_context_lock(comm->context);
+    if (vain->at != 0 && twill_now() - vain->at < comm->timeout_ns)
+        for (uint32_t r = 0; r < comm->world->size && !in_vain; r++)
+            for (unsigned i = 0; i < vain->count; i++)
+                in_vain = in_vain || comm->job[r] == vain->job[i];
+    twill_context_unlock(comm->context);
+    if (in_vain)
+        comm->timeout_ns = twill_min(comm->timeout_ns, LEAVE_NS);
+}
+
+static twill_status time_out(struct twill_comm *comm, uint64_t since)
 {
     uint32_t ranks[MOST_RANKS_LOOKED_AT];
     const char *step = "message";
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
+    note_vain(comm, since, ranks, n);
     char list[160] = "", doing[200] = "";
     size_t used = 0;
     char text[TWILL_RANK_TEXT];
@@ -51,9 +80,10 @@ static twill_status time_out(struct twill_comm *comm)
                                  twill_comm_rank_text(comm, missing, text));
         twill_comm_describe_peer(comm, missing, doing + used, sizeof(doing) - used);
     }
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
-                           "no %s of rank %s within %.1f s (TWILL_TIMEOUT)%s", step,
-                           n > 0 ? list : "?", (double)comm->timeout_ns * 1e-9, doing);
+    return TWILL_COMM_FAIL(
+        comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (TWILL_TIMEOUT)%s", step,
+        n > 0 ? list : "?", (double)comm->context->config.number[TWILL_VARIABLE_TIMEOUT] * 1e-9,
+        doing);
 }
 
 /* Will those we wait for come at all? Who is found dead gets another look, because it may have done
@@ -146,13 +176,23 @@ static int rest(struct twill_comm *comm, struct twill_waiting *state, bool (*don
     return moved;
 }
 
+/* Nothing has moved up to now: since when? Movement makes a deadline one's own again. */
+static uint64_t began(const struct twill_comm *comm, uint64_t now)
+{
+    uint64_t grace = twill_min(GRACE_NS, comm->timeout_ns), left = comm->timeout_ns - grace;
+    if (comm->stands_since == 0)
+        return now;
+    uint64_t since = twill_max(comm->stands_since, comm->moved_at);
+    return now > left ? twill_max(since, now - left) : since;
+}
+
 /* Nothing has moved: look around, ever so often. */
 static twill_status look_around(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
     uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
     if (state->begun == 0) {
-        state->begun = now;
+        state->begun = began(comm, now);
         state->next_look = now + LOOK_FIRST_NS;
         state->next_liveness = now + LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
@@ -169,7 +209,7 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
             state->next_liveness = now + LIVENESS_EVERY_NS;
     }
     if (now - state->begun > comm->timeout_ns)
-        return time_out(comm);
+        return time_out(comm, state->begun);
     return TWILL_OK;
 }
 
@@ -181,16 +221,23 @@ static void call_idle(const struct twill_comm *comm, const struct twill_waiting 
         context->idle(context->idle_user);
 }
 
-static void moved_on(struct twill_waiting *state)
+static void start_over(struct twill_waiting *state)
 {
     *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS, .suspect = UINT32_MAX};
+}
+
+/* The deadline is for standing still. */
+static void moved_on(struct twill_comm *comm, struct twill_waiting *state)
+{
+    start_over(state);
+    comm->stands_since = 0;
 }
 
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)
 {
     struct twill_waiting state;
     uint32_t idle = 0;
-    moved_on(&state); /* the deadline is for standing still */
+    start_over(&state);
     for (;;) {
         int moved = advance(comm);
         if (TWILL_UNLIKELY(moved < 0))
@@ -203,7 +250,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         }
         if (moved > 0) {
             idle = 0;
-            moved_on(&state);
+            moved_on(comm, &state);
             continue;
         }
         bool rests = idle >= comm->spin;
@@ -216,9 +263,8 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
             moved = rest(comm, &state, done, of);
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
-        if (moved >
-            0) /* also where all is done between rests, the deadline is for standing still */
-            moved_on(&state);
+        if (moved > 0) /* also where all is done between rests */
+            moved_on(comm, &state);
     }
 }
 
@@ -227,11 +273,11 @@ twill_status twill_comm_poke(struct twill_comm *comm)
     struct twill_waiting *state = &comm->standing;
     int moved = advance(comm);
     if (moved > 0)
-        moved_on(state);
+        moved_on(comm, state);
     else if (moved == 0 && ++state->polls % POLLS_PER_POKE == 0)
         moved = look_around(comm, state);
     if (TWILL_LIKELY(moved >= 0))
         return TWILL_OK;
-    moved_on(state);
+    moved_on(comm, state);
     return twill_comm_fail(comm, (twill_status)moved);
 }

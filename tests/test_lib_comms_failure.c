@@ -186,6 +186,48 @@ static void death_in_a_split(void **unused)
         }
 }
 
+/* --- one deadline for all --------------------------------------------------------------------- */
+
+#define MANY 60 /* whose deadlines, one after the other, are more than anybody waits here */
+
+/* The last rank does not come to the end of many communicators, nor to calls on them. */
+static void play_absence(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), odd = scene->shape->size - 1;
+    twill_comm *made[MANY];
+    twill_request *request[MANY];
+    float data[8] = {0}, sum[MANY][8];
+    for (int i = 0; i < MANY; i++)
+        TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&made[i], all)));
+    for (int i = 0; i < MANY && scene->seed == 1 && me != odd; i++)
+        TWILL_CHECK(
+            twill_test_fine(made[i], twill_allreduce_start(made[i], data, sum[i], 8, TWILL_F32,
+                                                           TWILL_SUM, &request[i])));
+    if (scene->seed == 1 && me != odd)
+        TWILL_CHECK(twill_wait_all(MANY, request) == TWILL_ERR_TIMEOUT);
+    for (int i = 0; i < MANY && me != odd; i++) {
+        TWILL_CHECK(scene->seed == 0 || twill_barrier(made[i]) == TWILL_ERR_BROKEN);
+        twill_comm_destroy(made[i]);
+    }
+    TWILL_CHECK(twill_test_meet(scene->boot));
+    for (int i = 0; i < MANY && me == odd; i++)
+        twill_comm_leave(made[i]);
+}
+
+static void one_deadline(void **unused)
+{
+    (void)unused;
+    static const struct twill_test_shape shapes[] = {{3, 0, ""}, {3, 0, "3x1"}};
+    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(shapes); s++)
+        for (uint64_t seed = 0; seed < 2; seed++) {
+            struct twill_test_scene scene = {.shape = &shapes[s],
+                                             .play = play_absence,
+                                             .settings = {TWILL_TEST_HASTY},
+                                             .seed = seed};
+            twill_test_play(&scene);
+        }
+}
+
 /* One rank makes another kind than the rest; or makes nothing, but calls something else. */
 static void play_disagreement(struct twill_test_scene *scene, twill_comm *all)
 {
@@ -221,7 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_arguments),        cmocka_unit_test(failures_stay_apart),
         cmocka_unit_test(death_while_it_is_made), cmocka_unit_test(death_in_a_split),
-        cmocka_unit_test(disagreement),
+        cmocka_unit_test(one_deadline),           cmocka_unit_test(disagreement),
     };
     cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
