@@ -68,6 +68,15 @@ names()
     grep -q 'the MPI below is another one' "$scratch/output" || unsaid "$1: $other is not refused"
 }
 
+# opened FLAVOUR STATUS PRELOADED: a program that opens its MPI, of this flavour, at run time.
+opened()
+{
+    preloaded=$3
+    must_end "$2" "$1, opened at run time, under libtwill-mpi-$3" \
+        launch "$1" 2 "$programs/opener" "$programs/$1/opened.so"
+    preloaded=
+}
+
 if [ "${1:-}" = launch ]; then
     shift
     launch "$@"
@@ -91,6 +100,14 @@ for flavour in $(mpis); do
     fi
     life "$flavour"
     names "$flavour"
+    opened "$flavour" 0 "$flavour"
+    [ "$(grep -c '^the sum is 1$' "$scratch/output")" -eq 2 ] || unsaid "no sum"
+    for other in $(mpis); do
+        [ "$other" != "$flavour" ] || continue
+        opened "$flavour" 1 "$other"
+        grep -q "libtwill-mpi-$other.so: this program has another MPI (.*): preload libtwill-mpi-$flavour.so" \
+            "$scratch/output" || unsaid "$flavour: libtwill-mpi-$other does not say that it is the wrong one"
+    done
     must_end failure "$flavour: self-test: what is wrong is found" \
         env TEST_MPI_SABOTAGE=1 sh "$0" launch "$flavour" 2 matrix
     grep -q 'receive buffer' "$scratch/output" ||

@@ -361,6 +361,7 @@ int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *ha
     struct twill_mpi_comm *comm = request->bound.comm;
     if (twill_mpi_request_state(request) == TWILL_MPI_REQUEST_IDLE)
         return MPI_SUCCESS;
+    twill_mpi_completed(comm);
     int code = twill_mpi_fault_of(comm, request->status, fault);
     if (request->bound.form == TWILL_MPI_PERSISTENT) {
         atomic_store(&request->state, TWILL_MPI_REQUEST_IDLE);

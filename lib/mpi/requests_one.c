@@ -95,7 +95,10 @@ static int start(MPI_Request *request)
 
 int MPI_Start(MPI_Request *request)
 {
-    return is_ours(request) ? start(request) : PMPI_Start(request);
+    if (is_ours(request))
+        return start(request);
+    twill_mpi_started();
+    return PMPI_Start(request);
 }
 
 /* In their order, which for collectives is of importance. */
@@ -105,14 +108,17 @@ int MPI_Startall(int count, MPI_Request requests[])
     for (int i = 0; requests != NULL && i < count && code == MPI_SUCCESS; i++) {
         if (!twill_mpi_request_is_ours(requests[i]))
             continue;
-        if (i > first)
+        if (i > first) {
+            twill_mpi_started();
             code = PMPI_Startall(i - first, requests + first);
+        }
         if (code == MPI_SUCCESS)
             code = start(&requests[i]);
         first = i + 1;
     }
     if (code != MPI_SUCCESS || (first > 0 && first == count))
         return code;
+    twill_mpi_started();
     return PMPI_Startall(count - first, requests == NULL ? NULL : requests + first);
 }
 

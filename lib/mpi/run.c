@@ -111,11 +111,16 @@ enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request 
         return TWILL_MPI_WHY_QUICKER;
     if (call->form != TWILL_MPI_BLOCKING)
         return twill_mpi_run_request(call, comm, request, code);
-    if (twill_mpi.multiple)
-        return twill_mpi_run_shared(call, comm, code);
-    twill_status status;
-    enum twill_mpi_why why = twill_mpi_run_blocking(call, comm, &status);
+    enum twill_mpi_why why;
+    if (twill_mpi.multiple) {
+        why = twill_mpi_run_shared(call, comm, code);
+    } else {
+        twill_status status;
+        why = twill_mpi_run_blocking(call, comm, &status);
+        if (why == TWILL_MPI_WHY_TAKEN)
+            *code = twill_mpi_outcome(comm, status);
+    }
     if (why == TWILL_MPI_WHY_TAKEN)
-        *code = twill_mpi_outcome(comm, status);
+        twill_mpi_completed(comm);
     return why;
 }

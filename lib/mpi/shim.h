@@ -344,6 +344,25 @@ void twill_mpi_requests_end(void);
 /* Something to do for the MPI below. */
 void twill_mpi_poke(void);
 
+/* --- what needs the MPI's progress (windows.c) ------------------------------------------------ */
+
+struct twill_mpi_windows {
+    _Atomic unsigned open; /* windows and files */
+    _Atomic bool messages; /* a persistent or partitioned message has been started, once */
+    int keyval;            /* of the attribute that tells when a window goes */
+};
+void twill_mpi_windows_open(void);
+void twill_mpi_windows_close(void);
+/* Count a window that was made with this code, which is returned. */
+int twill_mpi_window_made(int code, MPI_Win window);
+/* Count a file that was opened or closed with this code, which is returned. */
+int twill_mpi_file_opened(int code);
+int twill_mpi_file_closed(int code);
+/* A request of the MPI's was started. */
+void twill_mpi_started(void);
+/* Let the MPI make progress: a collective of this communicator is complete. */
+void twill_mpi_let_progress(const struct twill_mpi_comm *comm);
+
 /* --- calls that MPI does not allow (wrong.c) ------------------------------------------------- */
 
 /* Does the MPI below look at arguments? Once `shadow` is there. */
@@ -386,6 +405,7 @@ struct twill_mpi {
     struct twill_mpi_types types;
     struct twill_mpi_operations operations;
     struct twill_mpi_memory memory;
+    struct twill_mpi_windows windows;
     int error_class; /* of MPI's, for failures that it has none for; 0: not yet made */
     pthread_mutex_t errors_lock;
     struct twill_mpi_tally tally[TWILL_MPI_KIND_COUNT][TWILL_MPI_FORM_COUNT];
@@ -407,6 +427,14 @@ static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
 {
     if (twill_mpi.multiple)
         pthread_mutex_unlock(&comm->lock);
+}
+
+/* A collective is complete: see windows.c. */
+static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
+{
+    if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
+                       atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed)))
+        twill_mpi_let_progress(comm);
 }
 
 /* --- counting -------------------------------------------------------------------------------- */

@@ -5,7 +5,9 @@
  */
 #include "lib/mpi/shim.h"
 
+#include <dlfcn.h>
 #include <limits.h>
+#include <link.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +19,7 @@ struct twill_mpi twill_mpi = {.shadow = MPI_COMM_NULL,
                               .comms = {.making = PTHREAD_MUTEX_INITIALIZER,
                                         .lock = PTHREAD_MUTEX_INITIALIZER,
                                         .keyval = MPI_KEYVAL_INVALID},
+                              .windows = {.keyval = MPI_KEYVAL_INVALID},
                               .requests = {.lock = PTHREAD_MUTEX_INITIALIZER},
                               .self_lock = PTHREAD_MUTEX_INITIALIZER,
                               .errors_lock = PTHREAD_MUTEX_INITIALIZER,
@@ -51,6 +54,41 @@ static void check_flavour(void)
             "for it\n",
             TWILL_MPI_FLAVOUR, (int)strcspn(version, ",\n"), version);
     _exit(1);
+}
+
+/* A name of the other MPI's interface, and what to preload for its programs. */
+#if defined(OPEN_MPI)
+#define OTHER_SYMBOL  "MPIR_Dup_fn"
+#define OTHER_FLAVOUR "mpich"
+#else
+#define OTHER_SYMBOL  "ompi_mpi_comm_world"
+#define OTHER_FLAVOUR "openmpi"
+#endif
+
+/* This library brings its own MPI with it. A program that opens its MPI at run time, as Python's
+ * mpi4py, is served by that one then, with handles of the other: so the other one must not be
+ * loaded, in whatever scope. */
+static void check_program(void)
+{
+    void *self = dlopen(NULL, RTLD_LAZY);
+    struct link_map *map = NULL;
+    if (self == NULL || dlinfo(self, RTLD_DI_LINKMAP, &map) != 0)
+        map = NULL;
+    for (; map != NULL; map = map->l_next) {
+        void *object = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
+        bool other = object != NULL && dlsym(object, OTHER_SYMBOL) != NULL;
+        if (object != NULL)
+            dlclose(object);
+        if (!other)
+            continue;
+        fprintf(stderr,
+                "libtwill-mpi-%s.so: this program has another MPI (%s): preload "
+                "libtwill-mpi-%s.so\n",
+                TWILL_MPI_FLAVOUR, *map->l_name != '\0' ? map->l_name : "linked", OTHER_FLAVOUR);
+        _exit(1);
+    }
+    if (self != NULL)
+        dlclose(self);
 }
 
 /* --- what ranks agree on --------------------------------------------------------------------- */
@@ -218,6 +256,7 @@ static int at_end(MPI_Comm comm, int keyval, void *value, void *extra)
         PMPI_Barrier(twill_mpi.shadow); /* nobody is in a call any more */
         twill_mpi_requests_end();
         gone = twill_mpi_comms_close();
+        twill_mpi_windows_close();
     }
     twill_mpi_report();
     /* Memory that the program still has must not go; the process does so soon. */
@@ -264,6 +303,7 @@ static void start(void)
         return;
     PMPI_Comm_set_errhandler(twill_mpi.shadow, MPI_ERRORS_RETURN);
     twill_mpi_checks_find();
+    twill_mpi_windows_open();
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, at_end, &keyval, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
     PMPI_Comm_free_keyval(&keyval);
@@ -277,6 +317,7 @@ static void start(void)
 
 int MPI_Init(int *argc, char ***argv)
 {
+    check_program();
     int code = PMPI_Init(argc, argv);
     if (code == MPI_SUCCESS)
         start();
@@ -285,6 +326,7 @@ int MPI_Init(int *argc, char ***argv)
 
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
+    check_program();
     int code = PMPI_Init_thread(argc, argv, required, provided);
     if (code == MPI_SUCCESS)
         start();

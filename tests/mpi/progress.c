@@ -152,6 +152,54 @@ static void test_crosswise(void)
     OK(MPI_Comm_free(&other));
 }
 
+/* The origin of a window has completed: the target knows when both have left a barrier. */
+static void test_window(int nonblocking)
+{
+    enum { TURNS = 50 };
+    int memory = -1, flag;
+    MPI_Win window;
+    MPI_Group all, others;
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    int code = MPI_Win_create(&memory, sizeof memory, sizeof memory, MPI_INFO_NULL, MPI_COMM_WORLD,
+                              &window);
+    OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL));
+    if (code != MPI_SUCCESS)
+        return; /* Open MPI's needs its single copies */
+    OK(MPI_Win_get_group(window, &all));
+    OK(MPI_Group_incl(all, 1, (int[]){0}, &others));
+    if (harness.rank == 0) {
+        OK(MPI_Group_free(&others));
+        OK(MPI_Group_excl(all, 1, (int[]){0}, &others));
+    }
+    OK(MPI_Barrier(MPI_COMM_WORLD));
+    for (int turn = 0; turn < TURNS; turn++) {
+        if (harness.rank == 0) {
+            OK(MPI_Win_start(others, 0, window));
+            OK(MPI_Win_complete(window));
+        } else {
+            OK(MPI_Win_post(others, 0, window));
+        }
+        for (int times = 0; times < 2; times++) {
+            MPI_Request request = MPI_REQUEST_NULL;
+            if (nonblocking)
+                OK(MPI_Ibarrier(MPI_COMM_WORLD, &request));
+            else
+                OK(MPI_Barrier(MPI_COMM_WORLD));
+            OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+        }
+        if (harness.rank != 0) {
+            OK(MPI_Win_test(window, &flag));
+            CHECK(flag, "turn %d: the origin has completed, and Win_test does not know", turn);
+            if (!flag)
+                OK(MPI_Win_wait(window));
+        }
+        OK(MPI_Barrier(MPI_COMM_WORLD));
+    }
+    OK(MPI_Group_free(&others));
+    OK(MPI_Group_free(&all));
+    OK(MPI_Win_free(&window));
+}
+
 int main(int argc, char **argv)
 {
     harness_begin(&argc, &argv, "progress");
@@ -162,5 +210,7 @@ int main(int argc, char **argv)
     test_sparse();
     test_absent();
     test_crosswise();
+    test_window(0);
+    test_window(1);
     return harness_end();
 }

@@ -26,7 +26,7 @@ mpis()
     done
 }
 
-options=
+options= preloaded= # by another library than the flavour's
 # launch FLAVOUR RANKS PROGRAM ARGUMENT...: with twill; the program is one of tests/mpi, or a path.
 launch()
 {
@@ -36,7 +36,7 @@ launch()
     /*) ;;
     *) launch_program=$programs/$launch_flavour/$launch_program ;;
     esac
-    launch_preload=$build/lib/libtwill-mpi-$launch_flavour.so
+    launch_preload=$build/lib/libtwill-mpi-${preloaded:-$launch_flavour}.so
     [ "$launch_flavour" = openmpi ] || launch_preload="$programs/yield.so $launch_preload"
     set -- -n "$launch_ranks" env LD_PRELOAD="$launch_preload" "$launch_program" "$@"
     rm -f "$scratch/absent"

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program has under way that goes on only inside calls of the MPI below: windows, files,
+ * persistent and partitioned messages. While there is any, a collective that twill has completed
+ * lets the MPI make progress before it returns, as the MPI's own collective would have done: MPICH
+ * says of a target whose origins have completed that it is still exposed until it has read their
+ * messages. */
+#include "lib/mpi/shim.h"
+
+/* --- windows ---------------------------------------------------------------------------------- */
+
+static int at_free(MPI_Win window, int keyval, void *value, void *extra)
+{
+    (void)window, (void)keyval, (void)value, (void)extra;
+    atomic_fetch_sub(&twill_mpi.windows.open, 1);
+    return MPI_SUCCESS;
+}
+
+void twill_mpi_windows_open(void)
+{
+    if (PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, at_free, &twill_mpi.windows.keyval, NULL) !=
+        MPI_SUCCESS)
+        twill_mpi.windows.keyval = MPI_KEYVAL_INVALID;
+}
+
+void twill_mpi_windows_close(void)
+{
+    if (twill_mpi.windows.keyval != MPI_KEYVAL_INVALID)
+        PMPI_Win_free_keyval(&twill_mpi.windows.keyval);
+}
+
+/* Without the attribute it counts until the end. */
+int twill_mpi_window_made(int code, MPI_Win window)
+{
+    if (code != MPI_SUCCESS)
+        return code;
+    atomic_fetch_add(&twill_mpi.windows.open, 1);
+    if (twill_mpi.windows.keyval != MPI_KEYVAL_INVALID)
+        PMPI_Win_set_attr(window, twill_mpi.windows.keyval, NULL);
+    return code;
+}
+
+int MPI_Win_create(void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm,
+                   MPI_Win *window)
+{
+    int code = PMPI_Win_create(base, size, unit, info, comm, window);
+    return twill_mpi_window_made(code, *window);
+}
+
+int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+                     MPI_Win *window)
+{
+    int code = PMPI_Win_allocate(size, unit, info, comm, base, window);
+    return twill_mpi_window_made(code, *window);
+}
+
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+                            MPI_Win *window)
+{
+    int code = PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
+    return twill_mpi_window_made(code, *window);
+}
+
+int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *window)
+{
+    int code = PMPI_Win_create_dynamic(info, comm, window);
+    return twill_mpi_window_made(code, *window);
+}
+
+#if MPI_VERSION >= 4
+int MPI_Win_create_c(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+                     MPI_Win *window)
+{
+    int code = PMPI_Win_create_c(base, size, unit, info, comm, window);
+    return twill_mpi_window_made(code, *window);
+}
+
+int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+                       MPI_Win *window)
+{
+    int code = PMPI_Win_allocate_c(size, unit, info, comm, base, window);
+    return twill_mpi_window_made(code, *window);
+}
+
+int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+                              void *base, MPI_Win *window)
+{
+    int code = PMPI_Win_allocate_shared_c(size, unit, info, comm, base, window);
+    return twill_mpi_window_made(code, *window);
+}
+#endif
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+int twill_mpi_file_opened(int code)
+{
+    if (code == MPI_SUCCESS)
+        atomic_fetch_add(&twill_mpi.windows.open, 1);
+    return code;
+}
+
+int twill_mpi_file_closed(int code)
+{
+    unsigned open = atomic_load(&twill_mpi.windows.open);
+    if (code == MPI_SUCCESS && open > 0) /* it may have been opened before we were asked */
+        atomic_fetch_sub(&twill_mpi.windows.open, 1);
+    return code;
+}
+
+int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
+{
+    return twill_mpi_file_opened(PMPI_File_open(comm, name, mode, info, file));
+}
+
+int MPI_File_close(MPI_File *file)
+{
+    return twill_mpi_file_closed(PMPI_File_close(file));
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+void twill_mpi_started(void)
+{
+    if (TWILL_UNLIKELY(!atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed)))
+        atomic_store(&twill_mpi.windows.messages, true);
+}
+
+/* One call makes progress of about one message of each sender. */
+#define TURNS_LEAST 4u
+#define TURNS_MOST  64u
+
+void twill_mpi_let_progress(const struct twill_mpi_comm *comm)
+{
+    unsigned turns = 1;
+    if (atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0)
+        turns = TURNS_LEAST + 2 * (unsigned)comm->size;
+    for (turns = turns < TURNS_MOST ? turns : TURNS_MOST; turns > 0; turns--)
+        twill_mpi_poke();
+}
