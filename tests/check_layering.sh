@@ -51,7 +51,7 @@ may_use() # includer header
     stdio.h | stdlib.h | string.h | time.h) ;;
     # POSIX and Linux
     sys/* | net/* | netinet/* | arpa/* | linux/*) ;;
-    dirent.h | dlfcn.h | fcntl.h | ftw.h | getopt.h | glob.h | ifaddrs.h | malloc.h | netdb.h) ;;
+    dirent.h | dlfcn.h | fcntl.h | ftw.h | getopt.h | glob.h | ifaddrs.h | link.h | malloc.h | netdb.h) ;;
     poll.h | pthread.h | pwd.h) ;;
     sched.h | semaphore.h | spawn.h | strings.h | termios.h | unistd.h) ;;
     *) return 1 ;; # a header nobody has given a room

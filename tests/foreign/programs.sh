@@ -3,7 +3,7 @@
 # not), its cases, run by run_case, and the judges of what they say of themselves.
 # shellcheck disable=SC2154 # mpi, work, program: run.sh's
 # shellcheck disable=SC2034 # read by run.sh
-programs='mpich hpcc scalapack lammps gromacs nwchem mpb mumps mpi4py'
+programs='mpich rma hpcc scalapack lammps gromacs nwchem mpb mumps mpi4py'
 
 packages()
 {
@@ -91,33 +91,48 @@ suite_folders='coll comm topo group attr datatype pt2pt init errhan errors/coll 
     f90/pt2pt f08/coll f08/comm f08/topo f08/pt2pt'
 
 # Some tests do not compile for another MPI (what it lacks): they are left out, on both sides.
-install_mpich()
+# build_suite FOLDER OPTIONS FOLDER...: in $work/suite-FOLDER, the folders of tests that are named
+build_suite()
 {
+    suite_built=$work/suite-$1 suite_options=$2
+    shift 2
     packages mpich libmpich-dev openmpi-bin libopenmpi-dev gfortran make
     source_of mpich || return 1
-    mkdir -p "$work/suite-$mpi"
-    cd "$work/suite-$mpi" || return 1
+    mkdir -p "$suite_built"
+    cd "$suite_built" || return 1
     strict='' flags=-O1
     [ "$mpi" = mpich ] || {
         strict=--enable-strictmpi
         flags="-O1 -DOMPI_OMIT_MPI1_COMPAT_DECLS=0 -DOMPI_REMOVED_USE_STATIC_ASSERT=0"
     }
-    [ -e Makefile ] || ../src/mpich/tree/test/mpi/configure --enable-fortran=all --disable-cxx --disable-spawn \
-        --disable-rma --disable-part --disable-romio --disable-ft-tests $strict CC=gcc F77=gfortran FC=gfortran \
+    # shellcheck disable=SC2086 # words
+    [ -e Makefile ] || ../src/mpich/tree/test/mpi/configure --disable-cxx --disable-spawn --disable-romio \
+        --disable-ft-tests $suite_options $strict CC=gcc F77=gfortran FC=gfortran \
         MPICC="mpicc.$mpi" MPIF77="mpif77.$mpi" MPIFC="mpifort.$mpi" FFLAGS=-fallow-argument-mismatch \
         FCFLAGS=-fallow-argument-mismatch || return 1
     make -C dtpools CFLAGS="$flags" && make -C util CFLAGS="$flags"
-    "mpifort.$mpi" -c ../src/mpich/tree/test/mpi/util/mtest_f08.f90 -o util/f08.o
-    for suite_folder in $suite_folders; do
+    for suite_folder; do
         # shellcheck disable=SC2016 # make's
         targets=$(echo 'show: ; @echo $(noinst_PROGRAMS) $(EXTRA_PROGRAMS) $(check_PROGRAMS)' |
             make -s -C "$suite_folder" -f Makefile -f - show)
         libraries=
-        case $suite_folder in f08/*) libraries=$PWD/util/f08.o ;; esac
+        case $suite_folder in
+        f08/*)
+            libraries=$PWD/util/f08.o
+            [ -e "$libraries" ] ||
+                "mpifort.$mpi" -c ../src/mpich/tree/test/mpi/util/mtest_f08.f90 -o "$libraries"
+            ;;
+        esac
         # shellcheck disable=SC2086 # words
         make -k -C "$suite_folder" all $targets CFLAGS="$flags" LIBS="$libraries"
     done
     cd - || return 1
+}
+
+install_mpich()
+{
+    # shellcheck disable=SC2086 # words
+    build_suite "$mpi" '--enable-fortran=all --disable-rma --disable-part' $suite_folders
 }
 
 ready_mpich()
@@ -131,10 +146,12 @@ judge_mpich()
 }
 
 # A line of a list: program ranks arg=... what=...; those that are to fail, or need a newer MPI, are left out.
-run_mpich()
+run_suite()
 {
-    for suite_folder in $suite_folders; do
-        suite=$work/suite-$mpi/$suite_folder
+    suite_built=$work/suite-$1
+    shift
+    for suite_folder; do
+        suite=$suite_built/$suite_folder
         suite_list=$suite/testlist
         [ -e "$suite_list" ] || suite_list=$work/src/mpich/tree/test/mpi/$suite_folder/testlist
         grep -v -e '^#' -e '^ *$' -e 'resultTest=' -e 'xfail=' "$suite_list" >"$results/list"
@@ -147,6 +164,28 @@ run_mpich()
                 "${suite_limit:-60}" judge_mpich "$suite/$suite_test" $suite_arguments
         done 3<"$results/list"
     done
+}
+
+run_mpich()
+{
+    # shellcheck disable=SC2086 # words
+    run_suite "$mpi" $suite_folders
+}
+
+# Windows and partitioned messages, which need collectives to let the MPI make progress.
+install_rma()
+{
+    build_suite "$mpi-rma" '--disable-fortran' rma part
+}
+
+ready_rma()
+{
+    needs "$work/suite-$mpi-rma/rma/putfence1"
+}
+
+run_rma()
+{
+    run_suite "$mpi-rma" rma part
 }
 
 # --- HPC Challenge: HPL, PTRANS, RandomAccess, FFT, STREAM, latency and bandwidth ------------------------------------
@@ -360,16 +399,26 @@ run_mumps()
     done
 }
 
-# mpi4py's own tests, from its source package where the distribution's archive has it.
+# mpi4py's own tests, all of them but those that start processes, from PyPI and built for either MPI.
+mpi4py='mpi4py-3.1.6'
 install_mpi4py()
 {
-    packages python3-mpi4py python3-numpy
-    source_of mpi4py
+    packages python3-dev python3-pip python3-setuptools
+    mkdir -p "$work/src"
+    cd "$work/src" || return 1
+    [ -e $mpi4py ] || {
+        /usr/bin/python3 -m pip download --disable-pip-version-check --no-deps --no-build-isolation --no-binary mpi4py \
+            mpi4py==${mpi4py#*-} && tar -xf $mpi4py.tar.gz
+    }
+    [ -e "$work/mpi4py-$mpi/lib/mpi4py" ] ||
+        (cd $mpi4py && CFLAGS=-O0 /usr/bin/python3 setup.py build --build-base "$work/mpi4py-$mpi" \
+            --build-lib "$work/mpi4py-$mpi/lib" --mpicc="mpicc.$mpi")
+    cd - || return 1
 }
 
 ready_mpi4py()
 {
-    built_for openmpi && needs /usr/lib/python3/dist-packages/mpi4py "$work/src/mpi4py/tree/test/runtests.py"
+    needs "$work/mpi4py-$mpi/lib/mpi4py" "$work/src/$mpi4py/test/runtests.py"
 }
 
 judge_mpi4py()
@@ -379,8 +428,8 @@ judge_mpi4py()
 
 run_mpi4py()
 {
-    for python_ranks in 2 4; do
-        run_case tests $python_ranks 600 judge_mpi4py /usr/bin/python3 "$work/src/mpi4py/tree/test/runtests.py" \
-            -e test_spawn -e test_dynproc
+    for python_ranks in 2 3 4; do
+        run_case tests-$python_ranks $python_ranks 900 judge_mpi4py env PYTHONPATH="$work/mpi4py-$mpi/lib" \
+            /usr/bin/python3 "$work/src/$mpi4py/test/runtests.py" -e test_spawn -e test_dynproc
     done
 }

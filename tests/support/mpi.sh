@@ -26,7 +26,8 @@ mpis()
     done
 }
 
-options= preloaded= # by another library than the flavour's
+options=
+preloaded= # not empty: the flavour of the library instead
 # launch FLAVOUR RANKS PROGRAM ARGUMENT...: with twill; the program is one of tests/mpi, or a path.
 launch()
 {
