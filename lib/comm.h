@@ -86,8 +86,9 @@ struct twill_comm {
     struct twill_reach *reach;    /* what is not in their heaps; NULL: cannot be reached */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
-    uint32_t spin;                    /* polls before a wait gives its core away */
-    bool learns;                      /* how many those should be: lib/wait.c */
+    uint32_t spin;      /* polls before a wait gives its core away */
+    uint32_t contended; /* rests since others took the core for long; 0: they do not */
+    bool learns;        /* how many those should be: lib/wait.c */
     uint64_t yield_alone, yield_lost; /* ticks that giving it away takes if nobody else wants it,
                                          and if it is lost to who does not wait; 0: not known yet */
     int threads;

@@ -6,7 +6,9 @@
  * nobody else wants the core that is a system call, and spinning is quicker. Where another rank
  * that waits, too, has it in between, it comes back soon: then who is waited for may be the very
  * one that wants the core, and every poll delays it. Where it does not come back for long, some
- * other job has it, and spinning is better again. */
+ * other job has it: spinning is better again, and sleeping is better than giving the core away. The
+ * kernel lets a thread that is woken run soon, but who only yields waits until all others have had
+ * their turn, which costs milliseconds for each message between ranks that are bound. */
 #include "lib/progress.h"
 
 #include <sched.h>
@@ -16,6 +18,7 @@
 #define POLLS_PER_LOOK       4096u /* however long TWILL_SPIN lets it spin */
 #define POLLS_PER_POKE       64u
 #define YIELDS               200u             /* before sleeping */
+#define RESTS_PER_YIELD      32u              /* where the core was gone for long: look again */
 #define YIELD_ALONE_NS       UINT64_C(700)    /* a system call; somebody else: twice a switch */
 #define YIELD_LOST_NS        UINT64_C(200000) /* who had the core did not wait */
 #define TICKS_COUNTED_NS     UINT64_C(1000000)
@@ -148,6 +151,7 @@ static void yield(struct twill_comm *comm)
         comm->yield_alone = (uint64_t)(rate * (double)YIELD_ALONE_NS) + 1;
         comm->yield_lost = (uint64_t)(rate * (double)YIELD_LOST_NS) + 1;
     }
+    comm->contended = ticks >= comm->yield_lost;
     if (ticks > comm->yield_alone && ticks < comm->yield_lost)
         comm->spin = comm->spin / 2 > TWILL_SPIN_SHARED ? comm->spin / 2 : TWILL_SPIN_SHARED;
     else if (comm->spin < TWILL_SPIN_ALONE)
@@ -158,7 +162,8 @@ static void yield(struct twill_comm *comm)
 static int rest(struct twill_comm *comm, struct twill_waiting *state, bool (*done)(const void *of),
                 const void *of)
 {
-    if (state->yields < YIELDS) {
+    bool sleeps = comm->contended > 0 && comm->contended++ % RESTS_PER_YIELD != 0;
+    if (state->yields < YIELDS && !sleeps) {
         state->yields++;
         yield(comm);
         return 0;

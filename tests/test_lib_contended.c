@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that are bound to cores which other programs want as well: a wait sleeps, instead of giving
+ * the core away again and again, each time for as long as the others take. */
+#include "tests/support/ranks.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 2, BARRIERS = 200, WORK = 400000 };
+
+static int cpu_of[RANKS];
+
+static void bind_to(int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    (void)sched_setaffinity(0, sizeof(set), &set);
+}
+
+/* Something else that has to do on a core. */
+static pid_t begin_hog(int cpu)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        bind_to(cpu);
+        for (volatile uint64_t i = 0;; i++)
+            ;
+    }
+    return child;
+}
+
+static long count_sleeps(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
+
+static void be_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    (void)user;
+    bind_to(cpu_of[rank]);
+    static const char *const none[] = {NULL};
+    if (twill_test_connect(&context, &comm, boot, "1x2", NULL, none)) {
+        twill_status status = TWILL_OK;
+        long before = count_sleeps();
+        for (int i = 0; i < BARRIERS && status == TWILL_OK; i++) {
+            for (volatile int work = 0; work < WORK; work++)
+                ;
+            status = twill_barrier(comm);
+        }
+        int64_t sleeps = count_sleeps() - before; /* of both: one of them is always there first */
+        if (status == TWILL_OK)
+            status = twill_allreduce(comm, &sleeps, &sleeps, 1, TWILL_I64, TWILL_SUM);
+        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+        twill_test_note(sleeps >= BARRIERS / 8, __FILE__, __LINE__,
+                        "the ranks slept %lld times in %d barriers", (long long)sleeps,
+                        (int)BARRIERS);
+    }
+    twill_test_meet(boot);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void ranks_beside_others(void **state)
+{
+    cpu_set_t here;
+    pid_t hog[RANKS];
+    int found = 0;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof(here), &here), 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && found < RANKS; cpu++)
+        if (CPU_ISSET(cpu, &here))
+            cpu_of[found++] = cpu;
+    if (found < RANKS)
+        skip();
+    for (int i = 0; i < RANKS; i++)
+        hog[i] = begin_hog(cpu_of[i]);
+    twill_test_run_processes(RANKS, be_rank, NULL);
+    for (int i = 0; i < RANKS; i++) {
+        assert_true(hog[i] > 0);
+        kill(hog[i], SIGKILL);
+        waitpid(hog[i], NULL, 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_beside_others)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
