@@ -257,7 +257,6 @@ static void share_set(struct twill_watch *watch, struct twill_passing *passing,
             close(theirs);
         }
     }
-    free(passing->peers);
 }
 
 twill_status twill_watch_connect(struct twill_watch *watch, struct twill_boot *boot,
@@ -288,6 +287,7 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_boot *b
     if (status == TWILL_OK)
         share_set(watch, &passing, cards);
     twill_passing_close(&passing);
+    free(passing.peers);
     free(cards);
     return status;
 }
