@@ -221,7 +221,8 @@ if [ -x "$bin/hello" ]; then
         "$run" -n 3 --bind none sh -c '[ "$RANK" != 2 ] || kill -KILL $$; exec "$0"' "$bin/hello"
     # None of a job that has fewer ranks, and none that leaves somebody who is to be the rank.
     expect 0 "rank 1 of 2" "$run" -n 4 --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
-    expect 0 "rank 1 of 3" "$run" -n 3 --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
+    expect 0 "rank 0 of 3" "$run" -n 3 --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
+    wait_for grep -q "rank 1 of 3" "$scratch/out" # nobody has waited for that one
 fi
 
 # --- the port of the rendezvous takes nobody when all ranks are there
