@@ -7,17 +7,17 @@
     twill_status twill_##name(__VA_ARGS__)                                                         \
     {                                                                                              \
         struct twill_##kind kind = name##_##kind arguments;                                        \
-        return twill_##kind##_run(comm, &kind);                                                    \
+        return twill_##kind##_run(comm, &kind, "twill_" #name);                                    \
     }                                                                                              \
     twill_status twill_##name##_start(__VA_ARGS__, twill_request **request)                        \
     {                                                                                              \
         struct twill_##kind kind = name##_##kind arguments;                                        \
-        return twill_##kind##_start(comm, &kind, request);                                         \
+        return twill_##kind##_start(comm, &kind, request, "twill_" #name "_start");                \
     }                                                                                              \
     twill_status twill_##name##_init(__VA_ARGS__, twill_request **request)                         \
     {                                                                                              \
         struct twill_##kind kind = name##_##kind arguments;                                        \
-        return twill_##kind##_init(comm, &kind, request);                                          \
+        return twill_##kind##_init(comm, &kind, request, "twill_" #name "_init");                  \
     }
 
 /* --- one message for all --------------------------------------------------------------------- */

@@ -88,8 +88,8 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
     if (TWILL_UNLIKELY(comm->error.status != TWILL_OK))
         twill_error_clear(&comm->error);
     if (TWILL_UNLIKELY(twill_context_is_forked(comm->context)))
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_FORKED,
-                               "this process was forked after the context was created");
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_FORKED,
+                                 "this process was forked after the context was created");
     return TWILL_OK;
 }
 
@@ -143,7 +143,9 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     return TWILL_OK;
 }
 
-void twill_request_begin(struct twill_request *request)
+/* The call was entered at that time, in ticks; 0: about now, which is read when others have what
+ * they wait for. */
+static inline void begin_at(struct twill_request *request, uint64_t entered)
 {
     struct twill_run *run = &request->run;
     struct twill_comm *comm = request->comm;
@@ -156,14 +158,20 @@ void twill_request_begin(struct twill_request *request)
     if (TWILL_LIKELY(leads))
         twill_run_lead(run);
     number(run);
-    request->ticks = twill_ticks();
+    request->ticks = entered != 0 ? entered : twill_ticks();
     if (TWILL_UNLIKELY(comm->traced)) /* what others wait for is on its way */
         twill_log_begin(request);
     twill_request_enqueue(request);
 }
 
+void twill_request_begin(struct twill_request *request)
+{
+    begin_at(request, 0);
+}
+
 /* Number and check a call; if all is well it begins. */
-static twill_status begin(struct twill_request *request, const struct twill_call *call)
+static twill_status begin(struct twill_request *request, const struct twill_call *call,
+                          uint64_t entered)
 {
     struct twill_comm *comm = request->comm;
     comm->begun++;
@@ -171,7 +179,7 @@ static twill_status begin(struct twill_request *request, const struct twill_call
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse(comm, call);
     TWILL_TRY(&comm->error, twill_request_stage(request));
-    twill_request_begin(request);
+    begin_at(request, entered);
     return TWILL_OK;
 }
 
@@ -182,7 +190,7 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_call 
     twill_status status = twill_comm_usable(comm);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
-    status = begin(request, call);
+    status = begin(request, call, ticks);
     if (TWILL_LIKELY(status == TWILL_OK))
         status = twill_comm_wait(comm, twill_request_done, request);
     if (TWILL_LIKELY(status == TWILL_OK))
@@ -195,21 +203,46 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call)
+static twill_status perform(struct twill_comm *comm, const struct twill_call *call)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
 #ifdef TWILL_SABOTAGE /* for the tests to notice */
     if (call->collective == TWILL_ALLREDUCE)
         return TWILL_OK;
 #endif
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
         return twill_group_record(comm, call);
-    bool took = twill_comm_enter(comm);
-    twill_status status = run_to_end(comm, call);
-    if (took)
-        twill_comm_release(comm);
+    return run_to_end(comm, call);
+}
+
+twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
+                            const char *name)
+{
+    twill_status status = twill_comm_claim(comm, name);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return status;
+    status = perform(comm, call);
+    twill_comm_unclaim(comm);
     return status;
+}
+
+/* A barrier, which other ranks must not take for one of the program's. */
+void twill_call_last(struct twill_comm *comm)
+{
+    static const struct twill_call barrier = {.collective = TWILL_BARRIER, .type = TWILL_F32};
+    struct twill_request *request = &comm->blocking;
+    twill_status status = twill_comm_usable(comm);
+    if (status != TWILL_OK)
+        return;
+    comm->begun++;
+    status = twill_request_prepare(request, &barrier);
+    if (status == TWILL_OK) {
+        request->run.summary.vector = true;
+        twill_run_mark(&request->run);
+        twill_request_begin(request);
+        status = twill_comm_wait(comm, twill_request_done, request);
+    }
+    if (status != TWILL_OK)
+        (void)twill_comm_fail(comm, status);
 }
 
 /* --- nonblocking and persistent -------------------------------------------------------------- */
@@ -217,15 +250,14 @@ twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *ca
 /* Not for a group, and there must be somewhere to put the request. */
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    if (request == NULL)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "request is NULL");
-    *request = NULL;
+    if (request != NULL)
+        *request = NULL;
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
+    if (request == NULL)
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "request is NULL");
     if (twill_group_is_open(comm->group))
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT,
-                               "a nonblocking or persistent call inside a group");
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
+                                 "a nonblocking or persistent call inside a group");
     return TWILL_OK;
 }
 
@@ -245,24 +277,25 @@ static twill_status start(struct twill_comm *comm, const struct twill_call *call
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
         return twill_comm_fail(comm, TWILL_ERR_MEMORY);
-    twill_status status = begin(made, call);
+    twill_status status = begin(made, call, 0);
     if (status != TWILL_OK) {
         twill_request_give(made);
         return twill_comm_fail(comm, status);
     }
-    *request = made;
+    *request = made->handle;
     (void)twill_request_launch(made); /* its waiter hears of a failure */
+    twill_request_count_start(made);
     return TWILL_OK;
 }
 
 twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
-                              struct twill_request **request)
+                              struct twill_request **request, const char *name)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    twill_comm_hold(comm);
-    twill_status status = start(comm, call, request);
-    twill_comm_release(comm);
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = start(comm, call, request);
+    twill_comm_unclaim(comm);
     return status;
 }
 
@@ -320,6 +353,7 @@ static twill_status prepare(struct twill_request *request, const struct twill_ca
 static twill_status init(struct twill_comm *comm, const struct twill_call *call,
                          struct twill_request **request)
 {
+    uint64_t ticks = twill_ticks(), before = comm->ticks;
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
@@ -330,17 +364,18 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
         return comm->broken ? status : twill_comm_fail(comm, status);
     }
     made->persistent = true;
-    *request = made;
+    *request = made->handle;
+    comm->ticks = before + (twill_ticks() - ticks); /* the barrier in it is counted, too */
     return TWILL_OK;
 }
 
 twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
-                             struct twill_request **request)
+                             struct twill_request **request, const char *name)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    twill_comm_hold(comm);
-    twill_status status = init(comm, call, request);
-    twill_comm_release(comm);
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = init(comm, call, request);
+    twill_comm_unclaim(comm);
     return status;
 }

@@ -325,8 +325,12 @@ static void configure(struct twill_comm *comm)
     comm->ns_at_start = twill_now();
 }
 
-static void release(struct twill_comm *comm)
+/* More than are likely to be destroyed between a destruction and its handle's last use. */
+#define ENDED_KEPT 16u
+
+void twill_comm_close(struct twill_comm *comm)
 {
+    atomic_store_explicit(&comm->live, TWILL_GONE, memory_order_relaxed);
     struct twill_context *context = comm->context;
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->close(comm->transport[t]);
@@ -347,7 +351,9 @@ static void release(struct twill_comm *comm)
     twill_world_destroy(&comm->own);
     if (comm->boot != context->boot)
         twill_boot_close(comm->boot);
-    free(comm);
+    twill_context_lock(context);
+    twill_handles_give(&context->ended, comm, sizeof(*comm));
+    twill_context_unlock(context);
 }
 
 /* The last exchange ends when all have come so far: then nobody calls the new one in vain, nor
@@ -382,8 +388,9 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                              const struct twill_comm *parent, struct twill_boot *boot,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error)
 {
-    struct twill_comm *comm =
-        aligned_alloc(TWILL_CACHE_LINE, twill_round_up(sizeof(*comm), TWILL_CACHE_LINE));
+    twill_context_lock(context);
+    struct twill_comm *comm = twill_handles_take(&context->ended, sizeof(*comm), ENDED_KEPT);
+    twill_context_unlock(context);
     if (comm == NULL) {
         if (boot != context->boot)
             twill_boot_close(boot);
@@ -393,75 +400,12 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
     twill_status status = open_parts(comm, parent, ranks, what);
     if (status != TWILL_OK) {
         *error = comm->error;
-        release(comm);
+        twill_comm_close(comm);
         return status;
     }
+    atomic_store_explicit(&comm->live, TWILL_LIVE, memory_order_release);
     *made = comm;
     return TWILL_OK;
-}
-
-twill_status twill_comm_create(twill_comm **comm, twill_context *context)
-{
-    if (comm == NULL || context == NULL)
-        return TWILL_ERR_ARGUMENT;
-    *comm = NULL;
-    if (!context->ready)
-        return TWILL_ERR_ARGUMENT;
-    struct twill_error error = {0};
-    twill_status status;
-    if (twill_context_is_forked(context))
-        status = TWILL_FAIL(&error, TWILL_ERR_FORKED,
-                            "this process was forked after the context was created");
-    else
-        status = twill_comm_open(comm, context, NULL, context->boot, NULL, 0, &error);
-    return twill_context_outcome(context, status, &error);
-}
-
-void twill_comm_leave(twill_comm *comm)
-{
-    if (comm == NULL || twill_context_is_forked(comm->context))
-        return; /* a child must not close the parent's connections */
-    twill_context_remove(comm->context, comm);
-    release(comm);
-}
-
-void twill_comm_destroy(twill_comm *comm)
-{
-    /* nobody may still be reading what we unmap, or sending to us */
-    if (comm != NULL && !comm->broken && !twill_context_is_forked(comm->context)) {
-        twill_comm_hasten(comm);
-        (void)twill_barrier(comm);
-    }
-    twill_comm_leave(comm);
-}
-
-twill_status twill_init(twill_comm **comm)
-{
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    *comm = NULL;
-    twill_context *context = NULL;
-    twill_status status = twill_context_create(&context, NULL, NULL);
-    if (status == TWILL_OK)
-        status = twill_comm_create(comm, context);
-    if (status == TWILL_OK) {
-        (*comm)->owns_context = true;
-        return TWILL_OK;
-    }
-    if (context != NULL)
-        twill_say(&context->log, TWILL_LOG_WARN, "%s: %s", twill_strerror(status),
-                  context->error.message);
-    twill_context_destroy(context);
-    return status;
-}
-
-void twill_finalize(twill_comm *comm)
-{
-    if (comm == NULL)
-        return;
-    twill_context *context = comm->owns_context ? comm->context : NULL;
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
 }
 
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer)

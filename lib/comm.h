@@ -23,13 +23,15 @@ struct twill_waiting {
 };
 
 struct twill_comm {
-    struct twill_error error;
+    _Atomic uint32_t live; /* TWILL_LIVE, TWILL_TORN, or it has ended: lib/handle.h */
     bool broken;
-    bool traced;              /* each call is told: TWILL_LOG=debug */
-    bool owns_context;        /* by twill_init() */
-    bool told_substitute;     /* that TWILL_ALGORITHM was not followed */
-    _Atomic bool held;        /* somebody has it: lib/progress.h */
-    _Atomic unsigned pending; /* requests under way that others may advance; changed while held */
+    bool traced;                /* each call is told: TWILL_LOG=debug */
+    _Atomic(const char *) held; /* the public call that a thread is in, or NULL: lib/claim.c */
+    struct twill_error error;
+    struct twill_error refused; /* of a second thread; written under the context's lock */
+    bool owns_context;          /* by twill_init() */
+    bool told_substitute;       /* that TWILL_ALGORITHM was not followed */
+    _Atomic unsigned pending;   /* requests under way that others may advance; changed while held */
     struct twill_context *context;
     const struct twill_world *world; /* the context's, or own */
     struct twill_world own;
@@ -53,6 +55,8 @@ struct twill_comm {
     struct twill_request *filling;            /* the first whose slices have not all begun */
     struct twill_request *points;             /* point-to-point requests under way */
     struct twill_request *spare;              /* requests to be used again */
+    struct twill_request_slab *slab;          /* where they come from */
+    unsigned unused;                          /* requests in the first slab, not used yet */
     const struct twill_transfer *setting_up;  /* [2] of lib/boot_comm.c, or NULL */
     struct twill_run *asking;                 /* a prepared call whose votes are awaited */
     unsigned talking;                         /* requests under way that may have messages */
@@ -112,6 +116,53 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
+/* The end of twill_comm_open(), when nobody uses it any more. */
+void twill_comm_close(struct twill_comm *comm);
+
+/* lib/claim.c. A public call begins on a handle: TWILL_ERR_ARGUMENT if that is NULL, the
+ * communicator has ended, or another thread is in a call on it. Else its end is to be told. A
+ * request that has not ended shows that its communicator has not, either: claim_live(). */
+twill_status twill_comm_claim_late(struct twill_comm *comm, const char *call);
+static inline twill_status twill_comm_claim_live(struct twill_comm *comm, const char *call)
+{
+    const char *nobody = NULL;
+    if (TWILL_LIKELY(atomic_compare_exchange_strong_explicit(
+            &comm->held, &nobody, call, memory_order_acquire, memory_order_relaxed)))
+        return TWILL_OK;
+    return twill_comm_claim_late(comm, call);
+}
+static inline twill_status twill_comm_claim(struct twill_comm *comm, const char *call)
+{
+    if (TWILL_LIKELY(comm != NULL &&
+                     atomic_load_explicit(&comm->live, memory_order_relaxed) == TWILL_LIVE))
+        return twill_comm_claim_live(comm, call);
+    return twill_comm_claim_late(comm, call);
+}
+static inline void twill_comm_unclaim(struct twill_comm *comm)
+{
+    atomic_store_explicit(&comm->held, NULL, memory_order_release);
+}
+/* The same for a call that ends the communicator and returns nothing: false, with a warning, if it
+ * may not. */
+bool twill_comm_claim_end(struct twill_comm *comm, const char *call);
+/* The error if a second thread has come while this one is in a call. */
+twill_status twill_comm_torn(struct twill_comm *comm);
+static inline bool twill_comm_is_live(const struct twill_comm *comm)
+{
+    uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;
+    return live == TWILL_LIVE || live == TWILL_TORN;
+}
+
+/* The end of what starts a call: count its time. Starting a small one takes less than looking at
+ * the clock twice, and is left out. */
+#define TWILL_COUNTED_BYTES 4096u
+static inline void twill_request_count_start(const struct twill_request *request)
+{
+    const struct twill_side *side = request->run.side;
+    if (TWILL_UNLIKELY(side[TWILL_SRC].bytes + side[TWILL_DST].bytes >= TWILL_COUNTED_BYTES))
+        request->comm->ticks += twill_ticks() - request->ticks;
+}
+
 /* May a call begin? TWILL_ERR_BROKEN, TWILL_ERR_FORKED; the error of an earlier one is forgotten.
  */
 twill_status twill_comm_usable_again(struct twill_comm *comm);
@@ -158,6 +209,12 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
                               int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_COMM_FAIL(comm, status, ...)                                                         \
     twill_comm_error((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* The same for what is refused before it is a call that ranks count: "rank R: twill_X: " in front.
+ */
+twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
+                               int line, const char *format, ...) TWILL_PRINTF(5, 6);
+#define TWILL_COMM_REFUSE(comm, status, ...)                                                       \
+    twill_comm_refuse((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
 /* See twill_rank_text(). */
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT]);

@@ -10,13 +10,40 @@ static bool is_idle(const struct twill_request *request)
            atomic_load_explicit(&request->state, memory_order_relaxed) == TWILL_REQUEST_IDLE;
 }
 
-/* What the caller gets of a request that is complete. The communicator is held. */
-static twill_status finish(twill_request **request)
+/* The error for a handle whose request has ended. Its communicator is told where the memory still
+ * belongs to one. */
+static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
-    struct twill_request *r = *request;
+    uintptr_t word = (uintptr_t)handle;
+    const struct twill_request *memory = (void *)(word - word % TWILL_CACHE_LINE);
+    struct twill_comm *comm = memory->comm;
+    if (comm == NULL || twill_comm_claim(comm, call) != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    if (twill_comm_usable(comm) == TWILL_OK)
+        (void)TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
+                                "this request has been waited for, or freed, before");
+    twill_comm_unclaim(comm);
+    return TWILL_ERR_ARGUMENT;
+}
+
+/* When a call on a collective's request began that may take time; 0: it is not to be counted. */
+static uint64_t begin_time(const struct twill_request *request)
+{
+    return request->is_point || twill_request_done(request) ? 0 : twill_ticks();
+}
+
+static void count_time(struct twill_comm *comm, uint64_t begun)
+{
+    if (begun != 0)
+        comm->ticks += twill_ticks() - begun;
+}
+
+/* What the caller gets of a request that is complete. The communicator is held. */
+static twill_status finish(struct twill_request *r, twill_request **handle)
+{
     struct twill_comm *comm = r->comm;
     twill_status status = r->status;
-    if (status == TWILL_OK && !r->is_point) {
+    if (status == TWILL_OK) {
         status = twill_request_unstage(r);
         if (status != TWILL_OK)
             (void)twill_comm_fail(comm, status);
@@ -24,7 +51,7 @@ static twill_status finish(twill_request **request)
     atomic_store_explicit(&r->state, TWILL_REQUEST_IDLE, memory_order_relaxed);
     if (r->persistent)
         return status;
-    *request = NULL;
+    *handle = NULL;
     twill_request_give(r);
     return status;
 }
@@ -34,11 +61,11 @@ static twill_status start_again(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     if (!request->persistent || !is_idle(request))
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "the request is %s",
-                               request->persistent ? "under way" : "not persistent");
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the request is %s",
+                                 request->persistent ? "under way" : "not persistent");
     if (twill_group_is_open(comm->group))
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT,
-                               "a nonblocking or persistent call inside a group");
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
+                                 "a nonblocking or persistent call inside a group");
     if (request->is_point) {
         (void)twill_point_launch(request); /* its waiter hears of a failure */
         return TWILL_OK;
@@ -49,36 +76,50 @@ static twill_status start_again(struct twill_request *request)
         return twill_comm_fail(comm, status);
     twill_request_begin(request);
     (void)twill_request_launch(request);
+    twill_request_count_start(request);
     return TWILL_OK;
 }
 
-twill_status twill_request_start(twill_request *request)
+twill_status twill_request_start(twill_request *handle)
 {
-    if (request == NULL)
+    if (handle == NULL)
         return TWILL_ERR_ARGUMENT;
+    struct twill_request *request = twill_request_find(handle);
+    if (request == NULL)
+        return refuse_ended(handle, "twill_request_start");
     struct twill_comm *comm = request->comm;
-    twill_comm_hold(comm);
-    twill_status status = start_again(request);
-    twill_comm_release(comm);
+    twill_status status = twill_comm_claim_live(comm, "twill_request_start");
+    if (status != TWILL_OK)
+        return status;
+    status = start_again(request);
+    twill_comm_unclaim(comm);
     return status;
 }
 
-twill_status twill_test(twill_request **request, int *done)
+twill_status twill_test(twill_request **handle, int *done)
 {
-    twill_status status = TWILL_OK;
     if (done == NULL)
         return TWILL_ERR_ARGUMENT;
     *done = 1;
-    if (request == NULL || is_idle(*request))
+    if (handle == NULL || *handle == NULL)
         return TWILL_OK;
-    struct twill_comm *comm = (*request)->comm;
-    twill_comm_hold(comm);
-    if (!twill_request_done(*request))
+    struct twill_request *request = twill_request_find(*handle);
+    if (request == NULL)
+        return refuse_ended(*handle, "twill_test");
+    struct twill_comm *comm = request->comm;
+    if (is_idle(request))
+        return TWILL_OK;
+    twill_status status = twill_comm_claim_live(comm, "twill_test");
+    if (status != TWILL_OK)
+        return status;
+    uint64_t begun = begin_time(request);
+    if (!twill_request_done(request))
         (void)twill_comm_poke(comm); /* a failure is the request's too */
-    *done = twill_request_done(*request);
+    *done = twill_request_done(request);
     if (*done)
-        status = finish(request);
-    twill_comm_release(comm);
+        status = finish(request, handle);
+    count_time(comm, begun);
+    twill_comm_unclaim(comm);
     return status;
 }
 
@@ -92,28 +133,52 @@ static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void 
     return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status);
 }
 
-/* *since: another one has been waited for in vain since then, and this one with it; 0: none has. */
-static twill_status wait_one(twill_request **request, uint64_t *since)
+/* A message to or from this rank itself that nobody can meet while this thread waits; the request
+ * stays as it is. The communicator is held. */
+static twill_status refuse_lonely(struct twill_comm *comm)
 {
-    if (request == NULL || is_idle(*request))
+    TWILL_TRY(&comm->error, twill_comm_usable(comm));
+    return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
+                             "a message of rank %u to itself has no counterpart, and nobody can "
+                             "make one while this rank waits",
+                             comm->rank);
+}
+
+/* *since: another one has been waited for in vain since then, and this one with it; 0: none has. */
+static twill_status wait_one(twill_request **handle, uint64_t *since)
+{
+    if (handle == NULL || *handle == NULL)
         return TWILL_OK;
-    struct twill_comm *comm = (*request)->comm;
-    twill_comm_hold(comm);
-    comm->stands_since = *since;
-    comm->stood_since = 0;
-    (void)wait_until(comm, twill_request_done, *request);
-    comm->stands_since = 0;
-    if (comm->stood_since != 0)
-        *since = comm->stood_since;
-    twill_status status = finish(request);
-    twill_comm_release(comm);
+    struct twill_request *request = twill_request_find(*handle);
+    if (request == NULL)
+        return refuse_ended(*handle, "twill_wait");
+    struct twill_comm *comm = request->comm;
+    if (is_idle(request))
+        return TWILL_OK;
+    twill_status status = twill_comm_claim_live(comm, "twill_wait");
+    if (status != TWILL_OK)
+        return status;
+    if (TWILL_UNLIKELY(twill_point_is_lonely(request))) {
+        status = refuse_lonely(comm);
+    } else {
+        uint64_t begun = begin_time(request);
+        comm->stands_since = *since;
+        comm->stood_since = 0;
+        (void)wait_until(comm, twill_request_done, request);
+        comm->stands_since = 0;
+        if (comm->stood_since != 0)
+            *since = comm->stood_since;
+        status = finish(request, handle);
+        count_time(comm, begun);
+    }
+    twill_comm_unclaim(comm);
     return status;
 }
 
-twill_status twill_wait(twill_request **request)
+twill_status twill_wait(twill_request **handle)
 {
     uint64_t since = 0;
-    return wait_one(request, &since);
+    return wait_one(handle, &since);
 }
 
 struct several {
@@ -121,12 +186,22 @@ struct several {
     twill_request **requests;
 };
 
+/* NULL: there is none, or it is not under way. */
+static struct twill_request *active_at(const struct several *several, size_t i)
+{
+    twill_request *handle = several->requests[i];
+    struct twill_request *request = handle != NULL ? twill_request_find(handle) : NULL;
+    return is_idle(request) ? NULL : request;
+}
+
 static size_t first_done(const struct several *several)
 {
     size_t i = 0;
-    while (i < several->count &&
-           (is_idle(several->requests[i]) || !twill_request_done(several->requests[i])))
-        i++;
+    for (; i < several->count; i++) {
+        const struct twill_request *request = active_at(several, i);
+        if (request != NULL && twill_request_done(request))
+            break;
+    }
     return i;
 }
 
@@ -137,28 +212,52 @@ static bool some_done(const void *of)
 }
 
 /* Waiting on one communicator moves those of the others along. */
+static twill_status wait_on(struct twill_request *request, const struct several *several)
+{
+    struct twill_comm *comm = request->comm;
+    twill_status status = twill_comm_claim_live(comm, "twill_wait_any");
+    if (status != TWILL_OK)
+        return status;
+    uint64_t begun = request->is_point || some_done(several) ? 0 : twill_ticks();
+    (void)wait_until(comm, some_done, several);
+    count_time(comm, begun);
+    twill_comm_unclaim(comm);
+    return TWILL_OK;
+}
+
+static twill_status finish_one(struct twill_request *request, twill_request **handle)
+{
+    struct twill_comm *comm = request->comm;
+    twill_status status = twill_comm_claim_live(comm, "twill_wait_any");
+    if (status != TWILL_OK)
+        return status;
+    status = finish(request, handle);
+    twill_comm_unclaim(comm);
+    return status;
+}
+
 twill_status twill_wait_any(size_t count, twill_request **requests, int *index)
 {
     struct several several = {count, requests};
-    size_t i = 0;
+    struct twill_request *first = NULL;
     if (index == NULL || (count > 0 && requests == NULL))
         return TWILL_ERR_ARGUMENT;
     *index = -1;
-    while (i < count && is_idle(requests[i]))
-        i++;
-    if (i == count)
+    for (size_t i = 0; i < count; i++) {
+        if (requests[i] != NULL && twill_request_find(requests[i]) == NULL) {
+            *index = (int)i;
+            return refuse_ended(requests[i], "twill_wait_any");
+        }
+        first = first == NULL ? active_at(&several, i) : first;
+    }
+    if (first == NULL)
         return TWILL_OK;
-    struct twill_comm *comm = requests[i]->comm;
-    twill_comm_hold(comm);
-    (void)wait_until(comm, some_done, &several);
-    twill_comm_release(comm);
-    i = first_done(&several);
+    twill_status status = wait_on(first, &several);
+    if (status != TWILL_OK)
+        return status;
+    size_t i = first_done(&several);
     *index = (int)i;
-    comm = requests[i]->comm;
-    twill_comm_hold(comm);
-    twill_status status = finish(&requests[i]);
-    twill_comm_release(comm);
-    return status;
+    return finish_one(active_at(&several, i), &requests[i]);
 }
 
 twill_status twill_wait_all(size_t count, twill_request **requests)
@@ -175,20 +274,24 @@ twill_status twill_wait_all(size_t count, twill_request **requests)
     return first;
 }
 
-twill_status twill_request_free(twill_request **request)
+twill_status twill_request_free(twill_request **handle)
 {
-    twill_status status = TWILL_OK;
-    if (request == NULL || *request == NULL)
+    if (handle == NULL || *handle == NULL)
         return TWILL_OK;
-    struct twill_comm *comm = (*request)->comm;
-    twill_comm_hold(comm);
-    if (!(*request)->persistent || !is_idle(*request)) {
-        status = TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "the request is %s",
-                                 (*request)->persistent ? "under way" : "not persistent");
+    struct twill_request *request = twill_request_find(*handle);
+    if (request == NULL)
+        return refuse_ended(*handle, "twill_request_free");
+    struct twill_comm *comm = request->comm;
+    twill_status status = twill_comm_claim_live(comm, "twill_request_free");
+    if (status != TWILL_OK)
+        return status;
+    if (!request->persistent || !is_idle(request)) {
+        status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the request is %s",
+                                   request->persistent ? "under way" : "not persistent");
     } else {
-        twill_request_give(*request);
-        *request = NULL;
+        twill_request_give(request);
+        *handle = NULL;
     }
-    twill_comm_release(comm);
+    twill_comm_unclaim(comm);
     return status;
 }

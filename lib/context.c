@@ -52,7 +52,7 @@ twill_status twill_context_outcome(struct twill_context *context, twill_status s
 
 twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user)
 {
-    if (context == NULL)
+    if (!twill_context_is_live(context))
         return TWILL_ERR_ARGUMENT;
     context->idle = idle;
     context->idle_user = user;
@@ -375,9 +375,10 @@ twill_status twill_context_create(twill_context **context, const twill_bootstrap
 {
     if (context == NULL)
         return TWILL_ERR_ARGUMENT;
-    *context = calloc(1, sizeof(**context));
+    *context = twill_handle_map(sizeof(**context));
     if (*context == NULL)
         return TWILL_ERR_MEMORY;
+    (*context)->live = TWILL_LIVE;
     return create(*context, bootstrap, settings);
 }
 
@@ -385,6 +386,10 @@ void twill_context_destroy(twill_context *context)
 {
     if (context == NULL)
         return;
+    if (!twill_context_is_live(context)) {
+        twill_handle_warn("twill_context_destroy", "the context has been destroyed before");
+        return;
+    }
     if (context->fork_guard != NULL && twill_context_is_forked(context))
         return; /* it is the parent's */
     if (context->opened > 0) {
@@ -425,5 +430,7 @@ void twill_context_destroy(twill_context *context)
     }
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
-    free(context);
+    twill_handles_retire(&context->ended, sizeof(struct twill_comm));
+    twill_handles_retire(&context->slabs, sizeof(struct twill_request_slab));
+    twill_handle_retire(context, sizeof(*context));
 }

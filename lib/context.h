@@ -12,6 +12,7 @@
 #include "fabric/watch.h"
 #include "kernels/kernels.h"
 #include "lib/config.h"
+#include "lib/handle.h"
 #include "lib/heap.h"
 #include "lib/operation.h"
 #include "lib/preloaded.h"
@@ -46,6 +47,7 @@ struct twill_vain {
 };
 
 struct twill_context {
+    uint32_t live;            /* TWILL_LIVE, or it has ended: lib/handle.h */
     struct twill_error error; /* the last failure; written under the lock */
     struct twill_log log;
     struct twill_config config;
@@ -79,6 +81,8 @@ struct twill_context {
     uint32_t comms;           /* next number of a communicator; no lower one is in use here */
     struct twill_comm **open; /* [opened] communicators, in no order */
     size_t opened, open_room;
+    struct twill_handles ended; /* communicators */
+    struct twill_handles slabs; /* of requests, that no communicator has */
     struct twill_operations operations;
     struct twill_vain vain;
     struct twill_progress progress;
@@ -145,6 +149,12 @@ twill_status twill_context_open_tuning(struct twill_context *context);
  * memory asked for. */
 void twill_context_memory(const struct twill_context *context, struct twill_memory_stats *user,
                           struct twill_memory_stats *library);
+
+/* Is this the handle of a context that has not ended? */
+static inline bool twill_context_is_live(const struct twill_context *context)
+{
+    return context != NULL && context->live == TWILL_LIVE;
+}
 
 #define TWILL_FORK_GUARD 0x7477696c6c212121u
 

@@ -18,6 +18,11 @@ void twill_call_describe(const struct twill_call *call, uint64_t sequence, char 
         return;
     }
     const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    if (call->vector && call->collective == TWILL_BARRIER) {
+        snprintf(text, bytes, "twill_comm_destroy or twill_finalize #%llu",
+                 (unsigned long long)sequence);
+        return;
+    }
     if (call->vector && !facts->parts) {
         snprintf(text, bytes, "%ss #%llu of a group, fused", facts->name,
                  (unsigned long long)sequence);
@@ -51,18 +56,35 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
                               int line, const char *format, ...)
 {
     char call[128], cause[360], rank[TWILL_RANK_TEXT];
+    const char *caller = atomic_load_explicit(&comm->held, memory_order_relaxed);
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
     va_end(arguments);
     if (comm->making != NULL)
         snprintf(call, sizeof(call), "%s", comm->making);
+    else if (comm->sequence == 0 && caller != NULL) /* no collective so far */
+        snprintf(call, sizeof(call), "%s", caller);
     else if (comm->queue == NULL && comm->talking > 0)
         snprintf(call, sizeof(call), "point to point");
     else
         twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));
     return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
                            twill_comm_rank_text(comm, comm->rank, rank), call, cause);
+}
+
+twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
+                               int line, const char *format, ...)
+{
+    char cause[360], rank[TWILL_RANK_TEXT];
+    const char *caller = atomic_load_explicit(&comm->held, memory_order_relaxed);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
+    return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
+                           twill_comm_rank_text(comm, comm->rank, rank),
+                           caller != NULL ? caller : "twill", cause);
 }
 
 /* What a local rank called as number `sequence`; false: it has not, or that is too long ago. */

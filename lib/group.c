@@ -62,7 +62,6 @@ static twill_status record(struct twill_comm *comm, const struct twill_call *cal
 static twill_status record_or_fail(struct twill_comm *comm, const struct twill_call *call,
                                    const struct twill_point *point)
 {
-    twill_comm_hold(comm);
     twill_status status = record(comm, call, point);
     if (status != TWILL_OK && status != TWILL_ERR_BROKEN && status != TWILL_ERR_FORKED) {
         struct twill_error own = comm->error;
@@ -71,7 +70,6 @@ static twill_status record_or_fail(struct twill_comm *comm, const struct twill_c
                          TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
         status = twill_comm_fail(comm, status);
     }
-    twill_comm_release(comm);
     return status;
 }
 
@@ -189,8 +187,20 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     return TWILL_OK;
 }
 
+/* To and from this rank itself there must be as many. */
+static twill_status check_itself(struct twill_comm *comm)
+{
+    int sends = 0, receives = 0, self = (int)comm->rank;
+    for (const struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
+        sends += r->is_point && r->point.sends && r->point.to == self;
+        receives += r->is_point && r->point.receives && r->point.from == self;
+    }
+    return twill_point_check_itself(comm, sends, receives);
+}
+
 static twill_status begin_points(struct twill_comm *comm)
 {
+    TWILL_TRY(&comm->error, check_itself(comm));
     for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded)
         if (r->is_point)
             TWILL_TRY(&comm->error, twill_point_begin(r));
@@ -223,8 +233,7 @@ static twill_status wait_for_all(struct twill_comm *comm)
         return (twill_status)swept;
     for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
         TWILL_TRY(&comm->error, wait_for(r));
-        if (!r->is_point)
-            TWILL_TRY(&comm->error, twill_request_unstage(r));
+        TWILL_TRY(&comm->error, twill_request_unstage(r));
     }
     return TWILL_OK;
 }
@@ -239,38 +248,41 @@ static twill_status end(struct twill_comm *comm)
 
 twill_status twill_group_start(twill_comm *comm)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    twill_comm_hold(comm);
-    twill_status status = twill_comm_usable(comm);
+    twill_status status = twill_comm_claim(comm, "twill_group_start");
+    if (status != TWILL_OK)
+        return status;
+    status = twill_comm_usable(comm);
     if (comm->group == NULL)
         comm->group = calloc(1, sizeof(*comm->group));
     if (status == TWILL_OK && comm->group == NULL)
-        status = TWILL_COMM_FAIL(comm, TWILL_ERR_MEMORY, "out of memory for a group");
+        status = TWILL_COMM_REFUSE(comm, TWILL_ERR_MEMORY, "out of memory for a group");
     else if (status == TWILL_OK && comm->group->open)
-        status = TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "groups do not nest");
+        status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "groups do not nest");
     if (status == TWILL_OK)
         comm->group->open = true;
-    twill_comm_release(comm);
+    twill_comm_unclaim(comm);
     return status;
 }
 
 twill_status twill_group_end(twill_comm *comm)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    twill_comm_hold(comm);
-    twill_status status = TWILL_OK;
+    twill_status status = twill_comm_claim(comm, "twill_group_end");
+    if (status != TWILL_OK)
+        return status;
+    uint64_t ticks = twill_ticks();
     if (!twill_group_is_open(comm->group)) {
-        status = TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "the group has not been started");
+        status = twill_comm_usable(comm);
+        if (status == TWILL_OK)
+            status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the group has not been started");
     } else {
         comm->group->open = false;
         status = end(comm);
         if (status != TWILL_OK && !comm->broken)
             status = twill_comm_fail(comm, status);
         forget(comm);
+        comm->ticks += twill_ticks() - ticks;
     }
-    twill_comm_release(comm);
+    twill_comm_unclaim(comm);
     return status;
 }
 

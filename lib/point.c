@@ -101,6 +101,31 @@ twill_status twill_point_prepare(struct twill_request *request, const struct twi
     return TWILL_OK;
 }
 
+/* Messages of this rank to itself that are to be sent, minus those to be received: under way. */
+static int to_itself(const struct twill_comm *comm)
+{
+    int open = 0;
+    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+        for (int way = OUT; way <= IN; way++)
+            if (r->transfer[way].status == TWILL_PENDING && r->transfer[way].peer == comm->rank)
+                open += way == OUT ? 1 : -1;
+    return open;
+}
+
+twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int receives)
+{
+    if (TWILL_LIKELY(sends == 0 && receives == 0))
+        return TWILL_OK;
+    int left = to_itself(comm) + sends - receives; /* in order: the last ones are left */
+    if (sends > 0 && left > 0)
+        return FAIL(comm, "a send to this rank itself, which has posted no receive for it, would "
+                          "wait forever");
+    if (receives > 0 && left < 0)
+        return FAIL(comm, "a receive from this rank itself, which has sent nothing for it, would "
+                          "wait forever");
+    return TWILL_OK;
+}
+
 static bool is_pending(const struct twill_request *request)
 {
     return request->transfer[OUT].status == TWILL_PENDING ||
@@ -167,6 +192,15 @@ static twill_status outcome(struct twill_request *request)
     return TWILL_OK;
 }
 
+bool twill_point_is_lonely(const struct twill_request *request)
+{
+    const struct twill_transfer *t = request->transfer;
+    uint32_t self = request->comm->rank;
+    return request->is_point && !twill_request_done(request) &&
+           ((t[OUT].status == TWILL_PENDING && t[OUT].peer == self) ||
+            (t[IN].status == TWILL_PENDING && t[IN].peer == self));
+}
+
 int twill_points_sweep(struct twill_comm *comm)
 {
     int completed = 0;
@@ -212,6 +246,9 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_point
         return status;
     status = twill_point_prepare(request, point);
     if (status == TWILL_OK)
+        status = twill_point_check_itself(comm, point->sends && point->to == (int)comm->rank,
+                                          point->receives && point->from == (int)comm->rank);
+    if (status == TWILL_OK)
         status = twill_point_begin(request);
     if (status == TWILL_OK)
         status = sweep(comm);
@@ -222,21 +259,26 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_point
     return status == TWILL_OK ? TWILL_OK : fail(comm, status);
 }
 
-twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point)
+static twill_status perform(struct twill_comm *comm, const struct twill_point *point)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
     if (twill_group_is_open(comm->group))
         return twill_group_record_point(comm, point);
-    bool took = twill_comm_enter(comm);
-    twill_status status = run_to_end(comm, point);
-    if (took)
-        twill_comm_release(comm);
+    return run_to_end(comm, point);
+}
+
+twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
+                             const char *name)
+{
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = perform(comm, point);
+    twill_comm_unclaim(comm);
     return status;
 }
 
 static twill_status make(struct twill_comm *comm, const struct twill_point *point, bool persistent,
-                         struct twill_request **request)
+                         twill_request **request)
 {
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
     struct twill_request *made = twill_request_take(comm);
@@ -248,7 +290,7 @@ static twill_status make(struct twill_comm *comm, const struct twill_point *poin
         twill_request_give(made);
         return fail(comm, status);
     }
-    *request = made;
+    *request = made->handle;
     return TWILL_OK;
 }
 
@@ -264,25 +306,25 @@ twill_status twill_point_launch(struct twill_request *request)
 }
 
 twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
-                               struct twill_request **request)
+                               struct twill_request **request, const char *name)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    twill_comm_hold(comm);
-    twill_status status = make(comm, point, false, request);
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = make(comm, point, false, request);
     if (status == TWILL_OK)
-        (void)twill_point_launch(*request); /* its waiter hears of a failure */
-    twill_comm_release(comm);
+        (void)twill_point_launch(twill_request_find(*request)); /* its waiter hears of a failure */
+    twill_comm_unclaim(comm);
     return status;
 }
 
 twill_status twill_point_init(struct twill_comm *comm, const struct twill_point *point,
-                              struct twill_request **request)
+                              struct twill_request **request, const char *name)
 {
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    twill_comm_hold(comm);
-    twill_status status = make(comm, point, true, request);
-    twill_comm_release(comm);
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = make(comm, point, true, request);
+    twill_comm_unclaim(comm);
     return status;
 }

@@ -3,20 +3,9 @@
 #include "lib/progress.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <stdlib.h>
 
-#define HOLD_SPINS 200u /* an advance is short; then its thread may have lost the core */
-
-void twill_comm_hold_late(struct twill_comm *comm)
-{
-    for (unsigned spins = 0; !twill_comm_try_hold(comm); spins++) {
-        if (spins < HOLD_SPINS)
-            twill_pause();
-        else
-            sched_yield();
-    }
-}
+const char twill_held_by_progress[] = "progress";
 
 /* Only who holds the communicator changes its own count: no need of an atomic addition there. */
 static void count_pending(struct twill_comm *comm, unsigned more)
@@ -66,11 +55,10 @@ void twill_context_remove(struct twill_context *context, struct twill_comm *comm
         if (context->open[i] == comm)
             context->open[i--] = context->open[--context->opened];
     twill_context_unlock(context);
-    twill_comm_hold(comm); /* who found it in the list before has it until it leaves */
 }
 
 /* Take the i-th open communicator if it has something pending; NULL: past the end. What is held
- * stays, because twill_context_remove() waits. */
+ * stays: who ends it has claimed it before it removes it. */
 static struct twill_comm *take(struct twill_context *context, size_t i,
                                const struct twill_comm *except, bool *taken)
 {
@@ -99,7 +87,7 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
                 comm->moved_at = twill_now();
             moved += n > 0 ? n : 0;
         }
-        twill_comm_release(comm);
+        twill_comm_unclaim(comm);
     }
     return moved;
 }

@@ -2,42 +2,24 @@
 /* Progress of what is under way on a communicator by others than its owner: threads that wait on
  * another communicator of the context, and the thread of TWILL_PROGRESS=thread.
  *
- * `pending` counts requests under way that others may advance. While it is 0 the communicator is
- * its owner's alone, and a blocking call takes no lock; else it belongs to whoever holds it. */
+ * `pending` counts requests under way that others may advance; others take a communicator only
+ * while that is not 0, and never while a call is in it: lib/claim.c. */
 #ifndef TWILL_PROGRESS_H
 #define TWILL_PROGRESS_H
 
 #include "lib/comm.h"
 
-/* Take it if it is free. Who is not the owner then looks at pending, and leaves at once if it is 0.
- */
+/* In place of a call's name: somebody moves a communicator along. */
+extern const char twill_held_by_progress[];
+
+/* Take it if it is free. Who is not the owner then looks at pending, and leaves at once if it is 0;
+ * twill_comm_unclaim() ends it. */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
-    return !atomic_load_explicit(&comm->held, memory_order_relaxed) &&
-           !atomic_exchange_explicit(&comm->held, true, memory_order_acquire);
-}
-/* Take the communicator: spin for a while, then give the core away until it is free. */
-void twill_comm_hold_late(struct twill_comm *comm);
-static inline void twill_comm_hold(struct twill_comm *comm)
-{
-    if (TWILL_UNLIKELY(!twill_comm_try_hold(comm)))
-        twill_comm_hold_late(comm);
-}
-static inline void twill_comm_release(struct twill_comm *comm)
-{
-    atomic_store_explicit(&comm->held, false, memory_order_release);
-}
-
-/* The owner enters a blocking call: true if it had to take the communicator, and must release it.
- * Two loads when nothing is under way: pending only becomes more by the owner itself. `held` is
- * looked at too, because who completed the last request may not have left yet. */
-static inline bool twill_comm_enter(struct twill_comm *comm)
-{
-    if (TWILL_LIKELY(atomic_load_explicit(&comm->pending, memory_order_acquire) == 0 &&
-                     !atomic_load_explicit(&comm->held, memory_order_acquire)))
-        return false;
-    twill_comm_hold(comm);
-    return true;
+    const char *nobody = NULL;
+    return atomic_load_explicit(&comm->held, memory_order_relaxed) == NULL &&
+           atomic_compare_exchange_strong_explicit(&comm->held, &nobody, twill_held_by_progress,
+                                                   memory_order_acquire, memory_order_relaxed);
 }
 
 /* A request is under way from now on, which others may advance; the communicator is held. The first

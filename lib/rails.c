@@ -85,7 +85,7 @@ void twill_comm_note_rails(struct twill_comm *comm)
 
 const char *twill_comm_rail(twill_comm *comm, size_t index)
 {
-    const struct twill_transport *rail = comm != NULL ? rail_at(comm, index) : NULL;
+    const struct twill_transport *rail = twill_comm_is_live(comm) ? rail_at(comm, index) : NULL;
     if (rail == NULL)
         return NULL;
     snprintf(comm->rail_line, sizeof(comm->rail_line),

@@ -232,6 +232,20 @@ static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint
     return n;
 }
 
+/* Several calls under way may wait for one rank. */
+static unsigned drop_repeated(uint32_t *ranks, unsigned n)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < n; i++) {
+        unsigned k = 0;
+        while (k < kept && ranks[k] != ranks[i])
+            k++;
+        if (k == kept)
+            ranks[kept++] = ranks[i];
+    }
+    return kept;
+}
+
 unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
                               const char **step)
 {
@@ -253,7 +267,7 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
         n += transfers_wait_for(r->transfer, ranks + n, most - n, "message", step);
     if (comm->setting_up != NULL)
         n += transfers_wait_for(comm->setting_up, ranks + n, most - n, "message of set-up", step);
-    return n;
+    return drop_repeated(ranks, n);
 }
 
 static bool are_polled(const struct twill_comm *comm, const struct twill_transfer transfer[2])
@@ -304,7 +318,29 @@ void twill_request_close(struct twill_request *request)
     free(request->run.there);
     free((void *)request->run.region);
     free(request->counts);
-    *request = (struct twill_request){.comm = NULL};
+    *request = (struct twill_request){.generation = request->generation + 1};
+}
+
+/* Another context's thread may take one for another communicator at the same time. */
+static twill_status take_slab(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    twill_context_lock(context);
+    struct twill_request_slab *slab = twill_handles_take(&context->slabs, sizeof(*slab), 0);
+    twill_context_unlock(context);
+    if (slab == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
+    slab->next = comm->slab;
+    comm->slab = slab;
+    comm->unused = TWILL_SLAB_REQUESTS;
+    return TWILL_OK;
+}
+
+static struct twill_request *name(struct twill_request *request)
+{
+    uintptr_t turn = request->generation % TWILL_CACHE_LINE;
+    request->handle = (twill_request *)((uintptr_t)request | turn);
+    return request;
 }
 
 struct twill_request *twill_request_take(struct twill_comm *comm)
@@ -312,19 +348,17 @@ struct twill_request *twill_request_take(struct twill_comm *comm)
     struct twill_request *request = comm->spare;
     if (request != NULL) {
         comm->spare = request->next;
-        return request;
+        return name(request);
     }
-    request = aligned_alloc(TWILL_CACHE_LINE, twill_round_up(sizeof(*request), TWILL_CACHE_LINE));
-    if (request == NULL) {
-        (void)TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
+    if (comm->unused == 0 && take_slab(comm) != TWILL_OK)
+        return NULL;
+    request = &comm->slab->request[comm->unused - 1];
+    if (twill_request_open(request, comm) != TWILL_OK) {
+        twill_request_close(request);
         return NULL;
     }
-    *request = (struct twill_request){.next = NULL};
-    if (twill_request_open(request, comm) == TWILL_OK)
-        return request;
-    twill_request_close(request);
-    free(request);
-    return NULL;
+    comm->unused--;
+    return name(request);
 }
 
 void twill_request_give(struct twill_request *request)
@@ -332,17 +366,23 @@ void twill_request_give(struct twill_request *request)
     twill_run_let_go(&request->run);
     request->next = request->comm->spare;
     request->persistent = false;
+    request->generation++;
+    request->handle = NULL;
     set_state(request, TWILL_REQUEST_IDLE);
     request->comm->spare = request;
 }
 
 void twill_requests_destroy(struct twill_comm *comm)
 {
-    while (comm->spare != NULL) {
-        struct twill_request *request = comm->spare;
-        comm->spare = request->next;
-        twill_request_close(request);
-        free(request);
+    while (comm->slab != NULL) {
+        struct twill_request_slab *slab = comm->slab;
+        comm->slab = slab->next;
+        for (unsigned i = comm->unused; i < TWILL_SLAB_REQUESTS; i++)
+            twill_request_close(&slab->request[i]);
+        comm->unused = 0; /* the other slabs are used wholly */
+        twill_context_lock(comm->context);
+        twill_handles_give(&comm->context->slabs, slab, sizeof(*slab));
+        twill_context_unlock(comm->context);
     }
     twill_request_close(&comm->blocking);
     twill_request_close(&comm->blocking_point);

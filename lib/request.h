@@ -43,7 +43,26 @@ struct twill_request {
     size_t *counts; /* [4][size], of a vector call: counts and offsets of SRC and DST */
     struct twill_point point;
     struct twill_transfer transfer[2]; /* out, in */
+    twill_request *handle;             /* the caller's; NULL: it is in no use, lib/request.c */
+    uint32_t generation;               /* how often this memory has been given back */
+} TWILL_ALIGNED(TWILL_CACHE_LINE);
+
+/* Requests that a communicator has mapped at once. */
+#define TWILL_SLAB_REQUESTS 10u
+struct twill_request_slab {
+    struct twill_request_slab *next;
+    struct twill_request request[TWILL_SLAB_REQUESTS];
 };
+
+/* The request of a handle that is not NULL: its address, with the last bits of its generation in
+ * those that are 0. Returns NULL if it has ended: waited for, freed, or gone with its communicator.
+ * The address can be read in any case. */
+static inline struct twill_request *twill_request_find(twill_request *handle)
+{
+    uintptr_t word = (uintptr_t)handle;
+    struct twill_request *request = (struct twill_request *)(word - word % TWILL_CACHE_LINE);
+    return TWILL_LIKELY(request->handle == handle) ? request : NULL;
+}
 
 static inline struct twill_request *twill_request_of(struct twill_run *run)
 {
@@ -61,7 +80,8 @@ bool twill_request_done(const void *request);
 void twill_request_complete(struct twill_request *request, twill_status status);
 /* The communicator failed: so did everything under way. */
 void twill_requests_fail(struct twill_comm *comm, twill_status status);
-/* One that is not in use; NULL: out of memory, and the communicator's error says so. */
+/* One that is not in use; NULL: out of memory, and the communicator's error says so. Giving it back
+ * ends its handle. */
 struct twill_request *twill_request_take(struct twill_comm *comm);
 void twill_request_give(struct twill_request *request);
 twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm);
@@ -75,12 +95,15 @@ bool twill_comm_is_polled(const struct twill_comm *comm);
 
 /* --- lib/collective.c ------------------------------------------------------------------------ */
 
-/* Run a call to its end; start it; prepare it. */
-twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call);
+/* Run a call to its end; start it; prepare it. `name` is that of the public function. */
+twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
+                            const char *name);
 twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
-                              struct twill_request **request);
+                              struct twill_request **request, const char *name);
 twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
-                             struct twill_request **request);
+                             struct twill_request **request, const char *name);
+/* The last one: wait until all ranks destroy the communicator. A failure has broken it. */
+void twill_call_last(struct twill_comm *comm);
 /* lib/check.c: the arguments of run.call, which is described; counts are copied. Where a described
  * call's buffers lie. */
 twill_status twill_call_check(struct twill_request *request);
@@ -119,14 +142,21 @@ struct twill_select_request twill_run_select_request(const struct twill_run *run
 
 twill_status twill_point_prepare(struct twill_request *request, const struct twill_point *point);
 twill_status twill_point_begin(struct twill_request *request);
+/* Will so many messages of this rank to itself, posted and then waited for, all be met? Else the
+ * error. */
+twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int receives);
+/* Is it under way, and waits for this rank itself, which has posted no counterpart? Then no waiting
+ * helps: each meets its counterpart as soon as both are posted. */
+bool twill_point_is_lonely(const struct twill_request *request);
 /* And others may advance it. */
 twill_status twill_point_launch(struct twill_request *request);
 /* Complete those whose messages are: how many, or an error. */
 int twill_points_sweep(struct twill_comm *comm);
-twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point);
+twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
+                             const char *name);
 twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
-                               struct twill_request **request);
+                               struct twill_request **request, const char *name);
 twill_status twill_point_init(struct twill_comm *comm, const struct twill_point *point,
-                              struct twill_request **request);
+                              struct twill_request **request, const char *name);
 
 #endif

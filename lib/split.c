@@ -42,15 +42,20 @@ static twill_status begin(struct twill_comm **made, struct twill_comm *comm, con
 {
     if (made != NULL)
         *made = NULL;
-    if (comm == NULL)
-        return TWILL_ERR_ARGUMENT;
-    if (comm->broken)
-        return TWILL_ERR_BROKEN;
-    twill_error_clear(&comm->error);
-    comm->making = call;
-    twill_status status = check_parent(made, comm);
+    twill_status status = twill_comm_claim(comm, call);
     if (status != TWILL_OK)
+        return status;
+    if (comm->broken) {
+        status = TWILL_ERR_BROKEN;
+    } else {
+        twill_error_clear(&comm->error);
+        comm->making = call;
+        status = check_parent(made, comm);
+    }
+    if (status != TWILL_OK) {
         comm->making = NULL;
+        twill_comm_unclaim(comm);
+    }
     return status;
 }
 
@@ -66,6 +71,7 @@ static twill_status end(struct twill_comm *comm, twill_status status,
             status = twill_comm_fail(comm, status);
     }
     comm->making = NULL;
+    twill_comm_unclaim(comm);
     return status;
 }
 
@@ -295,7 +301,7 @@ twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int cou
 {
     if (made != NULL)
         *made = NULL;
-    if (comm == NULL)
+    if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
     struct twill_error error = {0}, whole = {0};
     struct named named = {.rank = NULL};

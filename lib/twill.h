@@ -14,9 +14,9 @@
  *   one thread at a time. Different communicators, also of one context, may be used by different
  *   threads at the same time; one communicator with its requests belongs to one thread at a time.
  *   Different contexts have nothing in common.
- * - twill starts no thread (but one that makes progress, if TWILL_PROGRESS=thread asks for it),
- *   installs no signal handler, never calls exit() or abort(), and prints nothing but warnings
- *   (TWILL_LOG=none silences those too).
+ *   What has been destroyed, or is used by two threads at once: ::TWILL_ERR_ARGUMENT.
+ * - twill starts no thread (but for TWILL_PROGRESS=thread), installs no signal handler, never
+ *   calls exit() or abort(), and prints only warnings (TWILL_LOG=none: not those either).
  * - A collective must be called by every rank of the communicator, in the same order and with
  *   the same count, type, operation and root. A rank that differs is an error on all ranks, not
  *   a hang: see ::TWILL_ERR_MISMATCH. Who needs nothing of others in a call (a rank that only
@@ -152,20 +152,22 @@ TWILL_API twill_status twill_context_create(twill_context **context,
 /** \brief Free a context. All its communicators must be gone. NULL is allowed. */
 TWILL_API void twill_context_destroy(twill_context *context);
 
-/** \brief Create the communicator of all ranks of the context. Collective.
- * \return ::TWILL_OK or any code; on failure *comm is NULL and twill_context_message() says why.
- */
+/** \brief Create the communicator of all ranks of the context. Collective. On failure *comm is NULL
+ * and twill_context_message() says why. */
 TWILL_API twill_status twill_comm_create(twill_comm **comm, twill_context *context);
 
 /** \brief Free a communicator; collective, except after a failure. NULL is allowed. */
 TWILL_API void twill_comm_destroy(twill_comm *comm);
-/** \brief Likewise, but it waits for nobody: the last call on it was a barrier, which is complete.
- */
+/** \brief Likewise, waiting for nobody: the last call on it was a barrier, which is complete. */
 TWILL_API void twill_comm_leave(twill_comm *comm);
 
 /** \brief Context and communicator of all ranks in one call, from the environment. On failure *comm
  * is NULL and the reason is printed to standard error unless TWILL_LOG=none. */
 TWILL_API twill_status twill_init(twill_comm **comm);
+/** \brief The same with what twill_context_create() takes. The reason of a failure is not printed,
+ * but written to \p message, at most \p bytes ("" upon success; NULL: printed). */
+TWILL_API twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap,
+                                       const char *const *settings, char *message, size_t bytes);
 
 /** \brief Undo twill_init(): destroys the communicator and its context. NULL is allowed. */
 TWILL_API void twill_finalize(twill_comm *comm);
@@ -237,12 +239,11 @@ typedef void (*twill_op_fn)(const void *left, const void *right, void *result, s
 /** \brief Make an operation of a function.
  *
  * \param element_bytes 0: elements are those of the call's type (narrow floats are handed over as
- *                      they are). Else elements are opaque, of so many bytes (1 .. 4096), aligned
- * to 16 at most as their size allows, and the call's type must be ::TWILL_U8. \param commutative 0:
- * operands are combined in the order of ranks. \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT,
- * ::TWILL_ERR_MEMORY (there are 256 at most). \note Local. All ranks must use functions that do the
- * same, commutative alike.
- */
+ * they are). Else elements are opaque, of so many bytes (1 .. 4096), aligned to 16 at most as their
+ * size allows, and the call's type must be ::TWILL_U8.
+ * \param commutative 0: operands are combined in the order of ranks.
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY (there are 256 at most).
+ * \note Local. All ranks must use functions that do the same, commutative alike. */
 TWILL_API twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn function,
                                        void *user, size_t element_bytes, int commutative);
 /** \brief Make a sum whose inputs are multiplied by *factor first (an element of type; 8- and
@@ -327,7 +328,7 @@ TWILL_API twill_status twill_alltoallv(twill_comm *comm, const void *src, const 
  *
  * Messages from one rank to another arrive in the order they were sent; count and type must be the
  * same on both sides. A send may wait for its receive. To oneself: only with something under way
- * that makes it possible (nonblocking, sendrecv, group). They do not interfere with collectives.
+ * that makes it possible, else ::TWILL_ERR_ARGUMENT. They do not interfere with collectives.
  * @{ */
 TWILL_API twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_type type,
                                   int to); /**< \brief send src to rank \p to */
@@ -455,12 +456,12 @@ TWILL_API const char *twill_op_name(twill_op op);       /**< \brief "sum", ...; 
 
 /** \brief What a context or communicator has done so far. Monotonic. */
 typedef struct twill_counters {
-    uint64_t calls;             /**< collectives completed */
-    uint64_t bytes_sent;        /**< payload handed to transports */
-    uint64_t bytes_wire;        /**< payload and headers that left the node */
-    uint64_t bytes_copied;      /**< payload staged through intermediate buffers, or fetched */
-    uint64_t memory_fallbacks;  /**< allocations that did not get the memory asked for */
-    double seconds;             /**< spent inside collectives, waits included */
+    uint64_t calls;            /**< collectives completed */
+    uint64_t bytes_sent;       /**< payload handed to transports */
+    uint64_t bytes_wire;       /**< payload and headers that left the node */
+    uint64_t bytes_copied;     /**< payload staged through intermediate buffers, or fetched */
+    uint64_t memory_fallbacks; /**< allocations that did not get the memory asked for */
+    double seconds; /**< in collectives and groups, waits included; not starts below 4 KiB */
     uint64_t registrations;     /**< memory shown to the network, for providers that want it */
     uint64_t deregistrations;   /**< and taken back */
     uint64_t registration_hits; /**< times it knew the memory already */

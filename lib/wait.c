@@ -203,6 +203,7 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
         state->next_report = now + report_every;
     }
     state->looked = now;
+    TWILL_TRY(&comm->error, twill_comm_torn(comm));
     if (now >= state->next_look) {
         bool liveness = now >= state->next_liveness || state->suspect != UINT32_MAX;
         bool report = now >= state->next_report;

@@ -46,12 +46,20 @@ const char *twill_op_name(twill_op op)
 
 const char *twill_comm_message(const twill_comm *comm)
 {
-    return comm != NULL ? comm->error.message : "the communicator is NULL";
+    if (comm == NULL)
+        return "the communicator is NULL";
+    if (!twill_comm_is_live(comm))
+        return "the communicator has been destroyed";
+    bool torn = atomic_load_explicit(&comm->live, memory_order_acquire) == TWILL_TORN;
+    return torn ? comm->refused.message : comm->error.message;
 }
 
 const char *twill_context_message(const twill_context *context)
 {
-    return context != NULL ? context->error.message : "the context is NULL";
+    if (context == NULL)
+        return "the context is NULL";
+    return twill_context_is_live(context) ? context->error.message
+                                          : "the context has been destroyed";
 }
 
 /* The last lines are as of now. */
@@ -75,7 +83,7 @@ static const char *live_line(struct twill_context *context, unsigned which)
 
 const char *twill_context_describe(twill_context *context, size_t index)
 {
-    if (context == NULL)
+    if (!twill_context_is_live(context))
         return NULL;
     if (index == context->lines && context->ready && !context->previewed) {
         context->previewed = true; /* asking libfabric takes a while: only for who reads so far */
@@ -89,7 +97,8 @@ const char *twill_context_describe(twill_context *context, size_t index)
 
 const char *twill_context_variable(twill_context *context, size_t index)
 {
-    if (context == NULL || index >= TWILL_VARIABLE_COUNT || context->config.text[index] == NULL)
+    if (!twill_context_is_live(context) || index >= TWILL_VARIABLE_COUNT ||
+        context->config.text[index] == NULL)
         return NULL;
     const struct twill_variable *v = &twill_variables[index];
     const char *text = twill_config_shown(&context->config, (enum twill_variable_id)index);
@@ -98,7 +107,7 @@ const char *twill_context_variable(twill_context *context, size_t index)
     return context->variable_line;
 }
 
-#define GET(comm, expression) ((comm) == NULL ? -1 : (int)(expression))
+#define GET(comm, expression) (twill_comm_is_live(comm) ? (int)(expression) : -1)
 
 int twill_comm_rank(const twill_comm *comm)
 {
@@ -132,17 +141,17 @@ int twill_comm_local_size(const twill_comm *comm)
 
 twill_context *twill_comm_context(const twill_comm *comm)
 {
-    return comm != NULL ? comm->context : NULL;
+    return twill_comm_is_live(comm) ? comm->context : NULL;
 }
 
 twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters)
 {
-    if (comm == NULL || counters == NULL)
+    if (!twill_comm_is_live(comm) || counters == NULL)
         return TWILL_ERR_ARGUMENT;
     struct twill_comm *own = (struct twill_comm *)(uintptr_t)comm;
-    bool took = twill_comm_enter(own); /* others count too while something is under way */
+    bool took = twill_comm_try_hold(own); /* a thread that only looks on takes what there is */
     twill_comm_count(comm, counters);
     if (took)
-        twill_comm_release(own);
+        twill_comm_unclaim(own);
     return TWILL_OK;
 }

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is said and counted of calls: a refusal names the call that was refused, a mismatch with the
+ * end of a communicator names the end, a rank is named once; waiting is counted, however it is
+ * done. */
+#include "lib/base.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M", "TWILL_LOG=none",
+                                    NULL};
+
+static bool says(const char *message, const char *words)
+{
+    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__,
+                           "\"%s\" is not in \"%s\"", words, message);
+}
+#define SAYS(message, words) TWILL_CHECK(says((message), (words)))
+
+/* --- words ----------------------------------------------------------------------------------- */
+
+static void refused_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *request = NULL;
+    (void)rank, (void)size, (void)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_group_end(comm) == TWILL_ERR_ARGUMENT); /* before any call */
+    TWILL_CHECK(strcmp(twill_comm_message(comm),
+                       "rank 0: twill_group_end: the group has not been started") == 0);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
+    TWILL_CHECK(twill_group_start(comm) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(strcmp(twill_comm_message(comm), "rank 0: twill_group_start: groups do not nest") ==
+                0);
+    TWILL_CHECK(twill_barrier_start(comm, &request) == TWILL_ERR_ARGUMENT);
+    SAYS(twill_comm_message(comm), "rank 0: twill_barrier_start: a nonblocking");
+    TWILL_CHECK(twill_group_end(comm) == TWILL_OK);
+    TWILL_CHECK(twill_barrier_start(comm, NULL) == TWILL_ERR_ARGUMENT);
+    SAYS(twill_comm_message(comm), "rank 0: twill_barrier_start: request is NULL");
+    pid_t pid = fork();
+    TWILL_CHECK(pid >= 0);
+    if (pid == 0) {
+        bool right = twill_group_start(comm) == TWILL_ERR_FORKED &&
+                     strstr(twill_comm_message(comm),
+                            "rank 0: twill_group_start: this process was ") != NULL;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    TWILL_CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void refusals_name_the_call(void **unused)
+{
+    (void)unused;
+    twill_test_run_processes(1, refused_rank, NULL);
+}
+
+/* The last rank has gone to the end while the others are in another call. */
+static void early_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    float x = 1.0f;
+    if (!twill_test_connect(&context, &comm, boot, user, NULL, quiet))
+        return;
+    if (rank < size - 1) {
+        twill_status status = twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM);
+        TWILL_CHECK(status == TWILL_ERR_MISMATCH);
+        SAYS(twill_comm_message(comm), "twill_comm_destroy or twill_finalize");
+        TWILL_CHECK(strstr(twill_comm_message(comm), "barrier") == NULL);
+    }
+    twill_comm_destroy(comm);
+    (void)twill_test_meet(boot);
+    twill_context_destroy(context);
+}
+
+static void an_early_end(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, early_rank, "");
+    twill_test_run_ranks(2, early_rank, "2x1");
+}
+
+/* Several calls wait for rank 1, which is named once. */
+static void absent_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    static const char *const settings[] = {"TWILL_TIMEOUT=1", "TWILL_HEAP_LIMIT=8M", NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *request[3];
+    float x[3][8] = {{0}};
+    (void)size;
+    if (!twill_test_connect(&context, &comm, boot, user, NULL, settings))
+        return;
+    if (rank == 0) {
+        for (int i = 0; i < 3; i++)
+            TWILL_CHECK(twill_allreduce_start(comm, x[i], x[i], 8, TWILL_F32, TWILL_SUM,
+                                              &request[i]) == TWILL_OK);
+        TWILL_CHECK(twill_wait_all(3, request) == TWILL_ERR_TIMEOUT);
+        SAYS(twill_comm_message(comm), "of rank 1 within");
+    }
+    (void)twill_test_meet(boot);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void an_absent_rank(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, absent_rank, "");
+    twill_test_run_ranks(2, absent_rank, "2x1");
+}
+
+/* --- time ------------------------------------------------------------------------------------ */
+
+#define LATE_US 50000
+
+enum way { BEGUN, TESTED, ANY, PREPARED, GROUPED, WAYS };
+
+static twill_status one_way(twill_comm *comm, enum way way, float *x)
+{
+    twill_request *request = NULL;
+    twill_status status = TWILL_OK;
+    int done = 0, index;
+    switch (way) {
+    case PREPARED:
+        return TWILL_OK;
+    case GROUPED:
+        status = twill_group_start(comm);
+        if (status == TWILL_OK)
+            status = twill_allreduce(comm, x, x, 1, TWILL_F32, TWILL_SUM);
+        return status == TWILL_OK ? twill_group_end(comm) : status;
+    default:
+        status = twill_allreduce_start(comm, x, x, 1, TWILL_F32, TWILL_SUM, &request);
+    }
+    if (status == TWILL_OK && way == BEGUN)
+        status = twill_wait(&request);
+    if (status == TWILL_OK && way == ANY)
+        status = twill_wait_any(1, &request, &index);
+    while (status == TWILL_OK && way == TESTED && !done)
+        status = twill_test(&request, &done);
+    return status;
+}
+
+/* Rank 1 comes late, and rank 0 has waited for most of the time that it has been in the call. */
+static void late_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *prepared;
+    twill_counters before, after;
+    enum way way = *(enum way *)user;
+    float x = 0.0f;
+    (void)size;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_allreduce_init(comm, &x, &x, 1, TWILL_F32, TWILL_SUM, &prepared) == TWILL_OK);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    if (rank == 1)
+        usleep(LATE_US);
+    TWILL_CHECK(twill_comm_counters(comm, &before) == TWILL_OK);
+    uint64_t begun = twill_now();
+    twill_status status = one_way(comm, way, &x);
+    if (way == PREPARED) {
+        status = twill_request_start(prepared);
+        status = status == TWILL_OK ? twill_wait(&prepared) : status;
+    }
+    double took = (double)(twill_now() - begun) * 1e-9;
+    TWILL_CHECK(status == TWILL_OK);
+    TWILL_CHECK(twill_comm_counters(comm, &after) == TWILL_OK);
+    double counted = after.seconds - before.seconds;
+    if (rank == 0)
+        (void)twill_test_note(counted > (way == TESTED ? 0 : took / 4) && counted < took * 1.5,
+                              __FILE__, __LINE__, "way %d: %g s are counted of %g s", way, counted,
+                              took);
+    TWILL_CHECK(twill_request_free(&prepared) == TWILL_OK);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void time_is_counted(void **unused)
+{
+    (void)unused;
+    for (enum way way = BEGUN; way < WAYS; way++)
+        twill_test_run_ranks(2, late_rank, &way);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refusals_name_the_call),
+        cmocka_unit_test(an_early_end),
+        cmocka_unit_test(an_absent_rank),
+        cmocka_unit_test(time_is_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
