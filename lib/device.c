@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory in collectives: copied to the host, run there in one piece, copied back. */
+/* Device memory in calls: copied to the host, run there in one piece, copied back. */
 #include "lib/device.h"
 
 #ifdef TWILL_WITH_CUDA
@@ -33,6 +33,8 @@ static twill_status pass(const struct twill_request *request, twill_status statu
     struct twill_comm *comm = request->comm;
     if (status == TWILL_OK)
         return TWILL_OK;
+    if (request->is_point)
+        return TWILL_FAIL(&comm->error, status, "%s", said->message);
     comm->call = request->run.call;
     comm->sequence = request->run.sequence;
     return TWILL_COMM_FAIL(comm, status, "%s", said->message);
@@ -104,13 +106,49 @@ twill_status twill_request_stage(struct twill_request *request)
     return run->plan != NULL ? twill_run_lay_out(run) : TWILL_OK;
 }
 
+twill_status twill_point_stage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    const struct twill_device *device = comm->context->device;
+    const struct twill_point *p = &request->point;
+    request->on_device = request->staged[0] = request->staged[1] = NULL;
+    if (TWILL_LIKELY(device == NULL))
+        return TWILL_OK;
+    const void *at[2] = {p->sends ? p->src : NULL, p->receives ? p->dst : NULL};
+    size_t element = twill_type_size(p->type);
+    size_t bytes[2] = {p->src_count * element, p->dst_count * element};
+    bool on[2] = {false, false};
+    struct twill_error said = {0};
+    for (unsigned i = 0; i < 2; i++)
+        if (at[i] != NULL && bytes[i] > 0)
+            TWILL_TRY(&comm->error,
+                      pass(request, twill_device_is(device, at[i], &on[i], &said), &said));
+    size_t in_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
+    TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
+                                            in_at + (on[1] ? bytes[1] : 0)));
+    if (on[0]) {
+        comm->counters.bytes_copied += bytes[0];
+        request->staged[0] = request->staging;
+        TWILL_TRY(&comm->error,
+                  pass(request,
+                       twill_device_to_host(device, request->staging, at[0], bytes[0], &said),
+                       &said));
+    }
+    if (on[1]) {
+        request->on_device = p->dst;
+        request->result = request->staged[1] = request->staging + in_at;
+        request->result_bytes = bytes[1];
+    }
+    return TWILL_OK;
+}
+
 twill_status twill_request_unstage(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))
         return TWILL_OK;
-    bool root =
-        request->run.call.collective == TWILL_BROADCAST && comm->rank == request->run.call.root;
+    bool root = !request->is_point && request->run.call.collective == TWILL_BROADCAST &&
+                comm->rank == request->run.call.root;
     if (root && request->run.call.src == request->run.call.dst) /* a root's src is not ours */
         return TWILL_OK;
     struct twill_error said = {0};
@@ -119,6 +157,20 @@ twill_status twill_request_unstage(struct twill_request *request)
                 twill_device_from_host(comm->context->device, request->on_device, request->result,
                                        request->result_bytes, &said),
                 &said);
+}
+
+twill_status twill_context_check_host(struct twill_context *context, const char *call,
+                                      const void *memory, struct twill_error *error)
+{
+    bool is = false;
+    if (context->device != NULL)
+        TWILL_TRY(error, twill_device_is(context->device, memory, &is, error));
+    if (is)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "%s: %p is memory of a device, which is staged through the host: no "
+                          "network is shown it",
+                          call, memory);
+    return TWILL_OK;
 }
 
 #else

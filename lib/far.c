@@ -17,7 +17,7 @@ static twill_status refuse(struct twill_run *run, uint32_t peer, const char *wha
     if (cause == ESRCH)
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_PEER, "%s has died: its memory could not be %s",
                                text, what);
-    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_SYSTEM,
+    return TWILL_COMM_FAIL(run->comm, cause == EFAULT ? TWILL_ERR_ARGUMENT : TWILL_ERR_SYSTEM,
                            "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_REACH=none does "
                            "without)",
                            bytes, (unsigned long long)from, text, what, strerror(cause));

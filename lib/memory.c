@@ -2,9 +2,12 @@
 /* Memory of callers and of the library. What stays where it is until twill is told otherwise - from
  * twill_alloc(), by twill_register(), the library's own - is in a list, so that a network that must
  * know memory is shown each piece once. */
-#include "lib/comm.h"
+#include "lib/device.h"
 
+#include <errno.h>
 #include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 struct twill_lasting_piece {
     struct twill_lasting_piece *next;
@@ -206,6 +209,22 @@ twill_status twill_free(twill_context *context, void *memory)
     return twill_context_outcome(context, status, &error);
 }
 
+/* Its first and last byte, read by the system, which says so where there is nothing. */
+static twill_status check_readable(void *memory, size_t bytes, struct twill_error *error)
+{
+    char byte;
+    struct iovec here = {&byte, 1};
+    for (unsigned end = 0; end < 2; end++) {
+        struct iovec there = {(char *)memory + (end > 0 ? bytes - 1 : 0), 1};
+        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT)
+            return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                              "twill_register: %zu bytes at %p are not memory that this process "
+                              "can read (memory of a device?)",
+                              bytes, memory);
+    }
+    return TWILL_OK;
+}
+
 twill_status twill_register(twill_context *context, void *memory, size_t bytes)
 {
     struct twill_error error = {0};
@@ -215,6 +234,10 @@ twill_status twill_register(twill_context *context, void *memory, size_t bytes)
     if (status == TWILL_OK && (memory == NULL || bytes == 0))
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_register: %zu bytes at %p", bytes,
                             memory);
+    if (status == TWILL_OK)
+        status = check_readable(memory, bytes, &error);
+    if (status == TWILL_OK)
+        status = twill_context_check_host(context, "twill_register", memory, &error);
     if (status == TWILL_OK) {
         twill_context_lock(context);
         status = lasting_add(context, memory, bytes, true, &error);

@@ -2,6 +2,7 @@
 /* Point to point: messages on a lane of their own, posted at once, so that they and collectives do
  * not wait for each other. */
 #include "fabric/registry.h"
+#include "lib/device.h"
 #include "lib/group.h"
 #include "lib/log.h"
 #include "lib/progress.h"
@@ -72,8 +73,10 @@ static twill_status connect(struct twill_comm *comm, uint32_t peer)
     return twill_comm_connect(comm, peer);
 }
 
-static struct twill_transfer transfer_of(const struct twill_point *p, int way)
+static struct twill_transfer transfer_of(const struct twill_request *request, int way)
 {
+    const struct twill_point *p = &request->point;
+    void *buffer = way == OUT ? (void *)(uintptr_t)p->src : p->dst;
     size_t count = way == OUT ? p->src_count : p->dst_count;
     bool wanted = way == OUT ? p->sends : p->receives;
     return (struct twill_transfer){
@@ -82,7 +85,7 @@ static struct twill_transfer transfer_of(const struct twill_point *p, int way)
         .lane = TWILL_POINT_LANE,
         .peer = (uint32_t)(way == OUT ? p->to : p->from),
         .signature = sign(p->type, count),
-        .buffer = way == OUT ? (void *)(uintptr_t)p->src : p->dst,
+        .buffer = request->staged[way] != NULL ? request->staged[way] : buffer,
         .bytes = count * twill_type_size(p->type),
     };
 }
@@ -146,9 +149,10 @@ twill_status twill_point_begin(struct twill_request *request)
     request->talks = true;
     comm->talking++;
     atomic_store_explicit(&request->state, TWILL_REQUEST_ACTIVE, memory_order_release);
+    TWILL_TRY(&comm->error, twill_point_stage(request));
     for (int way = IN; way >= OUT; way--) {
         struct twill_transfer *transfer = &request->transfer[way];
-        *transfer = transfer_of(p, way);
+        *transfer = transfer_of(request, way);
         if (!wanted[way])
             continue;
         struct twill_transport *link = twill_comm_link(comm, transfer->peer);
@@ -256,6 +260,8 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_point
         status = twill_comm_wait(comm, twill_request_done, request);
     if (status == TWILL_OK)
         status = request->status;
+    if (status == TWILL_OK)
+        status = twill_request_unstage(request);
     return status == TWILL_OK ? TWILL_OK : fail(comm, status);
 }
 

@@ -37,7 +37,8 @@ struct twill_request {
     uint64_t ticks;         /* at the start */
     unsigned char *staging; /* for what lies on a device */
     size_t staging_bytes;
-    void *on_device; /* where the result goes in the end, or NULL */
+    unsigned char *staged[2]; /* what a message sends and receives instead, or NULL */
+    void *on_device;          /* where the result goes in the end, or NULL */
     unsigned char *result;
     size_t result_bytes;
     size_t *counts; /* [4][size], of a vector call: counts and offsets of SRC and DST */

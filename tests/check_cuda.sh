@@ -67,12 +67,15 @@ must_end 0 "double, 1 rank" "$program" && said 'combinations right'
 while read -r ranks nodes; do
     must_end 0 "double, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" "$run" -n "$ranks" \
         "$program" && said 'combinations right' "$ranks"
+    must_end 0 "double, messages, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" "$run" -n "$ranks" \
+        "$program" messages && said 'messages right; twill_register: ' "$ranks"
 done <<-'LIST'
 	2 1x2
 	2 2x1
 	3 1x3
 	3 2+1
 LIST
+must_end 0 "double, messages of 1 rank" "$program" messages && said 'messages right'
 must_end 0 "double, overlapping arguments" "$run" -n 2 "$program" overlap &&
     said 'src and dst overlap by 28 bytes' 2
 must_end 0 "double, CUDA not initialised by the program" "$run" -n 2 "$program" host &&

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -326,12 +327,53 @@ static void lonely_messages(void **unused)
     }
 }
 
+/* --- memory that is none ---------------------------------------------------------------------- */
+
+static void unreadable_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    size_t bytes = (size_t)1 << 20;
+    static const char *const tcp[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M",
+                                      "TWILL_PROVIDER=tcp", NULL};
+    (void)size;
+    if (!twill_test_connect(&context, &comm, boot, user, NULL, tcp))
+        return;
+    unsigned char *none = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TWILL_CHECK(none != MAP_FAILED);
+    TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
+    SAYS(twill_context_message(context), "are not memory that this process can read");
+    TWILL_CHECK(mprotect(none, bytes / 2, PROT_READ | PROT_WRITE) == 0);
+    TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_register(context, none, bytes / 2) == TWILL_OK);
+    TWILL_CHECK(twill_deregister(context, none) == TWILL_OK);
+    (void)twill_test_meet(boot);
+    /* between nodes the system is asked to read it, and says no */
+    void *some = calloc(1, bytes);
+    twill_status status = rank == 0 ? twill_send(comm, none, bytes, TWILL_U8, 1)
+                                    : twill_recv(comm, some, bytes, TWILL_U8, 0);
+    free(some);
+    TWILL_CHECK(status == TWILL_ERR_SYSTEM);
+    SAYS(twill_comm_message(comm), "a buffer that the kernel cannot read");
+    (void)twill_test_meet(boot);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    munmap(none, bytes);
+}
+
+static void memory_that_is_none(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, unreadable_rank, "2x1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ended_communicators),  cmocka_unit_test(finalized_twice),
         cmocka_unit_test(ended_requests),       cmocka_unit_test(two_threads_at_once),
         cmocka_unit_test(many_threads_at_once), cmocka_unit_test(lonely_messages),
+        cmocka_unit_test(memory_that_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collectives of two ranks and more on memory of a double of the CUDA driver (no GPU).
  * Usage: program [MODE]. values: all kinds of memory; host: host memory only, the double unused;
- * overlap: a wrong argument; fail: calls until one fails, which is told; touch: read device memory,
- * which must kill. */
+ * messages: to the next rank and to oneself; overlap: a wrong argument; fail: calls until one
+ * fails, which is told; touch: read device memory, which must kill. */
 #include "tests/cuda/double.h"
 #include "twill.h"
 
@@ -135,6 +135,61 @@ static int try_all(const struct buffers *b, enum place most)
     return failures;
 }
 
+/* To the next rank, from the one before, as a call of each form. */
+enum form { BLOCKING, BEGUN, PREPARED, GROUPED, FORMS };
+
+static twill_status pass_on(const struct buffers *b, enum form form, float *src, float *dst,
+                            size_t count)
+{
+    int to = (b->rank + 1) % b->size, from = (b->rank + b->size - 1) % b->size;
+    twill_request *request[2] = {NULL};
+    twill_status status;
+    switch (form) {
+    case BLOCKING:
+        return twill_sendrecv(b->comm, src, count, to, dst, count, from, TWILL_F32);
+    case BEGUN:
+        status = twill_recv_start(b->comm, dst, count, TWILL_F32, from, &request[0]);
+        if (status == TWILL_OK)
+            status = twill_send(b->comm, src, count, TWILL_F32, to);
+        return status == TWILL_OK ? twill_wait(&request[0]) : status;
+    case PREPARED:
+        status =
+            twill_sendrecv_init(b->comm, src, count, to, dst, count, from, TWILL_F32, &request[0]);
+        for (int i = 0; i < 2 && status == TWILL_OK; i++) {
+            status = twill_request_start(request[0]);
+            status = status == TWILL_OK ? twill_wait_all(1, request) : status;
+        }
+        return status == TWILL_OK ? twill_request_free(&request[0]) : status;
+    default:
+        status = twill_group_start(b->comm);
+        status = status == TWILL_OK ? twill_send(b->comm, src, count, TWILL_F32, to) : status;
+        status = status == TWILL_OK ? twill_recv(b->comm, dst, count, TWILL_F32, from) : status;
+        return status == TWILL_OK ? twill_group_end(b->comm) : status;
+    }
+}
+
+static int try_messages(const struct buffers *b)
+{
+    static const size_t counts[] = {0, 1, 1000, MOST};
+    int from = (b->rank + b->size - 1) % b->size, tried = 0;
+    for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+        for (int how = 0; how < (int)FORMS * 4; how++, tried++) {
+            enum place s = how & 1 ? DEVICE : HOST, d = how & 2 ? DEVICE : SHARED;
+            fill(b, inside(b, s, 0), counts[c]);
+            memset(inside(b, d, 1), 0xee, SPACE);
+            twill_status status =
+                pass_on(b, (enum form)(how / 4), b->at[0][s], b->at[1][d], counts[c]);
+            if (check(b, status, "message", inside(b, d, 1), inside(b, d, 1), counts[c], from))
+                return 1;
+        }
+    }
+    twill_context *context = twill_comm_context(b->comm);
+    if (twill_register(context, b->at[0][DEVICE], SPACE) != TWILL_ERR_ARGUMENT)
+        return 1;
+    printf("rank %d: %d messages right; %s\n", b->rank, tried, twill_context_message(context));
+    return 0;
+}
+
 static int try_overlap(const struct buffers *b)
 {
     float *at = b->at[0][DEVICE];
@@ -160,6 +215,8 @@ static int run(struct buffers *b, const char *mode)
         return try_all(b, DEVICE);
     if (strcmp(mode, "fail") == 0)
         return try_failing(b);
+    if (strcmp(mode, "messages") == 0)
+        return try_messages(b);
     if (strcmp(mode, "overlap") == 0)
         return try_overlap(b);
     return try_all(b, PLACES) || try_copies(b);
