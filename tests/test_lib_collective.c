@@ -27,6 +27,9 @@ struct world_case {
     const char *nodes; /* TWILL_NODES, or "" */
 };
 
+/* Calls checked, by collective; and of all, those with operations that the caller made. */
+enum { MADE = TWILL_COLLECTIVE_COUNT, TALLIES };
+
 struct sweep {
     const struct world_case *world;
     const char *algorithm; /* TWILL_ALGORITHM, or "" */
@@ -35,7 +38,7 @@ struct sweep {
     uint64_t seed;
     const uint64_t *numbers; /* of the calls to make */
     size_t calls;
-    unsigned long checked[TWILL_COLLECTIVE_COUNT];
+    unsigned long checked[TALLIES];
 };
 
 /* --- the calls, numbered -------------------------------------------------------------------- */
@@ -60,8 +63,8 @@ static bool call_number(uint64_t n, size_t size, struct test_call *call)
     n /= ROOTS;
     call->count = count_number((unsigned)(n % COUNTS), size);
     n /= COUNTS;
-    call->op = (twill_op)(n % TWILL_OP_COUNT);
-    n /= TWILL_OP_COUNT;
+    call->op = (twill_op)(n % TEST_OP_COUNT);
+    n /= TEST_OP_COUNT;
     call->type = (twill_type)(n % TWILL_TYPE_COUNT);
     n /= TWILL_TYPE_COUNT;
     call->vector = n % 2;
@@ -77,7 +80,7 @@ static bool call_number(uint64_t n, size_t size, struct test_call *call)
     return test_call_exists(call) && test_call_bytes(call, (int)size) <= MOST_BYTES;
 }
 
-static const uint64_t all_calls = (uint64_t)TEST_FORM_COUNT * 2 * ROOTS * COUNTS * TWILL_OP_COUNT *
+static const uint64_t all_calls = (uint64_t)TEST_FORM_COUNT * 2 * ROOTS * COUNTS * TEST_OP_COUNT *
                                   TWILL_TYPE_COUNT * 2 * TWILL_COLLECTIVE_COUNT;
 
 static uint64_t hash(uint64_t x)
@@ -123,6 +126,8 @@ static bool sweep_calls(struct sweep *sweep, twill_comm *comm, const struct test
                                    (unsigned long long)sweep->numbers[i]);
         if (twill_comm_rank(comm) == 0)
             sweep->checked[call.collective]++;
+        if (twill_comm_rank(comm) == 0)
+            sweep->checked[MADE] += call.op >= TWILL_OP_COUNT;
     }
     return true;
 }
@@ -273,6 +278,7 @@ static void run_sweep(const struct world_case *world, const char *algorithm, uin
         checked[c] += sweep.checked[c];
         all += sweep.checked[c];
     }
+    checked[MADE] += sweep.checked[MADE];
     assert_true(all > 0);
 }
 
@@ -284,13 +290,14 @@ static void print_counts(const char *what, const unsigned long *checked)
         print_message(" %s %lu", twill_collective_name((enum twill_collective)c), checked[c]);
         all += checked[c];
     }
-    print_message("; %lu calls in all\n", all);
+    print_message("; %lu calls in all, %lu with operations of the caller's\n", all, checked[MADE]);
+    assert_true(checked[MADE] > 0);
 }
 
 static void chosen_algorithms(void **unused)
 {
     (void)unused;
-    unsigned long checked[TWILL_COLLECTIVE_COUNT] = {0};
+    unsigned long checked[TALLIES] = {0};
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         for (int heap = TEST_TSAN ? (int)w % 2 : 0; heap < (TEST_TSAN ? (int)w % 2 + 1 : 2); heap++)
             run_sweep(&worlds[w], "", UINT32_MAX, heap, w * 2 + (unsigned)heap, CALLS, checked);
@@ -316,7 +323,7 @@ static void sweep_named(size_t a, unsigned p, unsigned long *checked)
 static void named_algorithms(void **unused)
 {
     (void)unused;
-    unsigned long checked[TWILL_COLLECTIVE_COUNT] = {0};
+    unsigned long checked[TALLIES] = {0};
     const struct twill_algorithm *algorithm;
     for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++)
         for (unsigned p = 0; p < TWILL_ARRAY_LENGTH(parameters); p++)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of every collective, and what must be in every byte of the buffers afterwards. */
 #include "tests/support/collectives.h"
-#include "tests/support/numbers.h"
 #include "tests/support/payload.h"
 #include "tests/support/ranks.h"
 
@@ -29,7 +28,7 @@ bool test_call_exists(const struct test_call *call)
     const struct twill_collective_facts *facts = facts_of(call);
     if (call->vector && (!facts->parts || (call->collective == TWILL_ALLTOALL && call->in_place)))
         return false;
-    return facts->reduces ? twill_test_takes(call->type, call->op) : call->op == TWILL_SUM;
+    return facts->reduces ? test_payload_takes(call->type, call->op) : call->op == TWILL_SUM;
 }
 
 /* Elements that rank `from` has for part `part`: the same number wherever it is asked. */
@@ -49,7 +48,7 @@ static size_t most_of(const struct test_call *call)
 size_t test_call_bytes(const struct test_call *call, int size)
 {
     size_t parts = facts_of(call)->parts ? (size_t)size : 1;
-    return (most_of(call) + 1) * parts * twill_test_element(call->type, call->op, false) + GUARD;
+    return (most_of(call) + 1) * parts * test_payload_element(call->type, call->op) + GUARD;
 }
 
 /* Vectors with offsets of their own lie in reverse order with a hole of one element after each;
@@ -96,7 +95,7 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
                                    unsigned char *dst)
 {
     const struct twill_collective_facts *facts = facts_of(call);
-    size_t element = twill_test_element(call->type, call->op, false);
+    size_t element = test_payload_element(call->type, call->op);
     struct pointers p = {src, dst};
     bool root = !facts->rooted || rank == call->root;
     if (!call->in_place || !root)
@@ -120,7 +119,7 @@ static uint64_t first_of(const struct test_call *call, int part)
 static void put_input(const struct test_call *call, int rank, int part, unsigned char *base,
                       const struct parts *parts)
 {
-    size_t element = twill_test_element(call->type, call->op, false);
+    size_t element = test_payload_element(call->type, call->op);
     size_t at = at_of(facts_of(call)->src, parts->src_at, part);
     test_payload(base + at * element, facts_of(call)->parts ? parts->src_count[part] : call->count,
                  first_of(call, part), call->type, call->op, rank);
@@ -130,7 +129,7 @@ static void put_result(const struct test_call *call, int rank, int size, int par
                        unsigned char *base, const struct parts *parts)
 {
     const struct twill_collective_facts *facts = facts_of(call);
-    size_t element = twill_test_element(call->type, call->op, false);
+    size_t element = test_payload_element(call->type, call->op);
     size_t count = facts->parts ? parts->dst_count[part] : call->count;
     unsigned char *at = base + at_of(facts->dst, parts->dst_at, part) * element;
     uint64_t first = first_of(call, part);
@@ -166,6 +165,60 @@ void test_call_fill(const struct test_call *call, int rank, int size,
             put_result(call, rank, size, part, p.dst, &parts);
 }
 
+/* --- operations that a caller makes ---------------------------------------------------------- */
+
+static void combine_bits(const void *left, const void *right, void *result, size_t count,
+                         twill_type type, void *user)
+{
+    const unsigned char *a = left, *b = right;
+    unsigned char *to = result;
+    (void)user;
+    for (size_t i = 0; i < count * test_payload_element(type, TEST_OP_XOR); i++)
+        to[i] = a[i] ^ b[i];
+}
+
+static void compose(const void *left, const void *right, void *result, size_t count,
+                    twill_type type, void *user)
+{
+    const struct test_affine *f = left, *g = right;
+    struct test_affine *to = result;
+    (void)type, (void)user;
+    for (size_t i = 0; i < count; i++)
+        to[i] = (struct test_affine){f[i].a * g[i].a, f[i].a * g[i].b + f[i].b};
+}
+
+static twill_status make_scaled(twill_context *context, twill_op *op, twill_type type, int factor)
+{
+    const float narrow = (float)factor;
+    const double real = factor;
+    const int64_t whole = factor; /* little endian: narrower ones are its first bytes */
+    const void *at = &whole;
+    if (type == TWILL_F64)
+        at = &real;
+    else if (type == TWILL_F32 || twill_type_is_narrow(type))
+        at = &narrow;
+    return twill_op_create_scaled(context, op, type, at);
+}
+
+/* The call as it is to be made, with the operation if it needs one of its own. */
+static twill_status make_operation(struct test_call *made, twill_comm *comm)
+{
+    twill_context *context = twill_comm_context(comm);
+    if (made->op == TEST_OP_SCALED)
+        return make_scaled(context, &made->made, made->type,
+                           test_payload_factor(twill_comm_rank(comm)));
+    if (made->op == TEST_OP_XOR)
+        return twill_op_create(context, &made->made, combine_bits, NULL, 0, 1);
+    if (made->op == TEST_OP_AFFINE)
+        return twill_op_create(context, &made->made, compose, NULL, sizeof(struct test_affine), 0);
+    return TWILL_OK;
+}
+
+static twill_op op_of(const struct test_call *call)
+{
+    return call->op < TWILL_OP_COUNT ? call->op : call->made;
+}
+
 /* A call in its three forms. */
 #define FORM(name, ...)                                                                            \
     (call->form == TEST_BLOCKING  ? twill_##name(__VA_ARGS__)                                      \
@@ -177,9 +230,9 @@ static twill_status begin_even(const struct test_call *call, twill_comm *comm, s
 {
     switch (call->collective) {
     case TWILL_ALLREDUCE:
-        return FORM(allreduce, comm, p.src, p.dst, call->count, call->type, call->op);
+        return FORM(allreduce, comm, p.src, p.dst, call->count, call->type, op_of(call));
     case TWILL_REDUCE:
-        return FORM(reduce, comm, p.src, p.dst, call->count, call->type, call->op, call->root);
+        return FORM(reduce, comm, p.src, p.dst, call->count, call->type, op_of(call), call->root);
     case TWILL_BROADCAST:
         return FORM(broadcast, comm, p.src, p.dst, call->count, call->type, call->root);
     case TWILL_BARRIER:
@@ -187,7 +240,7 @@ static twill_status begin_even(const struct test_call *call, twill_comm *comm, s
     case TWILL_ALLGATHER:
         return FORM(allgather, comm, p.src, p.dst, call->count, call->type);
     case TWILL_REDUCE_SCATTER:
-        return FORM(reduce_scatter, comm, p.src, p.dst, call->count, call->type, call->op);
+        return FORM(reduce_scatter, comm, p.src, p.dst, call->count, call->type, op_of(call));
     case TWILL_GATHER:
         return FORM(gather, comm, p.src, p.dst, call->count, call->type, call->root);
     case TWILL_SCATTER:
@@ -206,7 +259,7 @@ static twill_status begin_vector(const struct test_call *call, twill_comm *comm,
     case TWILL_ALLGATHER:
         return FORM(allgatherv, comm, p.src, p.dst, parts->dst_count, parts->dst_at, call->type);
     case TWILL_REDUCE_SCATTER:
-        return FORM(reduce_scatterv, comm, p.src, p.dst, parts->src_count, call->type, call->op);
+        return FORM(reduce_scatterv, comm, p.src, p.dst, parts->src_count, call->type, op_of(call));
     case TWILL_GATHER:
         return FORM(gatherv, comm, p.src, parts->src_count[rank], p.dst,
                     root ? parts->dst_count : NULL, root ? parts->dst_at : NULL, call->type,
@@ -238,13 +291,19 @@ twill_status test_call_begin(const struct test_call *call, twill_comm *comm,
                         : begin_even(call, comm, p, request);
 }
 
+static const char *op_name(twill_op op)
+{
+    static const char *const made[] = {"scaled sum", "bits", "affine"};
+    return op < TWILL_OP_COUNT ? twill_op_name(op) : made[op - TWILL_OP_COUNT];
+}
+
 void test_call_name(const struct test_call *call, char *text, size_t bytes)
 {
     static const char *const forms[TEST_FORM_COUNT] = {"", " started", " prepared"};
     const struct twill_collective_facts *facts = facts_of(call);
     snprintf(text, bytes, "%s%s %s %s count %zu root %d%s%s", facts->name, call->vector ? "v" : "",
-             twill_type_name(call->type), facts->reduces ? twill_op_name(call->op) : "",
-             call->count, call->root, call->in_place ? " in place" : "", forms[call->form]);
+             twill_type_name(call->type), facts->reduces ? op_name(call->op) : "", call->count,
+             call->root, call->in_place ? " in place" : "", forms[call->form]);
 }
 
 static bool equal(const struct test_call *call, int rank, int size, const unsigned char *got,
@@ -260,7 +319,7 @@ static bool equal(const struct test_call *call, int rank, int size, const unsign
     return twill_test_note(false, __FILE__, __LINE__,
                            "rank %d of %d: %s: %s byte %zu (element %zu) is 0x%02x, not 0x%02x",
                            rank, size, name, which, i,
-                           i / twill_test_element(call->type, call->op, false), got[i], want[i]);
+                           i / test_payload_element(call->type, call->op), got[i], want[i]);
 }
 
 bool test_call_compare(const struct test_call *call, int rank, int size,
@@ -270,8 +329,8 @@ bool test_call_compare(const struct test_call *call, int rank, int size,
            equal(call, rank, size, buffers->src, buffers->src_want, "src");
 }
 
-static twill_status run(const struct test_call *call, twill_comm *comm,
-                        const struct test_buffers *buffers)
+static twill_status run_made(const struct test_call *call, twill_comm *comm,
+                             const struct test_buffers *buffers)
 {
     twill_request *request = NULL;
     twill_status status = test_call_begin(call, comm, buffers, &request);
@@ -283,6 +342,20 @@ static twill_status run(const struct test_call *call, twill_comm *comm,
         status = twill_wait(&request);
     if (call->form == TEST_PREPARED && request != NULL)
         (void)twill_request_free(&request);
+    return status;
+}
+
+static twill_status run(const struct test_call *call, twill_comm *comm,
+                        const struct test_buffers *buffers)
+{
+    struct test_call made = *call;
+    if (call->op < TWILL_OP_COUNT)
+        return run_made(call, comm, buffers);
+    twill_status status = make_operation(&made, comm);
+    if (status == TWILL_OK)
+        status = run_made(&made, comm, buffers);
+    if (made.made != 0)
+        (void)twill_op_destroy(twill_comm_context(comm), made.made);
     return status;
 }
 

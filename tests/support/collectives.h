@@ -12,8 +12,9 @@ struct test_call {
     enum twill_collective collective;
     bool vector; /* the variant with counts, where there is one */
     twill_type type;
-    twill_op op;
-    size_t count; /* of one part; of vectors about so many */
+    twill_op op;   /* or a TEST_OP of payload.h: test_call_check() makes it */
+    twill_op made; /* by it */
+    size_t count;  /* of one part; of vectors about so many */
     int root;
     bool in_place; /* a rank's own business */
     enum test_form form;

@@ -28,6 +28,20 @@ static const struct facts {
     [TWILL_F8E5M2] = {.is_float = true, .narrow = true, .most = 7},
 };
 
+bool test_payload_takes(twill_type type, twill_op op)
+{
+    if (op < TWILL_OP_COUNT)
+        return twill_test_takes(type, op);
+    return op != TEST_OP_AFFINE || type == TWILL_U8;
+}
+
+size_t test_payload_element(twill_type type, twill_op op)
+{
+    if (op == TEST_OP_AFFINE)
+        return sizeof(struct test_affine);
+    return twill_test_element(type, op < TWILL_OP_COUNT ? op : TWILL_SUM, false);
+}
+
 static bool is_located(twill_op op)
 {
     return op == TWILL_MINLOC || op == TWILL_MAXLOC;
@@ -45,6 +59,8 @@ static int64_t value(twill_type type, twill_op op, int rank, uint64_t position)
 {
     const struct facts *f = &facts[type];
     uint64_t bits = mix((uint64_t)rank, position);
+    if (op == TEST_OP_XOR)
+        return (int64_t)bits;
     switch (op) {
     case TWILL_PROD: /* at most two ranks in eight give a 3 */
         if ((rank + (int)(position % 5)) % 4 == 0)
@@ -93,7 +109,11 @@ static int32_t place_of(int rank, uint64_t position)
 static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v, int divisor,
                      int32_t place)
 {
-    size_t element = twill_test_element(type, op, false);
+    size_t element = test_payload_element(type, op);
+    if (op == TEST_OP_XOR) {
+        twill_test_put(type, at, 0, (uint64_t)v);
+        return;
+    }
     if (is_located(op)) {
         memset(at, 0, element);
         memcpy(at + element / 2, &place, sizeof(place));
@@ -101,19 +121,44 @@ static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v,
     store(at, type, v, divisor);
 }
 
+static void fold_affine(unsigned char *at, uint64_t position, int first, int size)
+{
+    struct test_affine all = {1, 0};
+    for (int r = first; r < first + size; r++) {
+        uint64_t bits = mix((uint64_t)r, position);
+        const struct test_affine next = {(uint32_t)bits | 1, (uint32_t)(bits >> 32)};
+        all = (struct test_affine){all.a * next.a, all.a * next.b + all.b};
+    }
+    memcpy(at, &all, sizeof(all));
+}
+
+/* What rank r's value counts as. */
+static int64_t operand(twill_type type, twill_op op, int rank, uint64_t position)
+{
+    int64_t v = value(type, op, rank, position);
+    return op == TEST_OP_SCALED ? v * test_payload_factor(rank) : v;
+}
+
+static int64_t combine(twill_op op, int64_t a, int64_t b)
+{
+    if (op == TEST_OP_XOR)
+        return a ^ b;
+    return (int64_t)twill_test_combine(op < TWILL_OP_COUNT ? op : TWILL_SUM, a, b);
+}
+
 static void fold_one(unsigned char *at, uint64_t position, twill_type type, twill_op op, int size)
 {
-    int64_t v = value(type, op, 0, position);
+    int64_t v = operand(type, op, 0, position);
     int32_t place = place_of(0, position);
     if (size == 1 && op >= TWILL_LAND && op <= TWILL_LXOR) {
         store_at(at, type, op, v, 1, place); /* nothing is combined: it is handed on */
         return;
     }
     for (int r = 1; r < size; r++) {
-        int64_t x = value(type, op, r, position);
+        int64_t x = operand(type, op, r, position);
         int32_t where = place_of(r, position);
         if (!is_located(op)) {
-            v = (int64_t)twill_test_combine(op, v, x);
+            v = combine(op, v, x);
             continue;
         }
         bool better = op == TWILL_MINLOC ? x < v : x > v;
@@ -129,10 +174,12 @@ static void fold_one(unsigned char *at, uint64_t position, twill_type type, twil
 static void fill(unsigned char *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
                  int rank, int size)
 {
-    size_t element = twill_test_element(type, op, false), made = twill_min(count, PERIOD);
+    size_t element = test_payload_element(type, op), made = twill_min(count, PERIOD);
     for (size_t i = 0; i < made; i++) {
         unsigned char *at = buffer + i * element;
-        if (size > 0)
+        if (op == TEST_OP_AFFINE)
+            fold_affine(at, first + i, rank, size > 0 ? size : 1);
+        else if (size > 0)
             fold_one(at, first + i, type, op, size);
         else
             store_at(at, type, op, value(type, op, rank, first + i), 1, place_of(rank, first + i));
