@@ -23,8 +23,11 @@ cmake --build --preset release
 heading "Train a tumour-or-normal classifier with 4 ranks on this machine"
 $bin/twillrun -n 4 $bin/train --data $data
 
-heading "The same with the ranks on 2 virtual nodes of 2, which talk through libfabric"
-TWILL_NODES=2x2 $bin/twillrun -n 4 $bin/train --data $data
+heading "The same with the ranks on 2 virtual nodes of 2, which talk by twill's own TCP"
+TWILL_NODES=2x2 TWILL_PROVIDER=tcp $bin/twillrun -n 4 $bin/train --data $data
+
+heading "The same through libfabric"
+TWILL_NODES=2x2 TWILL_PROVIDER=ofi:tcp $bin/twillrun -n 4 $bin/train --data $data
 
 heading "Measure allreduce between 2 ranks, bound to a core each"
 $bin/twillrun -n 2 $bin/twill-bench allreduce -b 8 -e 4M -f 8

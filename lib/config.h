@@ -30,7 +30,7 @@ enum twill_variable_kind {
     X(TUNING, "TWILL_TUNING", TWILL_TEXT, "", 0, 0, NULL, 0,                                       \
       "File that twill-bench --calibrate wrote: model and measured times to choose by")            \
     X(NODES, "TWILL_NODES", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \
-      "Virtual nodes: 2x2 (nodes x ranks) or 4+2+1; they talk through libfabric")                  \
+      "Virtual nodes: 2x2 (nodes x ranks) or 4+2+1; they talk as hosts do, see TWILL_PROVIDER")    \
     X(GROUPS, "TWILL_GROUPS", TWILL_TEXT, "", 0, 0, NULL, 1,                                       \
       "Groups of nodes in the fabric: 2x3 (groups x nodes) or 4+2; empty: one")                    \
     X(UNITS, "TWILL_UNITS", TWILL_TEXT, "", 0, 0, NULL, 1,                                         \

@@ -10,9 +10,9 @@ mkdir "$copy"
 (cd "${TEST_SOURCE:-$here/..}" && tar --exclude='./build*' --exclude='./.git' -cf - .) | tar -xf - -C "$copy"
 # shellcheck disable=SC2034 # read by expect
 patience=1300 # it builds
-expect 0 "== 6. Done" sh "$copy/examples/quickstart.sh"
+expect 0 "== 7. Done" sh "$copy/examples/quickstart.sh"
 accuracies=$(awk '$1 == "held-out" && $2 == "accuracy" { print $3 }' "$scratch/out")
-[ "$(echo "$accuracies" | wc -l)" -eq 2 ] || fail "two trainings should say their accuracy: $accuracies"
+[ "$(echo "$accuracies" | wc -l)" -eq 3 ] || fail "three trainings should say their accuracy: $accuracies"
 for accuracy in $accuracies; do
     awk -v got="$accuracy" 'BEGIN { exit !(got > 0.93) }' || fail "accuracy $accuracy"
 done
