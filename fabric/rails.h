@@ -22,6 +22,14 @@ struct twill_rails_choice {
     char taken[224]; /* "rank 0 eth0 eth1; rank 1 eth0 eth1": of the ranks of this node */
 };
 
+/* Does TWILL_RAILS, or NULL, name rails? */
+bool twill_rails_are_listed(const char *text);
+/* The error if TWILL_RAILS or TWILL_INTERFACE names what this host does not have. Not collective.
+ */
+twill_status twill_rails_check(const struct twill_transport_ops *ops,
+                               const struct twill_transport_params *params,
+                               struct twill_error *error);
+
 /* Open `ops` on the rails that TWILL_RAILS asks for: as it is where there is one, else as a
  * composite of several. Collective. */
 twill_status twill_rails_open(struct twill_transport **transport,

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BY_NAME "TWILL_INTERFACE="
+
 struct own {
     bool listed; /* by name */
     struct twill_rails_card card;
@@ -82,7 +84,13 @@ static twill_status read_list(struct own *own, const struct twill_transport_ops 
                               variable, text, at);
         memcpy(name, at, length);
         name[length] = '\0';
-        TWILL_TRY(error, ops->rails(params, name, &own->rail[own->card.count], 1, &found, error));
+        struct twill_error local = {0};
+        twill_status status =
+            ops->rails(params, name, &own->rail[own->card.count], 1, &found, &local);
+        bool other = strncmp(local.message, BY_NAME, strlen(BY_NAME)) == 0;
+        if (status != TWILL_OK) /* it knows of one variable that names interfaces */
+            return TWILL_FAIL(error, status, "%s%s%s", other ? variable : "", other ? "=" : "",
+                              local.message + (other ? strlen(BY_NAME) : 0));
         own->card.count += (uint32_t)found;
         at += length + (at[length] == ',');
     }
@@ -125,6 +133,21 @@ static twill_status look(struct own *own, const struct twill_transport_ops *ops,
     if (card->wish == TWILL_RAILS_AUTO)
         keep_equals(own, found);
     return TWILL_OK;
+}
+
+bool twill_rails_are_listed(const char *text)
+{
+    struct twill_rails_card card = {.wanted = 0};
+    return read_wish(text, &card, NULL) == TWILL_OK && card.wish == TWILL_RAILS_LIST;
+}
+
+twill_status twill_rails_check(const struct twill_transport_ops *ops,
+                               const struct twill_transport_params *params,
+                               struct twill_error *error)
+{
+    struct own own;
+    memset(&own, 0, sizeof(own));
+    return look(&own, ops, params, error);
 }
 
 static void fill_card(struct own *own, twill_status status, const struct twill_error *error)

@@ -58,6 +58,43 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
     return needed;
 }
 
+/* What would be between nodes, where all ranks are on one. */
+static const struct twill_transport_ops *between(const struct twill_transport_params *params)
+{
+    size_t t = 0;
+    const struct twill_transport_ops *ops;
+    while ((ops = twill_transport_at(t)) != NULL &&
+           (ops->preview == NULL || !ops->reaches(params, 0, 1)))
+        t++;
+    return ops;
+}
+
+/* On one node nobody uses what TWILL_PROVIDER and TWILL_RAILS name. A name of nothing would be
+ * found out by the first larger job only: rank 0 looks, which opens libfabric if it is asked for.
+ */
+static void check_names(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    struct twill_boot boot = *context->boot;
+    struct twill_comm nowhere = {.context = context, .world = &context->world, .boot = &boot};
+    struct twill_transport_params params = params_of(&nowhere);
+    struct twill_error error = {0};
+    char why[320], text[320];
+    bool listed = twill_rails_are_listed(params.rails);
+    if (comm->rank != 0 || comm->world->nodes > 1 || (params.provider == NULL && !listed))
+        return;
+    twill_between_guess(&params, why, sizeof(why));
+    const struct twill_transport_ops *ops = between(&params);
+    twill_status status = TWILL_OK;
+    if (listed && ops != NULL && ops->rails != NULL)
+        status = twill_rails_check(ops, &params, &error);
+    if (status == TWILL_OK && params.provider != NULL && ops != NULL)
+        status = ops->preview(&params, text, sizeof(text), &error);
+    if (status != TWILL_OK)
+        twill_say(&context->log, TWILL_LOG_WARN, "%s (all ranks are on one node: not used)",
+                  error.message);
+}
+
 void twill_context_preview(struct twill_context *context)
 {
     struct twill_boot boot = *context->boot;
@@ -72,17 +109,14 @@ void twill_context_preview(struct twill_context *context)
     if (params.interface != NULL) /* may be a list, of which the first counts */
         params.interface = boot.address;
     twill_between_guess(&params, why, sizeof(why));
-    for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
-        const struct twill_transport_ops *ops = twill_transport_at(t);
-        struct twill_error error = {0};
-        if (ops->preview == NULL || !ops->reaches(&params, 0, 1))
-            continue;
-        if (ops->preview(&params, text, sizeof(text), &error) != TWILL_OK)
-            snprintf(text, sizeof(text), "none: %.150s", error.message);
-        twill_context_note(context, "between nodes it would be: %s", text);
-        twill_context_note(context, "because %s", why);
+    const struct twill_transport_ops *ops = between(&params);
+    struct twill_error error = {0};
+    if (ops == NULL)
         return;
-    }
+    if (ops->preview(&params, text, sizeof(text), &error) != TWILL_OK)
+        snprintf(text, sizeof(text), "none: %.150s", error.message);
+    twill_context_note(context, "between nodes it would be: %s", text);
+    twill_context_note(context, "because %s", why);
 }
 
 /* What is between nodes is agreed once, with the context's own communicator, which has all ranks.
@@ -140,6 +174,7 @@ static twill_status open_transports(struct twill_comm *comm)
     if (params.provider != NULL && comm->world->nodes == 1)
         twill_say(&comm->context->log, TWILL_LOG_INFO,
                   "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
+    check_names(comm);
     for (unsigned t = 0; t < comm->transports; t++)
         twill_context_note(comm->context, "transport: %s",
                            comm->transport[t]->ops->describe(comm->transport[t]));

@@ -123,6 +123,61 @@ static void an_absent_rank(void **unused)
     twill_test_run_ranks(2, absent_rank, "2x1");
 }
 
+/* --- names of nothing, where nobody uses them ------------------------------------------------ */
+
+struct named {
+    const char *setting, *said; /* said NULL: nothing */
+    char file[64];
+};
+
+static void named_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct named *named = user;
+    char log_file[96];
+    const char *settings[] = {named->setting, log_file, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    (void)rank, (void)size;
+    snprintf(log_file, sizeof(log_file), "TWILL_LOG_FILE=%s", named->file);
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, settings))
+        return;
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static unsigned times_said(const char *file, const char *words)
+{
+    char line[1024];
+    unsigned times = 0;
+    FILE *stream = fopen(file, "r");
+    while (stream != NULL && fgets(line, sizeof(line), stream) != NULL)
+        times += strstr(line, words) != NULL;
+    if (stream != NULL)
+        fclose(stream);
+    return times;
+}
+
+/* One rank says so, once. */
+static void names_of_nothing(void **unused)
+{
+    (void)unused;
+    static struct named cases[] = {
+        {.setting = "TWILL_RAILS=eth99", .said = "TWILL_RAILS=eth99: eth99 is no interface"},
+        {.setting = "TWILL_PROVIDER=foo", .said = "TWILL_PROVIDER=foo"},
+        {.setting = "TWILL_RAILS=lo"},
+        {.setting = "TWILL_PROVIDER=tcp"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        snprintf(cases[i].file, sizeof(cases[i].file), "/tmp/twill-words-%d-%zu", (int)getpid(), i);
+        twill_test_run_ranks(2, named_rank, &cases[i]);
+        unsigned all = times_said(cases[i].file, "not used");
+        assert_int_equal(all, cases[i].said != NULL);
+        if (cases[i].said != NULL)
+            assert_int_equal(times_said(cases[i].file, cases[i].said), 1);
+        (void)unlink(cases[i].file);
+    }
+}
+
 /* --- time ------------------------------------------------------------------------------------ */
 
 #define LATE_US 50000
@@ -200,9 +255,8 @@ static void time_is_counted(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals_name_the_call),
-        cmocka_unit_test(an_early_end),
-        cmocka_unit_test(an_absent_rank),
+        cmocka_unit_test(refusals_name_the_call), cmocka_unit_test(an_early_end),
+        cmocka_unit_test(an_absent_rank),         cmocka_unit_test(names_of_nothing),
         cmocka_unit_test(time_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
