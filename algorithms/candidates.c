@@ -125,40 +125,60 @@ static void bound(struct twill_candidate *c, const struct twill_world *world,
         c->least = TWILL_MAPPED_BYTES;
 }
 
-/* While they are put together. */
+/* Of a candidate, while they are put together. */
+struct priced {
+    uint64_t fingerprint;
+    uint64_t small, large;         /* prices at these sizes */
+    struct twill_pricing *pricing; /* of what was measured, else NULL */
+};
+enum { SMALL = 1, LARGE = 4 }; /* of steps_at: where latency counts, and where bandwidth does */
+
 struct gathering {
     struct twill_candidates *all;
-    struct twill_pricing **pricing; /* [all->count] */
+    struct priced *priced; /* [all->count] */
 };
 
 /* A number given to an algorithm, where its own choice is as good both where latency counts and
  * where bandwidth does. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
-                      const struct twill_shape *shape, struct twill_pricing *pricing,
-                      const struct twill_machine_model *model, twill_type type)
+                      const struct twill_shape *shape, const struct priced *priced)
 {
-    static const size_t sizes[] = {64, 256 << 10};
     if (shape->parameter[0] == 0)
         return false;
     for (size_t i = 0; i < g->all->count; i++) {
         const struct twill_candidate *own = &g->all->candidate[i];
-        bool better = false;
-        if (own->algorithm != algorithm || own->shape.parameter[0] != 0 ||
-            own->shape.flavour != shape->flavour)
-            continue;
-        for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes) && !better; s++)
-            better = twill_pricing_at(pricing, model, sizes[s], type) <
-                     twill_pricing_at(g->pricing[i], model, sizes[s], type);
-        return !better;
+        if (own->algorithm == algorithm && own->shape.parameter[0] == 0 &&
+            own->shape.flavour == shape->flavour)
+            return priced->small >= g->priced[i].small && priced->large >= g->priced[i].large;
     }
     return false;
+}
+
+/* An algorithm whose own choice takes more than twice the time of another, both where latency
+ * counts and where bandwidth does: no number will make it the best one. */
+static bool is_hopeless(const struct gathering *g, const struct twill_algorithm *algorithm,
+                        enum twill_flavour flavour)
+{
+    uint64_t small = UINT64_MAX, large = UINT64_MAX;
+    const struct priced *own = NULL;
+    for (size_t i = 0; i < g->all->count; i++) {
+        const struct twill_candidate *c = &g->all->candidate[i];
+        bool needs = twill_shape_needs(c->algorithm, &c->shape) != 0;
+        if (c->algorithm == algorithm && c->shape.parameter[0] == 0 && c->shape.flavour == flavour)
+            own = &g->priced[i];
+        if (!needs && g->priced[i].small < small && c->most == SIZE_MAX)
+            small = g->priced[i].small;
+        if (!needs && g->priced[i].large < large && c->most == SIZE_MAX)
+            large = g->priced[i].large;
+    }
+    return own != NULL && own->small / 2 > small && own->large / 2 > large;
 }
 
 static bool is_known(const struct gathering *g, const struct twill_pricing *pricing)
 {
     for (size_t i = 0; i < g->all->count; i++)
-        if (twill_pricing_same(g->pricing[i], pricing) && g->all->candidate[i].least == 0 &&
-            g->all->candidate[i].most == SIZE_MAX)
+        if (g->priced[i].fingerprint == twill_pricing_fingerprint(pricing) &&
+            g->all->candidate[i].least == 0 && g->all->candidate[i].most == SIZE_MAX)
             return true;
     return false;
 }
@@ -169,12 +189,30 @@ static twill_status make_room(struct gathering *g, struct twill_error *error)
     struct twill_candidate *c = realloc(g->all->candidate, count * sizeof(*c));
     if (c != NULL)
         g->all->candidate = c;
-    struct twill_pricing **p = realloc(g->pricing, count * sizeof(*p));
+    struct priced *p = realloc(g->priced, count * sizeof(*p));
     if (p != NULL)
-        g->pricing = p;
+        g->priced = p;
     return c != NULL && p != NULL
                ? TWILL_OK
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
+}
+
+/* Prices at the sizes that it can be chosen for, and a little beyond; how many. */
+static unsigned price(uint64_t price[STEPS], const struct priced *priced,
+                      struct twill_pricing *pricing, const struct twill_candidate *c,
+                      const struct twill_machine_model *model,
+                      const struct twill_select_request *like)
+{
+    unsigned steps = 0;
+    while (steps < STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
+           (steps == 0 || steps_at[steps - 1] < c->most)) {
+        price[steps] = steps == SMALL ? priced->small
+                       : steps == LARGE
+                           ? priced->large
+                           : twill_pricing_at(pricing, model, steps_at[steps], like->type);
+        steps++;
+    }
+    return steps;
 }
 
 static twill_status add_candidate(struct gathering *g, const struct twill_world *world,
@@ -183,7 +221,7 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_shape *shape, struct twill_error *error)
 {
-    uint64_t price[STEPS];
+    uint64_t prices[STEPS];
     const struct twill_measured *measured;
     struct twill_pricing *pricing;
     struct twill_error why = {.status = TWILL_OK};
@@ -193,25 +231,29 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
         return TWILL_OK;
     if (status != TWILL_OK)
         return TWILL_FAIL(error, status, "%s", why.message);
-    bool idle =
-        is_known(g, pricing) || is_beaten(g, algorithm, shape, pricing, &tuning->model, like->type);
+    struct priced priced = {.fingerprint = twill_pricing_fingerprint(pricing)};
+    bool idle = is_known(g, pricing);
+    if (!idle && like->collective != TWILL_BARRIER) {
+        priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL], like->type);
+        priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE], like->type);
+        idle = is_beaten(g, algorithm, shape, &priced);
+    }
     status = idle ? TWILL_PENDING : make_room(g, error);
     if (status != TWILL_OK) {
         twill_pricing_destroy(pricing);
         return status == TWILL_PENDING ? TWILL_OK : status;
     }
     struct twill_candidate *c = &g->all->candidate[g->all->count];
-    g->pricing[g->all->count++] = pricing;
     *c = (struct twill_candidate){.algorithm = algorithm, .shape = *shape};
     bound(c, world, like);
-    unsigned steps = 0;
-    while (steps < STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
-           (steps == 0 || steps_at[steps - 1] < c->most)) {
-        price[steps] = twill_pricing_at(pricing, &tuning->model, steps_at[steps], like->type);
-        steps++;
-    }
+    unsigned steps = price(prices, &priced, pricing, c, &tuning->model, like);
     size_t count = twill_tuning_find(tuning, algorithm, shape, world, &measured);
-    blend(c, price, steps, measured, count);
+    blend(c, prices, steps, measured, count);
+    if (count > 0)
+        priced.pricing = pricing;
+    else
+        twill_pricing_destroy(pricing);
+    g->priced[g->all->count++] = priced;
     return TWILL_OK;
 }
 
@@ -221,7 +263,7 @@ measured_of(const struct gathering *g, enum twill_flavour flavour, struct twill_
 {
     for (size_t i = 0; i < g->all->count; i++) {
         const struct twill_candidate *c = &g->all->candidate[i];
-        *pricing = g->pricing[i];
+        *pricing = g->priced[i].pricing;
         if (c->measured > 0 && c->algorithm->flavours != 0 && c->shape.flavour == flavour)
             return c;
     }
@@ -267,11 +309,32 @@ static twill_status add_algorithm(struct gathering *g, const struct twill_world 
                                         .vector = like->vector,
                                         .order = like->order,
                                         .parameter = {tried[v]}};
-            if (twill_algorithm_applies(a, world, &shape))
+            if (twill_algorithm_applies(a, world, &shape) &&
+                (v == 0 || !is_hopeless(g, a, shape.flavour)))
                 TWILL_TRY(error, add_candidate(g, world, tuning, like, a, &shape, error));
         }
     }
     return TWILL_OK;
+}
+
+static size_t place_of(const struct twill_candidate *c)
+{
+    size_t place = 0;
+    while (twill_algorithm_at(place) != c->algorithm)
+        place++;
+    return place;
+}
+
+/* Those of one algorithm stay as they are. */
+static void put_in_order(struct twill_candidates *all)
+{
+    for (size_t i = 1; i < all->count; i++) {
+        struct twill_candidate c = all->candidate[i];
+        size_t at = i;
+        for (; at > 0 && place_of(&all->candidate[at - 1]) > place_of(&c); at--)
+            all->candidate[at] = all->candidate[at - 1];
+        all->candidate[at] = c;
+    }
 }
 
 twill_status twill_candidates_create(struct twill_candidates **candidates,
@@ -290,13 +353,18 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
     all->type = like->type;
     struct gathering gathering = {.all = all};
     twill_status status = TWILL_OK;
-    for (size_t i = 0; status == TWILL_OK && (a = twill_algorithm_at(i)) != NULL; i++)
-        status = add_algorithm(&gathering, world, tuning, like, a, error);
+    /* Those that know of nodes go first, which others are measured by; in the end all come in the
+     * order of the registry. */
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (size_t i = 0; status == TWILL_OK && (a = twill_algorithm_at(i)) != NULL; i++)
+            if ((a->flavours != 0 && twill_world_widest(world) > 1) == (pass == 0))
+                status = add_algorithm(&gathering, world, tuning, like, a, error);
     if (like->collective != TWILL_BARRIER)
         correct(&gathering, &tuning->model, like->type);
     for (size_t i = 0; i < all->count; i++)
-        twill_pricing_destroy(gathering.pricing[i]);
-    free(gathering.pricing);
+        twill_pricing_destroy(gathering.priced[i].pricing);
+    free(gathering.priced);
+    put_in_order(all);
     if (status != TWILL_OK) {
         twill_candidates_destroy(all);
         *candidates = NULL;

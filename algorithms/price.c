@@ -40,9 +40,13 @@ static const struct twill_link_cost *link_of(const struct twill_pricing *p, uint
     return &p->model->link[p->link[at]];
 }
 
-static const struct twill_link_cost *link_to(const struct twill_pricing *p, uint32_t a, uint32_t b)
+/* From a lane's rank to a peer that its step names: the peers of a step are mostly alike. */
+static enum twill_link_class class_to(const struct twill_pricing *p,
+                                      const struct twill_price_lane *lane, uint32_t peer)
 {
-    return &p->model->link[twill_link_between(p->world, a, b)];
+    uint8_t all = p->link[lane->at];
+    return all != TWILL_PRICE_MIXED ? (enum twill_link_class)all
+                                    : twill_link_between(p->world, lane->rank, peer);
 }
 
 /* The node's interface, which all its ranks go through, on both sides: when the message is there as
@@ -63,9 +67,8 @@ static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t
 static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
                            uint64_t bytes)
 {
-    uint32_t node = p->world->node[lane->rank];
     return later(per_kib(link_of(p, lane->at)->gap, bytes),
-                 per_kib(p->model->interface, bytes) * p->world->node_size[node]);
+                 per_kib(p->model->interface, bytes) * p->sharers / 256);
 }
 
 /* Does the core itself move the bytes? On a node it does; between nodes the network does, unless
@@ -168,10 +171,9 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
  * all of them share: until when it does, or for one that is run alone how long, with the others of
  * its unit doing the same at once. Messages do not come near: what limits them are the cores. */
 static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
-                           uint32_t peer, bool writes, uint64_t bytes)
+                           uint32_t peer, enum twill_link_class link, bool writes, uint64_t bytes)
 {
-    enum twill_link_class link = twill_link_between(p->world, lane->rank, peer);
-    unsigned level = twill_link_leaves(p->world, link);
+    unsigned level = p->leaves[link];
     uint64_t share = per_kib(p->model->link[link].port, bytes);
     if (share == 0 || level == TWILL_LEVEL_COUNT)
         return 0;
@@ -198,11 +200,12 @@ static uint64_t touch(struct twill_pricing *p, const struct twill_price_lane *la
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
         return per_kib(shared ? p->model->stage : p->model->copy, bytes);
-    const struct twill_link_cost *link = link_to(p, lane->rank, peer);
+    enum twill_link_class class = class_to(p, lane, peer);
+    const struct twill_link_cost *link = &p->model->link[class];
     uint64_t time = shared || space == TWILL_IMM ? per_kib(link->shared, bytes)
                     : p->fetches                 ? p->model->fetch + per_kib(link->fetched, bytes)
                                                  : per_kib(link->mapped, bytes);
-    uint64_t passed = pass_ports(p, lane, peer, writes, bytes);
+    uint64_t passed = pass_ports(p, lane, peer, class, writes, bytes);
     if (!p->whole)
         return later(time, passed);
     *until = later(*until, passed);
@@ -243,18 +246,23 @@ static int32_t awaited(const struct twill_pricing *p, const struct twill_step *s
 static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
                      const struct twill_step *step)
 {
-    uint64_t time = lane->time;
-    for (unsigned i = 0; i < step->nsrc && !lane->awaited; i++) {
-        const struct twill_link_cost *link = link_to(p, lane->rank, step->peer[i]);
+    uint64_t time = later(lane->time, lane->until);
+    for (unsigned i = lane->seen; i < step->nsrc && !lane->awaited; i++) {
+        const struct twill_link_cost *link = &p->model->link[class_to(p, lane, step->peer[i])];
         uint64_t when = lane->time;
         if (p->whole && step->peer[i] != lane->rank) {
             int32_t raised = awaited(p, step, i);
-            if (raised != TWILL_PRICE_NONE && p->when[raised] == TWILL_PRICE_NOT_YET)
+            if (raised != TWILL_PRICE_NONE && p->when[raised] == TWILL_PRICE_NOT_YET) {
+                lane->seen = i;
+                lane->until = time;
                 return raised;
+            }
             when = raised != TWILL_PRICE_NONE ? p->when[raised] : 0;
         }
         time = later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
     }
+    lane->seen = 0;
+    lane->until = 0;
     lane->awaited = time > lane->time;
     lane->time = time;
     if (lane->awaited)
@@ -265,32 +273,33 @@ static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
 
 /* --- running ---------------------------------------------------------------------------------- */
 
-static bool before(const struct twill_pricing *p, uint32_t a, uint32_t b)
+static bool before(const struct twill_price_next *a, const struct twill_price_next *b)
 {
-    uint64_t x = p->lane[a].time, y = p->lane[b].time;
-    return x != y ? x < y : a < b;
+    return a->time != b->time ? a->time < b->time : a->lane < b->lane;
 }
 
 static void heap_put(struct twill_pricing *p, uint32_t lane)
 {
+    const struct twill_price_next next = {p->lane[lane].time, lane};
     uint32_t at = p->heaped++;
-    while (at > 0 && before(p, lane, p->heap[(at - 1) / 2])) {
+    while (at > 0 && before(&next, &p->heap[(at - 1) / 2])) {
         p->heap[at] = p->heap[(at - 1) / 2];
         at = (at - 1) / 2;
     }
-    p->heap[at] = lane;
+    p->heap[at] = next;
 }
 
 static uint32_t heap_take(struct twill_pricing *p)
 {
-    uint32_t first = p->heap[0], last = p->heap[--p->heaped], at = 0;
+    const struct twill_price_next last = p->heap[--p->heaped];
+    uint32_t first = p->heap[0].lane, at = 0;
     for (;;) {
         uint32_t child = 2 * at + 1;
         if (child >= p->heaped)
             break;
-        if (child + 1 < p->heaped && before(p, p->heap[child + 1], p->heap[child]))
+        if (child + 1 < p->heaped && before(&p->heap[child + 1], &p->heap[child]))
             child++;
-        if (before(p, last, p->heap[child]))
+        if (before(&last, &p->heap[child]))
             break;
         p->heap[at] = p->heap[child];
         at = child;
@@ -359,22 +368,23 @@ static void reset(struct twill_pricing *p)
     memset(p->core, 0, (size_t)world->size * 5 * sizeof(*p->core));
     memset(p->node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->node_out));
     memset(p->port_out, 0, (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->port_out));
-    p->lanes = p->heaped = 0;
-    for (uint32_t r = 0; r < world->size; r++) {
-        const struct twill_schedule *schedule = &p->schedule[r];
-        for (uint32_t l = 0; l < schedule->lanes; l++) {
-            uint32_t at = p->base[r] + schedule->lane_first[l];
-            p->lane[p->lanes] = (struct twill_price_lane){
-                .rank = r, .at = at, .end = p->base[r] + schedule->lane_first[l + 1], .posted = at};
-            p->lanes++;
-        }
-    }
+    memcpy(p->lane, p->first, p->lanes * sizeof(*p->lane));
+    p->heaped = 0;
 }
 
-/* When the last lane ends. */
+/* A lane is left where it waits, ends, or is no longer the earliest. */
+static bool goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
+{
+    const struct twill_price_lane *lane = &p->lane[l];
+    const struct twill_price_next next = {lane->time, l};
+    return missing < 0 && lane->at < lane->end && (p->heaped == 0 || before(&next, &p->heap[0]));
+}
+
+/* When the last lane ends; TWILL_PRICE_NEVER if some never do. */
 static uint64_t run(struct twill_pricing *p, size_t bytes)
 {
     uint64_t end = 0;
+    uint32_t ended = 0;
     p->each = bytes / p->blocks;
     p->rest = bytes % p->blocks;
     reset(p);
@@ -383,7 +393,10 @@ static uint64_t run(struct twill_pricing *p, size_t bytes)
     while (p->heaped > 0) {
         uint32_t l = heap_take(p);
         struct twill_price_lane *lane = &p->lane[l];
-        int32_t missing = lane->at < lane->end ? advance(p, lane) : TWILL_PRICE_NONE;
+        int32_t missing = TWILL_PRICE_NONE;
+        do
+            missing = lane->at < lane->end ? advance(p, lane) : TWILL_PRICE_NONE;
+        while (goes_on(p, l, missing));
         if (missing >= 0) {
             lane->next = p->waiter[missing];
             p->waiter[missing] = (int32_t)l;
@@ -391,9 +404,10 @@ static uint64_t run(struct twill_pricing *p, size_t bytes)
             heap_put(p, l);
         } else {
             end = later(end, lane->time);
+            ended++;
         }
     }
-    return end;
+    return ended == p->lanes ? end : TWILL_PRICE_NEVER;
 }
 
 /* Of the run before: what the busiest core, link, interface or port had to do. */
@@ -409,16 +423,6 @@ static uint64_t busiest(const struct twill_pricing *p)
     return most;
 }
 
-/* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
- * first meeting the two cost what one does. */
-static bool asks(const struct twill_pricing *p)
-{
-    const struct twill_schedule *first = &p->schedule[0];
-    if (!first->uses_peer_src && !first->uses_peer_dst)
-        return false;
-    return p->world->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
-}
-
 /* Bytes of a slice; 0: the message is not cut. */
 static size_t slice_of(const struct twill_pricing *p, const struct twill_machine_model *model)
 {
@@ -430,21 +434,31 @@ static size_t slice_of(const struct twill_pricing *p, const struct twill_machine
     return (size_t)(all > 0 && all < model->slice ? all : model->slice);
 }
 
-uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
-                          size_t bytes, twill_type type)
+static void set_up(struct twill_pricing *p, const struct twill_machine_model *model,
+                   twill_type type)
 {
-    if (p->half != NULL) {
-        uint64_t one = twill_pricing_at(p->half, model, bytes, type);
-        uint64_t before_it = twill_pricing_at(p->quarter, model, bytes, type);
-        return one + (one > before_it ? one - before_it : 0) * p->doublings;
-    }
-    size_t slice = slice_of(p, model);
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
     p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
     p->fold = model->reduce[p->type];
-    uint64_t entry = model->start + (asks(p) ? model->vote : 0);
-    if (bytes <= slice || slice == 0)
+}
+
+uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,
+                         size_t bytes, twill_type type)
+{
+    set_up(p, model, type);
+    return run(p, bytes);
+}
+
+uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
+                          size_t bytes, twill_type type)
+{
+    if (p->mode == TWILL_PRICE_SCALED)
+        return twill_price_scaled_at(&p->scale, model, bytes, type);
+    size_t slice = slice_of(p, model);
+    set_up(p, model, type);
+    uint64_t entry = model->start + (p->asks ? model->vote : 0);
+    if (bytes < slice || slice == 0)
         return entry + run(p, bytes);
     struct twill_price_sliced *sliced = &p->sliced;
     if (sliced->model != model || sliced->type != p->type) {
@@ -456,22 +470,7 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     return entry + sliced->one + per_kib(sliced->each * 1024 / slice, bytes - slice);
 }
 
-bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricing *b)
+uint64_t twill_pricing_fingerprint(const struct twill_pricing *p)
 {
-    if ((a->half != NULL) != (b->half != NULL))
-        return false;
-    if (a->half != NULL)
-        return a->doublings == b->doublings && twill_pricing_same(a->half, b->half) &&
-               twill_pricing_same(a->quarter, b->quarter);
-    if (a->blocks != b->blocks || a->whole != b->whole || a->cut != b->cut ||
-        a->fetches != b->fetches)
-        return false;
-    for (uint32_t r = 0; r < a->world->size; r++) {
-        const struct twill_schedule *x = &a->schedule[r], *y = &b->schedule[r];
-        if (x->count != y->count || x->lanes != y->lanes || x->shared_blocks != y->shared_blocks ||
-            memcmp(x->lane_first, y->lane_first, sizeof(x->lane_first)) != 0 ||
-            (x->count > 0 && memcmp(x->steps, y->steps, x->count * sizeof(*x->steps)) != 0))
-            return false;
-    }
-    return true;
+    return p->fingerprint;
 }

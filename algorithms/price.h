@@ -11,13 +11,27 @@
  * that all ranks of its own part share; the lane with the earliest clock goes next. The price is
  * when the last lane ends.
  *
- * That takes as long as there are steps. Where there are more than TWILL_PRICE_ALIKE in all and
- * three ranks (first, middle, last) do alike, those stand for the rest, each run alone: what it
- * waits for comes as if its peer had been where it is itself. That is right for rings and pairwise
- * exchange, which are the algorithms with many steps. Where ranks do not do alike, all are run, up
- * to TWILL_PRICE_STEPS. Beyond that the first half of the world is priced instead, or the half of
- * that, and what the last doubling cost is added for each doubling left out: right for trees, and
- * too little for chains, which are out of the question among so many ranks all the same.
+ * That takes as long as there are steps: up to TWILL_PRICE_STEPS are run, and where there are more,
+ * these shortcuts are tried in turn.
+ *
+ * Folded: where all nodes have equally many ranks, placed alike, and the schedules of the first,
+ * the middle and the last node do alike, one node is run, with all its ranks. A message that leaves
+ * it goes round and comes in again, as the one that the node so far away on the other side sends.
+ * That is exact where nodes do the same at the same time: rings, exchanges with a rank d nodes on
+ * or off, whatever is shared out within the nodes first.
+ *
+ * Scaled: every second node is left out, as often as it takes, but a number of nodes that is no
+ * power of two never becomes one. Of the prices for so many nodes, for half and a quarter of them
+ * those for all are worked out: what no bytes cost and what the bytes add both grow either by the
+ * same with each doubling (trees), by twice as much (chains), by the square root of two as much
+ * (squares), or by less and less (a part of the message for each rank).
+ *
+ * Alone: schedules so long that not even one node's can be run are those of rings over all ranks
+ * and the like. Three ranks, the first, the middle and the last, are run each by itself: what it
+ * waits for comes as if its peer had been where it is itself, and it has a share of the node's
+ * interface.
+ *
+ * tests/test_algorithms_price_large.c compares each of them with all ranks run.
  *
  * A message longer than a slice costs one slice from end to end, and for each other one the busiest
  * resource's time, or its share of the window. */
@@ -27,8 +41,7 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/machine.h"
 
-#define TWILL_PRICE_ALIKE 512u
-#define TWILL_PRICE_STEPS 4096u
+#define TWILL_PRICE_STEPS 8192u
 #define TWILL_PRICE_NEVER UINT64_MAX
 
 /* Schedules made ready to be priced at many sizes. The world must outlive it.
@@ -38,11 +51,18 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
                                   struct twill_error *error);
+/* The same, running up to so many steps. UINT64_MAX: all, however long that takes. */
+twill_status twill_pricing_create_within(struct twill_pricing **pricing,
+                                         const struct twill_algorithm *algorithm,
+                                         const struct twill_world *world,
+                                         const struct twill_shape *shape, uint64_t steps,
+                                         struct twill_error *error);
 /* Of `bytes`, counted as in a twill_select_request. */
 uint64_t twill_pricing_at(struct twill_pricing *pricing, const struct twill_machine_model *model,
                           size_t bytes, twill_type type);
-/* The same steps, hence the same price: where a world leaves algorithms no choice. Of one world. */
-bool twill_pricing_same(const struct twill_pricing *a, const struct twill_pricing *b);
+/* Of two on one world the same where the steps are, hence the price: where a world leaves
+ * algorithms no choice. */
+uint64_t twill_pricing_fingerprint(const struct twill_pricing *pricing);
 void twill_pricing_destroy(struct twill_pricing *pricing);
 
 /* Once. TWILL_PRICE_NEVER where the algorithm does not apply. */

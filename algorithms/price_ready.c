@@ -6,193 +6,250 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Where not even a few nodes can be run with the steps that are allowed, as many times more are. */
+#define PATIENCE 32u
+/* Ranks that tell how long the schedules are. */
+#define SAMPLE 13u
+
+static void drop_schedules(struct twill_pricing *p)
+{
+    for (uint32_t r = 0; p->schedule != NULL && r < p->scheduled; r++)
+        twill_schedule_destroy(&p->schedule[r]);
+    free(p->schedule);
+    p->schedule = NULL;
+}
+
+/* All but the world that it is on. */
+static void unmake(struct twill_pricing *p)
+{
+    drop_schedules(p);
+    twill_world_destroy(&p->one);
+    void *const all[] = {p->first,  p->base,   p->step,     p->match, p->link,    p->hop,
+                         p->raised, p->put,    p->lane,     p->heap,  p->when,    p->sent,
+                         p->core,   p->waiter, p->node_out, p->crowd, p->port_out};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
+        free(all[i]);
+    p->base = NULL;
+    p->step = NULL;
+    p->match = p->raised = p->put = p->waiter = NULL;
+    p->link = NULL;
+    p->hop = NULL;
+    p->lane = p->first = NULL;
+    p->heap = NULL;
+    p->crowd = NULL;
+    p->when = p->sent = p->core = p->node_out = p->port_out = NULL;
+    p->mode = TWILL_PRICE_WHOLE;
+    p->world = p->truth;
+}
+
 void twill_pricing_destroy(struct twill_pricing *p)
 {
     if (p == NULL)
         return;
-    for (uint32_t r = 0; p->schedule != NULL && r < p->world->size; r++)
-        twill_schedule_destroy(&p->schedule[r]);
-    twill_pricing_destroy(p->half);
-    twill_pricing_destroy(p->quarter);
+    unmake(p);
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(p->scale.part); i++)
+        twill_pricing_destroy(p->scale.part[i]);
     twill_world_destroy(&p->own);
-    void *const all[] = {p->schedule, p->base,     p->step,  p->match,    p->link, p->raised,
-                         p->put,      p->lane,     p->heap,  p->when,     p->sent, p->core,
-                         p->waiter,   p->node_out, p->crowd, p->port_out, p};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
-        free(all[i]);
+    free(p);
 }
 
-/* As many steps of each kind. */
-static bool are_alike(const struct twill_schedule *a, const struct twill_schedule *b)
+/* --- schedules -------------------------------------------------------------------------------- */
+
+twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_asked *a,
+                              uint32_t rank, struct twill_schedule *schedule)
 {
-    uint32_t more[TWILL_STEP_OP_COUNT] = {0};
-    for (uint32_t i = 0; i < a->count && a->count == b->count; i++) {
-        more[a->steps[i].op]++;
-        more[b->steps[i].op]--;
-    }
-    for (unsigned op = 0; op < TWILL_STEP_OP_COUNT; op++)
-        if (more[op] != 0)
-            return false;
-    return a->count == b->count;
+    if (schedule->blocks != 0)
+        return TWILL_OK;
+    if (p->checked) /* those of other ranks are alike, and checked again where they are run */
+        return a->algorithm->emit(schedule, p->truth, rank, a->shape, a->error);
+    p->checked = true;
+    return twill_schedule_emit(schedule, a->algorithm, p->truth, rank, a->shape, a->error);
 }
 
-/* The representatives, and if it takes them all others. TWILL_PENDING: it would take too many. */
-static twill_status emit_all(struct twill_pricing *p, const struct twill_algorithm *algorithm,
-                             const struct twill_shape *shape, struct twill_error *error)
+bool twill_price_make_schedules(struct twill_pricing *p, uint32_t count)
 {
-    uint32_t size = p->world->size, most = 0;
-    const uint32_t representative[] = {0, size / 2, size - 1};
-    bool alike = true;
-    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(representative); i++) {
-        struct twill_schedule *schedule = &p->schedule[representative[i]];
-        if (schedule->blocks == 0)
-            TWILL_TRY(error, twill_schedule_emit(schedule, algorithm, p->world, representative[i],
-                                                 shape, error));
-        most = (uint32_t)twill_max(most, schedule->count);
-        alike = alike && are_alike(&p->schedule[0], schedule);
+    drop_schedules(p);
+    p->scheduled = count;
+    p->schedule = calloc(count, sizeof(*p->schedule));
+    return p->schedule != NULL;
+}
+
+twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_asked *a)
+{
+    uint32_t size = p->world->size;
+    uint64_t steps = 0, most = a->steps < INT32_MAX ? a->steps : INT32_MAX;
+    for (uint32_t i = 0; i < size; i++) {
+        uint32_t rank =
+            p->mode == TWILL_PRICE_FOLDED ? twill_world_member(p->truth, p->node, i) : i;
+        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[i]));
+        steps += p->schedule[i].count;
+        if (steps > most)
+            return TWILL_PENDING;
     }
-    p->blocks = p->schedule[0].blocks;
-    uint64_t all = (uint64_t)most * size;
-    p->whole = all <= TWILL_PRICE_ALIKE || (!alike && all <= TWILL_PRICE_STEPS);
-    if (!p->whole && !alike)
-        return TWILL_PENDING;
-    for (uint32_t r = 0; r < size && p->whole; r++)
-        if (p->schedule[r].blocks == 0)
-            TWILL_TRY(error,
-                      twill_schedule_emit(&p->schedule[r], algorithm, p->world, r, shape, error));
     return TWILL_OK;
 }
+
+/* How many steps all ranks take, about, from a few of them; the one that takes most is no measure
+ * of others. */
+static twill_status guess_steps(struct twill_pricing *p, const struct twill_price_asked *a,
+                                uint64_t *steps)
+{
+    uint32_t size = p->world->size, some = size < SAMPLE ? size : SAMPLE;
+    uint64_t sum = 0, most = 0;
+    for (uint32_t i = 0; i < some; i++) {
+        uint32_t rank = (uint32_t)((uint64_t)i * (size - 1) / (some > 1 ? some - 1 : 1));
+        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[rank]));
+        sum += p->schedule[rank].count;
+        most = p->schedule[rank].count > most ? p->schedule[rank].count : most;
+        if (i == 2 && (sum - most) / 2 * size / 4 > a->steps) /* by far */
+            some = i + 1;
+    }
+    *steps = some > 1 ? (sum - most) * (size - 1) / (some - 1) + most : sum;
+    return TWILL_OK;
+}
+
+static twill_status emit_whole(struct twill_pricing *p, const struct twill_price_asked *a)
+{
+    uint64_t steps = 0;
+    if (p->world->size > a->steps)
+        return TWILL_PENDING;
+    if (!twill_price_make_schedules(p, p->world->size))
+        return TWILL_ERR_MEMORY;
+    TWILL_TRY(a->error, guess_steps(p, a, &steps));
+    return steps > a->steps ? TWILL_PENDING : twill_price_emit_all(p, a);
+}
+
+/* --- everything else -------------------------------------------------------------------------- */
 
 static bool make_room(struct twill_pricing *p)
 {
     size_t size = p->world->size, nodes = p->world->nodes, steps = 0;
     p->base = calloc(size + 1, sizeof(*p->base));
-    for (uint32_t r = 0; r < size && p->base != NULL; r++)
+    p->lanes = 0;
+    for (uint32_t r = 0; r < size && p->base != NULL; r++) {
         p->base[r + 1] = (uint32_t)(steps += p->schedule[r].count);
+        p->lanes += p->schedule[r].lanes;
+    }
     p->step = malloc((steps + 1) * sizeof(*p->step));
     p->match = malloc((steps + 1) * sizeof(*p->match));
     p->link = malloc(steps + 1);
+    p->hop = p->mode == TWILL_PRICE_FOLDED ? malloc((steps + 1) * sizeof(*p->hop)) : NULL;
     p->when = malloc((steps + 1) * sizeof(*p->when));
     p->sent = calloc(steps + 1, sizeof(*p->sent));
     p->waiter = malloc((steps + 1) * sizeof(*p->waiter));
     p->raised = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->raised));
     p->put = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->put));
-    p->lane = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->lane));
-    p->heap = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->heap));
+    p->first = malloc((p->lanes + 1) * sizeof(*p->first));
+    p->lane = malloc((p->lanes + 1) * sizeof(*p->lane));
+    p->heap = malloc((p->lanes + 1) * sizeof(*p->heap));
     p->core = malloc(size * 5 * sizeof(*p->core));
     p->node_out = malloc(nodes * 3 * sizeof(*p->node_out));
     p->crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->crowd));
     p->port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->port_out));
-    if (p->base == NULL || p->step == NULL || p->match == NULL || p->link == NULL ||
-        p->when == NULL || p->sent == NULL || p->waiter == NULL || p->raised == NULL ||
-        p->put == NULL || p->lane == NULL || p->heap == NULL || p->core == NULL ||
-        p->node_out == NULL || p->crowd == NULL || p->port_out == NULL)
-        return false;
+    return (p->mode != TWILL_PRICE_FOLDED || p->hop != NULL) && p->base != NULL &&
+           p->step != NULL && p->match != NULL && p->link != NULL && p->when != NULL &&
+           p->sent != NULL && p->waiter != NULL && p->raised != NULL && p->put != NULL &&
+           p->first != NULL && p->lane != NULL && p->heap != NULL && p->core != NULL &&
+           p->node_out != NULL && p->crowd != NULL && p->port_out != NULL;
+}
+
+static void deal_room(struct twill_pricing *p)
+{
+    size_t size = p->world->size;
     p->out = p->core + size;
     p->in = p->out + size;
     p->busy = p->in + size;
     p->busy_out = p->busy + size;
-    p->node_in = p->node_out + nodes;
-    p->busy_node = p->node_in + nodes;
+    p->node_in = p->node_out + p->world->nodes;
+    p->busy_node = p->node_in + p->world->nodes;
     p->port_in = p->port_out + size * TWILL_LEVEL_NODE;
     p->busy_port_out = p->port_in + size * TWILL_LEVEL_NODE;
     p->busy_port_in = p->busy_port_out + size * TWILL_LEVEL_NODE;
     for (size_t i = 0; i < size * TWILL_LEVEL_NODE; i++)
         if (p->world->unit[i / size] != NULL)
             p->crowd[i / size * size + p->world->unit[i / size][i % size]]++;
-    for (uint32_t r = 0; r < size; r++)
-        if (p->schedule[r].count > 0)
-            memcpy(&p->step[p->base[r]], p->schedule[r].steps,
-                   p->schedule[r].count * sizeof(*p->step));
-    return true;
+    for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
+        p->leaves[link] = (uint8_t)twill_link_leaves(p->world, (enum twill_link_class)link);
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
+{
+    uint64_t word[sizeof(*s->steps) / sizeof(uint64_t)];
+    for (uint32_t i = 0; i < s->count; i++) {
+        memcpy(word, &s->steps[i], sizeof(word));
+        for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
+            hash = mix(hash, word[w]);
+    }
+    return hash;
+}
+
+/* Steps and lanes, and what is to be known of the schedules without them. */
+static void take_apart(struct twill_pricing *p)
+{
+    uint32_t lanes = 0;
+    uint64_t hash = mix(mix(mix(1, p->mode), p->cut), (uint64_t)p->blocks << 1 | p->fetches);
+    for (uint32_t r = 0; r < p->world->size; r++) {
+        const struct twill_schedule *s = &p->schedule[r];
+        if (s->count > 0)
+            memcpy(&p->step[p->base[r]], s->steps, s->count * sizeof(*p->step));
+        if (s->count > p->most_steps)
+            p->most_steps = s->count;
+        hash = mix(hash, (uint64_t)s->shared_blocks << 32 | s->count);
+        hash = mix_steps(hash, s);
+        for (uint32_t l = 0; l < s->lanes; l++) {
+            uint32_t at = p->base[r] + s->lane_first[l], end = p->base[r] + s->lane_first[l + 1];
+            p->first[lanes++] =
+                (struct twill_price_lane){.rank = r, .at = at, .end = end, .posted = at};
+            hash = mix(hash, end);
+        }
+    }
+    p->fingerprint = hash;
+    drop_schedules(p);
+}
+
+/* To all peers that a step names but its own rank. */
+static uint8_t class_of(const struct twill_pricing *p, uint32_t rank, const struct twill_step *step)
+{
+    uint8_t class = TWILL_LINK_NODE;
+    bool found = false;
+    for (unsigned n = 0; n < twill_step_peers(step); n++) {
+        if (step->peer[n] == rank)
+            continue;
+        uint8_t one = (uint8_t)twill_link_between(p->truth, rank, step->peer[n]);
+        if (found && one != class)
+            return TWILL_PRICE_MIXED;
+        class = one;
+        found = true;
+    }
+    return class;
 }
 
 static void classify_links(struct twill_pricing *p)
 {
-    for (uint32_t r = 0; r < p->world->size; r++)
+    for (uint32_t r = 0; r < p->world->size; r++) {
+        uint32_t rank =
+            p->mode == TWILL_PRICE_FOLDED ? twill_world_member(p->truth, p->node, r) : r;
         for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++)
-            p->link[i] = (uint8_t)(twill_step_shape(p->step[i].op)->posts
-                                       ? twill_link_between(p->world, r, p->step[i].peer[0])
-                                       : TWILL_LINK_NODE);
-}
-
-/* Lists of a lane's flags: match leads from each to the next. */
-static void link_flags(struct twill_pricing *p)
-{
-    memset(p->raised, 0xff, (size_t)p->world->size * TWILL_SCHEDULE_LANES * sizeof(*p->raised));
-    memset(p->put, 0xff, (size_t)p->world->size * TWILL_SCHEDULE_LANES * sizeof(*p->put));
-    for (uint32_t r = 0; r < p->world->size; r++) {
-        for (uint32_t i = p->base[r + 1]; i-- > p->base[r];) {
-            uint32_t lane = r * TWILL_SCHEDULE_LANES + p->step[i].lane;
-            bool puts = p->step[i].op == TWILL_STEP_PUT_IMM;
-            if (!puts && p->step[i].op != TWILL_STEP_SIGNAL)
-                continue;
-            int32_t *first = puts ? &p->put[lane] : &p->raised[lane];
-            p->match[i] = *first;
-            *first = (int32_t)i;
-        }
+            p->link[i] = class_of(p, rank, &p->step[i]);
     }
+    if (p->mode == TWILL_PRICE_FOLDED)
+        twill_price_fold_peers(p);
 }
 
-struct channel {
-    uint64_t key; /* from, to and lane, plus 1; 0: free */
-    int32_t first;
-};
-
-static struct channel *channel_of(struct channel *table, size_t mask, uint32_t from, uint32_t to,
-                                  uint32_t lane)
+/* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
+ * first meeting the two cost what one does. */
+static bool asks(const struct twill_pricing *p)
 {
-    uint64_t key = ((uint64_t)from << 32 | (uint64_t)to << 8 | lane) + 1;
-    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & mask;
-    while (table[at].key != 0 && table[at].key != key)
-        at = (at + 1) & mask;
-    if (table[at].key == 0)
-        table[at] = (struct channel){.key = key, .first = TWILL_PRICE_NONE};
-    return &table[at];
-}
-
-/* Which SEND each RECV gets: the first to the first of a (from, to, lane), and so on. */
-static bool match_messages(struct twill_pricing *p)
-{
-    uint32_t steps = p->base[p->world->size];
-    size_t room = 64;
-    while (room < 2 * (size_t)steps)
-        room *= 2;
-    struct channel *table = calloc(room, sizeof(*table));
-    if (table == NULL)
+    const struct twill_schedule *first = &p->schedule[0];
+    if (!first->uses_peer_src && !first->uses_peer_dst)
         return false;
-    for (uint32_t r = p->world->size; r-- > 0;) {
-        for (uint32_t i = p->base[r + 1]; i-- > p->base[r];) {
-            if (p->step[i].op != TWILL_STEP_SEND)
-                continue;
-            struct channel *c = channel_of(table, room - 1, r, p->step[i].peer[0], p->step[i].lane);
-            p->match[i] = c->first;
-            c->first = (int32_t)i;
-        }
-    }
-    for (uint32_t r = 0; r < p->world->size; r++) {
-        for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++) {
-            if (p->step[i].op == TWILL_STEP_SEND || !twill_step_shape(p->step[i].op)->posts)
-                continue;
-            struct channel *c = channel_of(table, room - 1, p->step[i].peer[0], r, p->step[i].lane);
-            p->match[i] = c->first;
-            c->first = c->first != TWILL_PRICE_NONE ? p->match[c->first] : TWILL_PRICE_NONE;
-        }
-    }
-    free(table);
-    return true;
-}
-
-/* The first `size` ranks of a world. */
-static twill_status shrink(struct twill_world *small, const struct twill_world *world,
-                           uint32_t size, struct twill_error *error)
-{
-    TWILL_TRY(error, twill_world_create(small, size, world->node, error));
-    for (unsigned level = TWILL_LEVEL_COUNT; level-- > 0;)
-        if (world->unit[level] != NULL && level != TWILL_LEVEL_NODE)
-            TWILL_TRY(error,
-                      twill_world_set_level(small, (twill_level)level, world->unit[level], error));
-    return TWILL_OK;
+    return p->truth->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
 }
 
 /* As the executor does: what crosses the network, or goes by messages, in large slices, what is
@@ -209,57 +266,127 @@ static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
                : TWILL_PRICE_CUT_SHARED;
 }
 
-/* On world, or if that is NULL on the first `size` ranks of `of`. PENDING: it is too large. */
-static twill_status prepare(struct twill_pricing **pricing, const struct twill_algorithm *algorithm,
-                            const struct twill_world *world, const struct twill_world *of,
-                            uint32_t size, const struct twill_shape *shape,
-                            struct twill_error *error)
+/* From schedules to what can be run. PENDING: folded, it would not end. */
+static twill_status finish(struct twill_pricing *p, const struct twill_price_asked *a,
+                           const struct twill_world *of)
 {
-    twill_status status = TWILL_ERR_MEMORY;
-    struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
-    if (p == NULL)
-        goto fail;
-    p->world = world != NULL ? world : &p->own;
-    p->ranks = (world != NULL ? world : of)->size;
-    if (world == NULL)
-        TWILL_TRY_OR_FAIL(error, shrink(&p->own, of, size, error));
-    p->schedule = calloc(p->world->size, sizeof(*p->schedule));
-    status = p->schedule == NULL ? TWILL_ERR_MEMORY : emit_all(p, algorithm, shape, error);
-    if (status != TWILL_OK)
-        goto fail;
-    p->cut = how_cut(algorithm, world != NULL ? world : of, shape, &p->schedule[0]);
-    p->fetches = algorithm->flavours != 0 && shape->flavour == TWILL_FLAVOUR_FETCHED &&
+    p->blocks = p->schedule[0].blocks;
+    p->whole = p->mode != TWILL_PRICE_ALONE;
+    p->cut = how_cut(a->algorithm, of, a->shape, &p->schedule[0]);
+    p->fetches = a->algorithm->flavours != 0 && a->shape->flavour == TWILL_FLAVOUR_FETCHED &&
                  (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
-    status = TWILL_ERR_MEMORY;
+    p->asks = asks(p);
     if (!make_room(p))
-        goto fail;
+        return TWILL_ERR_MEMORY;
+    deal_room(p);
+    take_apart(p);
     classify_links(p);
-    link_flags(p);
-    if (!match_messages(p))
-        goto fail;
-    return TWILL_OK;
-fail:
-    twill_pricing_destroy(p);
+    twill_status status = twill_price_match(p);
+    if (status == TWILL_OK && p->mode == TWILL_PRICE_FOLDED &&
+        twill_price_run(p, twill_machine_model_at(0), 0, TWILL_U8) == TWILL_PRICE_NEVER)
+        status = TWILL_PENDING;
+    return status;
+}
+
+static twill_status fail(struct twill_pricing **pricing, const struct twill_price_asked *a,
+                         twill_status status)
+{
+    twill_pricing_destroy(*pricing);
     *pricing = NULL;
     return status == TWILL_ERR_MEMORY
-               ? TWILL_FAIL(error, status, "out of memory for the price of %s", algorithm->name)
+               ? TWILL_FAIL(a->error, status, "out of memory for the price of %s",
+                            a->algorithm->name)
                : status;
 }
 
-/* Half the world as often as it takes, and half of that. */
-static twill_status prepare_halves(struct twill_pricing *p, const struct twill_algorithm *algorithm,
-                                   const struct twill_world *world, const struct twill_shape *shape,
-                                   struct twill_error *error)
+/* On world, or if that is NULL on a part of `of`. */
+static twill_status begin(struct twill_pricing **pricing, const struct twill_world *world,
+                          const struct twill_world *of, uint32_t units, struct twill_error *error)
 {
-    twill_status status = TWILL_PENDING;
-    uint32_t size = world->size;
-    while (status == TWILL_PENDING && size >= 4) {
-        size /= 2;
-        p->doublings++;
-        status = prepare(&p->half, algorithm, NULL, world, size, shape, error);
-    }
+    struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return TWILL_ERR_MEMORY;
+    p->world = p->truth = world != NULL ? world : &p->own;
+    p->ranks = (world != NULL ? world : of)->size;
+    return world != NULL ? TWILL_OK : twill_price_shrink(&p->own, of, units, error);
+}
+
+twill_status twill_price_prepare(struct twill_pricing **pricing,
+                                 const struct twill_algorithm *algorithm,
+                                 const struct twill_world *world, const struct twill_world *of,
+                                 uint32_t units, const struct twill_shape *shape, uint64_t steps,
+                                 struct twill_error *error)
+{
+    const struct twill_price_asked asked = {algorithm, shape, steps, error};
+    struct twill_pricing *p;
+    twill_status status = begin(&p, world, of, units, error);
+    bool applies = status == TWILL_OK && twill_algorithm_applies(algorithm, p->truth, shape);
+    *pricing = p;
+    of = world != NULL ? world : of;
     if (status == TWILL_OK)
-        status = prepare(&p->quarter, algorithm, NULL, world, size / 2, shape, error);
+        status = applies && steps < UINT64_MAX ? twill_price_emit_folded(p, &asked) : TWILL_PENDING;
+    if (status == TWILL_OK)
+        status = finish(p, &asked, of);
+    if (status == TWILL_PENDING && applies) {
+        unmake(p);
+        status = emit_whole(p, &asked);
+        if (status == TWILL_OK)
+            status = finish(p, &asked, of);
+    }
+    return status == TWILL_OK ? status : fail(pricing, &asked, status);
+}
+
+twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
+                                       const struct twill_algorithm *algorithm,
+                                       const struct twill_world *world,
+                                       const struct twill_world *of, uint32_t units,
+                                       const struct twill_shape *shape, struct twill_error *error)
+{
+    const struct twill_price_asked asked = {algorithm, shape, 0, error};
+    struct twill_pricing *p;
+    twill_status status = begin(&p, world, of, units, error);
+    *pricing = p;
+    if (status == TWILL_OK)
+        status = twill_price_emit_alone(p, &asked);
+    if (status == TWILL_OK)
+        status = finish(p, &asked, world != NULL ? world : of);
+    return status == TWILL_OK ? status : fail(pricing, &asked, status);
+}
+
+/* Can it be emitted at all, and could one rank at least be run? PENDING: its schedule alone is too
+ * long. */
+static twill_status try_one(const struct twill_algorithm *algorithm,
+                            const struct twill_world *world, const struct twill_shape *shape,
+                            uint64_t steps, struct twill_error *error)
+{
+    struct twill_schedule one;
+    TWILL_TRY(error, twill_schedule_emit(&one, algorithm, world, shape->root, shape, error));
+    twill_status status = one.count > steps ? TWILL_PENDING : TWILL_OK;
+    twill_schedule_destroy(&one);
+    return status;
+}
+
+twill_status twill_pricing_create_within(struct twill_pricing **pricing,
+                                         const struct twill_algorithm *algorithm,
+                                         const struct twill_world *world,
+                                         const struct twill_shape *shape, uint64_t steps,
+                                         struct twill_error *error)
+{
+    *pricing = NULL;
+    twill_status status = try_one(algorithm, world, shape, steps, error);
+    if (status == TWILL_OK)
+        status = twill_price_prepare(pricing, algorithm, world, NULL, 0, shape, steps, error);
+    for (unsigned i = 0; i < 3 && status == TWILL_PENDING; i++)
+        status = twill_price_prepare_scaled(pricing, algorithm, world, shape,
+                                            i == 1   ? 0
+                                            : i == 0 ? steps
+                                                     : steps * PATIENCE,
+                                            error);
+    if (status == TWILL_PENDING)
+        status = twill_price_prepare_alone(pricing, algorithm, world, NULL, 0, shape, error);
+    if (status == TWILL_PENDING)
+        status =
+            twill_price_prepare(pricing, algorithm, world, NULL, 0, shape, steps * PATIENCE, error);
     return status != TWILL_PENDING
                ? status
                : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s has no price", algorithm->name);
@@ -270,20 +397,7 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_world *world, const struct twill_shape *shape,
                                   struct twill_error *error)
 {
-    twill_status status = prepare(pricing, algorithm, world, NULL, 0, shape, error);
-    if (status != TWILL_PENDING)
-        return status;
-    *pricing = calloc(1, sizeof(**pricing));
-    if (*pricing == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the price of %s",
-                          algorithm->name);
-    (*pricing)->world = world;
-    status = prepare_halves(*pricing, algorithm, world, shape, error);
-    if (status != TWILL_OK) {
-        twill_pricing_destroy(*pricing);
-        *pricing = NULL;
-    }
-    return status;
+    return twill_pricing_create_within(pricing, algorithm, world, shape, TWILL_PRICE_STEPS, error);
 }
 
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
