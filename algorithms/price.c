@@ -63,12 +63,14 @@ static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t
     return p->node_in[other];
 }
 
-/* Of a rank that is run alone: its node's other ranks are not there to take their part. */
+/* Of a rank that is run alone: its node's other ranks are not there to take their part, and are
+ * taken to want as much of the interface. */
 static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
                            uint64_t bytes)
 {
+    uint32_t node = p->world->node[lane->rank];
     return later(per_kib(link_of(p, lane->at)->gap, bytes),
-                 per_kib(p->model->interface, bytes) * p->sharers / 256);
+                 per_kib(p->model->interface, bytes) * p->world->node_size[node]);
 }
 
 /* Does the core itself move the bytes? On a node it does; between nodes the network does, unless

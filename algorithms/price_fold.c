@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How much a rank does of everything, over the network and else; in how many steps does not matter.
- */
+/* A node that stands for all is worth so many times the steps: it is exact. */
+#define FOLDED_MORE 4u
+
+/* How much a rank does of everything, over the network and else, and in how many steps. */
 struct profile {
-    uint64_t amount[2][TWILL_STEP_OP_COUNT];
+    uint64_t amount[2][TWILL_STEP_OP_COUNT], steps[2][TWILL_STEP_OP_COUNT];
 };
 
 static void profile(struct profile *of, const struct twill_schedule *s,
@@ -25,6 +27,7 @@ static void profile(struct profile *of, const struct twill_schedule *s,
         if (step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_AWAIT)
             amount *= step->nsrc;
         of->amount[far][step->op] += amount;
+        of->steps[far][step->op]++;
     }
 }
 
@@ -78,7 +81,7 @@ static twill_status compare_nodes(struct twill_pricing *p, const struct twill_pr
     for (unsigned l = 0; l < TWILL_ARRAY_LENGTH(local) && *alike; l++) {
         uint32_t rank = twill_world_member(w, p->node, local[l]);
         TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[local[l]]));
-        *alike = (uint64_t)p->schedule[local[l]].count * size / 4 <= a->steps;
+        *alike = (uint64_t)p->schedule[local[l]].count * size / 2 <= a->steps;
         profile(&own, &p->schedule[local[l]], w, rank);
         for (unsigned n = 0; n < TWILL_ARRAY_LENGTH(node) && *alike; n++) {
             struct twill_schedule schedule = {.blocks = 0};
@@ -95,18 +98,20 @@ static twill_status compare_nodes(struct twill_pricing *p, const struct twill_pr
 twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill_price_asked *a)
 {
     bool alike;
+    struct twill_price_asked more = *a;
     if (!is_regular(p->truth))
         return TWILL_PENDING;
+    more.steps = a->steps < UINT64_MAX / FOLDED_MORE ? a->steps * FOLDED_MORE : UINT64_MAX;
     p->mode = TWILL_PRICE_FOLDED;
     p->node = p->truth->nodes / 2;
     if (!twill_price_make_schedules(p, p->truth->node_size[p->node]))
         return TWILL_ERR_MEMORY;
-    TWILL_TRY(a->error, compare_nodes(p, a, &alike));
+    TWILL_TRY(a->error, compare_nodes(p, &more, &alike));
     if (!alike)
         return TWILL_PENDING;
     TWILL_TRY(a->error, make_one(&p->one, p->truth, p->node, a->error));
     p->world = &p->one;
-    return twill_price_emit_all(p, a);
+    return twill_price_emit_all(p, &more);
 }
 
 void twill_price_fold_peers(struct twill_pricing *p)
@@ -125,34 +130,6 @@ void twill_price_fold_peers(struct twill_pricing *p)
 }
 
 /* --- alone ------------------------------------------------------------------------------------ */
-
-/* How many ranks of a node share its interface at a time, in 256ths: all that they bring to it, for
- * what the busiest of them does. Of the ranks in between one stands for the others. */
-static twill_status count_sharers(struct twill_pricing *p, const struct twill_price_asked *a)
-{
-    const struct twill_world *w = p->truth;
-    uint32_t node = w->nodes / 2, size = w->node_size[node];
-    const uint32_t local[] = {0, size / 2, size - 1};
-    const uint32_t stands_for[] = {1, size > 2 ? size - 2 : 0, size > 1};
-    const unsigned op[] = {TWILL_STEP_SEND, TWILL_STEP_RECV, TWILL_STEP_RECV_REDUCE};
-    uint64_t all[2] = {0}, most[2] = {0};
-    struct profile of;
-    for (unsigned l = 0; l < TWILL_ARRAY_LENGTH(local); l++) {
-        uint32_t rank = twill_world_member(w, node, local[l]);
-        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[rank]));
-        profile(&of, &p->schedule[rank], w, rank);
-        uint64_t moved[2] = {of.amount[1][op[0]], of.amount[1][op[1]] + of.amount[1][op[2]]};
-        for (unsigned i = 0; i < 2; i++) {
-            all[i] += moved[i] * stands_for[l];
-            most[i] = moved[i] > most[i] ? moved[i] : most[i];
-        }
-    }
-    p->sharers = 256;
-    for (unsigned i = 0; i < 2; i++)
-        if (most[i] > 0 && all[i] * 256 / most[i] > p->sharers)
-            p->sharers = all[i] * 256 / most[i];
-    return TWILL_OK;
-}
 
 /* As many steps of each kind. */
 static bool are_alike(const struct twill_schedule *a, const struct twill_schedule *b)
@@ -175,9 +152,6 @@ twill_status twill_price_emit_alone(struct twill_pricing *p, const struct twill_
     p->mode = TWILL_PRICE_ALONE;
     if (!twill_price_make_schedules(p, size))
         return TWILL_ERR_MEMORY;
-    TWILL_TRY(a->error, count_sharers(p, a));
-    for (uint32_t r = 0; r < size; r++)
-        twill_schedule_destroy(&p->schedule[r]);
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(some); i++) {
         TWILL_TRY(a->error, twill_price_emit(p, a, some[i], &p->schedule[some[i]]));
         if (!are_alike(&p->schedule[0], &p->schedule[some[i]]))

@@ -85,7 +85,9 @@ static twill_status prepare_first(struct twill_price_scale *scale,
         scale->halvings++;
     }
     scale->of[0] = units;
-    return scale->halvings > 0
+    /* The sides of a grid are divisors of the number of ranks: other numbers say nothing. */
+    bool grid = algorithm->parameters == 2;
+    return scale->halvings > 0 && !grid
                ? prepare_part(&scale->part[0], algorithm, world, units, shape, steps, error)
                : TWILL_PENDING;
 }
@@ -143,35 +145,47 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
 
 /* --- prices ----------------------------------------------------------------------------------- */
 
-/* What grows by `last` with a doubling, and grew by `before` with the one before (0: not known),
- * grows by with the next one for each 256 of that: how things grow is known, only which it is. */
-static uint64_t rate_of(uint64_t last, uint64_t before)
+/* Rates of growth, in 256ths: by how much more with each doubling than with the one before. How
+ * things grow is known, only which it is: prices of small worlds are too uneven to say it exactly.
+ */
+enum { LESS = 128, LITTLE_LESS = 181, SAME = 256, SQUARE = 362, TWICE = 512 };
+
+/* Of what no bytes cost: a chain takes twice as long where there are twice as many. */
+static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
+{
+    return 5 * now > 8 * before ? TWICE : 10 * now > 13 * before ? SQUARE : SAME;
+}
+
+/* Of what bytes add: `last` with the last doubling, `before` with the one before (0: not known). */
+static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
 {
     static const struct {
         unsigned below, rate;
-    } rates[] = {{152, 128}, {215, 181}, {304, 256}, {431, 362}};
+    } rates[] = {{152, LESS}, {215, LITTLE_LESS}, {304, SAME}, {431, SQUARE}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rates) && before > 0; i++)
         if (last < before / 256 * rates[i].below + before % 256 * rates[i].below / 256)
-            return rates[i].rate;
-    return before > 0 ? 512 : 256;
+            return rates[i].rate < rounds || rounds > SAME ? rates[i].rate : rounds;
+    return before > 0 ? rounds : SAME;
+}
+
+static uint64_t more(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
 }
 
 /* From the first part to the world. */
-static uint64_t growth(const struct twill_price_scale *scale, uint64_t last, uint64_t rate)
+static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
-    uint64_t sum = 0;
-    if (rate == 512) /* by each unit the same */
+    uint64_t sum = 0, last = more(at[0], at[1]);
+    if (rate == SAME && scale->parts == 3)
+        last = more(at[0], at[2]) / 2;
+    if (rate == TWICE) /* by each unit the same */
         return last / (scale->of[0] - scale->of[1]) * (scale->units - scale->of[0]);
     for (unsigned i = 0; i < scale->halvings; i++) {
         last = last / 256 * rate + last % 256 * rate / 256;
         sum += last;
     }
     return sum;
-}
-
-static uint64_t more(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
 }
 
 uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
@@ -188,8 +202,7 @@ uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
     }
     scale->model = model;
     scale->type = type;
-    uint64_t rounds = more(empty[0], empty[1]), carried = more(at[0], at[1]);
-    uint64_t rate = three ? rate_of(rounds, more(empty[1], empty[2])) : scale->by_unit ? 512 : 256;
-    uint64_t price = empty[0] + growth(scale, rounds, rate);
-    return price + at[0] + growth(scale, carried, rate_of(carried, three ? more(at[1], at[2]) : 0));
+    uint64_t rounds = three ? rate_of_rounds(empty[0], empty[1]) : scale->by_unit ? TWICE : SAME;
+    uint64_t rate = rate_of_bytes(more(at[0], at[1]), three ? more(at[1], at[2]) : 0, rounds);
+    return empty[0] + growth(scale, empty, rounds) + at[0] + growth(scale, at, rate);
 }

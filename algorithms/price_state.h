@@ -65,9 +65,8 @@ struct twill_pricing {
     bool asks; /* the node is asked for its buffers over and above what the schedule says */
     uint8_t leaves[TWILL_LINK_COUNT]; /* see twill_link_leaves() */
     bool whole;                       /* messages come from ranks that are run: not ALONE */
-    uint64_t sharers;        /* ALONE: ranks that share a node's interface at a time, in 256ths */
-    uint32_t *base;          /* [size + 1] global number of a rank's first step */
-    struct twill_step *step; /* [steps] */
+    uint32_t *base;                   /* [size + 1] global number of a rank's first step */
+    struct twill_step *step;          /* [steps] */
     int32_t *match;  /* [steps] of a RECV: the SEND; of a SIGNAL or PUT_IMM: the lane's next one */
     uint8_t *link;   /* [steps] class, to the peers that it names; MIXED: to each its own */
     uint16_t *hop;   /* [steps] FOLDED: of what sends or receives, from node to node, how far */
