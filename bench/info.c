@@ -251,8 +251,14 @@ static int ask(struct request *request, char **words, const char *const named[QU
     static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
     for (int i = 0; words[i] != NULL; i++)
         add_usual(request, words[i], i == 0);
-    for (int i = 0; i < QUESTION_NAMED; i++)
+    for (int i = 0; i < QUESTION_NAMED; i++) {
+        if (named[i] != NULL && strpbrk(named[i], " \t") != NULL) {
+            fprintf(stderr, "twill-info: --%.*s: '%s': a blank ends a word here\n",
+                    (int)strlen(names[i]) - 1, names[i], named[i]);
+            return 2;
+        }
         add_word(request, names[i], named[i]);
+    }
     request->elsewhere = named[QUESTION_WORLD] != NULL || named[QUESTION_TOPOLOGY] != NULL;
     if (request->elsewhere) {
         add_word(request, "groups=", getenv("TWILL_GROUPS"));

@@ -11,6 +11,13 @@
 
 #define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to try for a port that is taken */
 
+/* While it listens, a port is shared with what is left of earlier connections; else with nobody, so
+ * that no other program gets it. */
+static void share_port(int fd, int shared)
+{
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof(shared));
+}
+
 /* twillrun's socket: believed only if it has our port. A duplicate, as the original keeps the port
  * for a later context of this process; but not for programs that this one begins. An earlier
  * context has stopped it (twill_tcp_stop_listening). */
@@ -23,8 +30,10 @@ static int adopt(const char *text, uint16_t port, int backlog)
     long fd = strtol(text, &end, 10);
     if (*end != '\0' || fd < 0 || fd > 1 << 20 ||
         getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) != 0 ||
-        !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port ||
-        (!on && listen((int)fd, backlog) != 0))
+        !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port)
+        return -1;
+    share_port((int)fd, 1);
+    if (!on && listen((int)fd, backlog) != 0)
         return -1;
     (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
     return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
@@ -126,6 +135,7 @@ void twill_tcp_stop_listening(struct twill_boot_tcp *tcp)
 {
     if (tcp->listener < 0)
         return;
+    share_port(tcp->listener, 0);
     (void)shutdown(tcp->listener, SHUT_RDWR);
     close(tcp->listener);
     tcp->listener = -1;

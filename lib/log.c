@@ -50,7 +50,7 @@ twill_status twill_log_open(struct twill_context *context)
     if (!name_file(log, pattern, host, path))
         return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%.60s...: too long",
                           pattern);
-    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     if (file < 0)
         return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%s: %s: %s", pattern,
                           path, strerror(errno));

@@ -263,6 +263,14 @@ class comm
         whole_ = handle_ != nullptr;
         return status;
     }
+    /** \brief The same; the reason of a failure is written to \p why, and not printed. */
+    template <std::size_t N> [[nodiscard]] twill_status init(char (&why)[N])
+    {
+        reset();
+        twill_status status = twill_init_with(&handle_, nullptr, nullptr, why, N);
+        whole_ = handle_ != nullptr;
+        return status;
+    }
     void reset() noexcept
     {
         if (whole_)

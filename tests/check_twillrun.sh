@@ -194,7 +194,7 @@ wait_for all_gone
 : >"$scratch/got"
 mkfifo "$scratch/unread"
 exec 3<>"$scratch/unread"
-"$run" -n 3 -l --grace 1 sh -c 'trap "echo >>'"$scratch/got"'; exit 0" TERM
+"$run" -n 3 -l --grace 10 sh -c 'trap "echo >>'"$scratch/got"'; exit 0" TERM
     echo $$ >>'"$scratch/pids"'; [ "$RANK" != 1 ] || kill -STOP $$; [ "$RANK" != 2 ] || exec yes; while :; do sleep 0.05; done' >&3 2>"$scratch/err" &
 pid=$!
 wait_for -p $pid has_lines "$scratch/pids" 3
@@ -211,17 +211,17 @@ if [ -x "$bin/hello" ]; then
     for ended in 0 2; do
         for code in 0 3; do
             expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
-                "$run" -n 4 --bind none sh -c '[ "$RANK" = 3 ] || [ "$RANK" != "$1" ] || exit "$2"; exec "$0"' "$bin/hello" $ended $code
+                "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" = 3 ] || [ "$RANK" != "$1" ] || exit "$2"; exec "$0"' "$bin/hello" $ended $code
             # who comes late
             expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
-                "$run" -n 4 --bind none sh -c '[ "$RANK" != "$1" ] || exit "$2"; sleep 0.3; exec "$0"' "$bin/hello" $ended $code
+                "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" != "$1" ] || exit "$2"; sleep 0.3; exec "$0"' "$bin/hello" $ended $code
         done
     done
     expect 137 "rank 2 was killed by signal 9 (Killed) before it called twill_init" \
-        "$run" -n 3 --bind none sh -c '[ "$RANK" != 2 ] || kill -KILL $$; exec "$0"' "$bin/hello"
+        "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 2 ] || kill -KILL $$; exec "$0"' "$bin/hello"
     # None of a job that has fewer ranks, and none that leaves somebody who is to be the rank.
-    expect 0 "rank 1 of 2" "$run" -n 4 --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
-    expect 0 "rank 0 of 3" "$run" -n 3 --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
+    expect 0 "rank 1 of 2" "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
+    expect 0 "rank 0 of 3" "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
     wait_for grep -q "rank 1 of 3" "$scratch/out" # nobody has waited for that one
 fi
 

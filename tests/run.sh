@@ -79,7 +79,7 @@ aarch64()
     cmake -G Ninja -S . -B build-aarch64 --toolchain tests/support/aarch64.cmake -DTWILL_SYSROOT="$PWD/build-aarch64/sysroot" \
         -DTWILL_BUILD_TESTS=ON -DTWILL_WERROR=ON -DTWILL_BUILD_MPI=OFF --log-level=WARNING &&
         cmake --build build-aarch64 -j "$jobs" &&
-        ctest --test-dir build-aarch64 -j "$jobs" --output-on-failure --timeout 600 -R "^$CORE\$"
+        ctest --test-dir build-aarch64 -j "$jobs" --repeat until-pass:2 --output-on-failure --timeout 600 -R "^$CORE\$"
 }
 
 run_stage()

@@ -59,7 +59,8 @@ static int bind_elsewhere(const char *port)
     struct sockaddr_storage address;
     socklen_t length;
     (void)twill_endpoint_address("127.0.0.1", (uint16_t)atoi(port), &address, &length);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     int why = bind(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
     close(fd);
     return why;
@@ -94,8 +95,10 @@ static void tcp_listen_fd(void **state)
     struct twill_test_job job;
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 3);
-    int fd = twill_test_listen("127.0.0.1", job.port);
+    int fd = twill_test_listen("127.0.0.1", job.port), off = 0;
     snprintf(job.listen_fd, sizeof(job.listen_fd), "%d", fd);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &off, sizeof(off)),
+                     0);                        /* twillrun's */
     assert_int_equal(fcntl(fd, F_SETFD, 0), 0); /* as it comes through exec() */
     for (int again = 0; again < 2; again++) {   /* a second context opens it again */
         twill_test_run_ranks(3, rank_finds_closed, &job);

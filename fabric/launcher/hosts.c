@@ -157,7 +157,8 @@ static bool add(struct twill_options *options, const char *name, size_t bytes, i
         if (strlen(options->site[i].name) == bytes &&
             memcmp(options->site[i].name, name, bytes) == 0) {
             options->site[i].slots += slots;
-            options->site[i].most += most;
+            options->site[i].most =
+                options->site[i].most > 0 && most > 0 ? options->site[i].most + most : 0;
             return true;
         }
     size_t count = (size_t)options->sites;

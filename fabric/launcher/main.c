@@ -39,13 +39,16 @@ static int bind_to(const struct sockaddr *address, socklen_t length)
 }
 
 /* A socket with a port that is free, bound by its number: one that the kernel chose would be given
- * back when rank 0 stops listening. */
+ * back when rank 0 stops listening. In the end it does not share its address, so that no other
+ * program gets the port while nobody listens. */
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
 {
-    int first = bind_to(found->ai_addr, found->ai_addrlen), fd = -1;
+    int first = bind_to(found->ai_addr, found->ai_addrlen), fd = -1, off = 0;
     if (first >= 0 && getsockname(first, (struct sockaddr *)bound, length) == 0)
         fd = bind_to((struct sockaddr *)bound, *length);
+    if (fd >= 0)
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &off, sizeof(off));
     int why = errno;
     if (first >= 0)
         close(first);

@@ -38,15 +38,21 @@ static void actions_restore(const struct actions *actions)
 static twill_status find_functions(struct twill_libfabric *library, void *handle,
                                    struct twill_error *error)
 {
-    library->getinfo = (__typeof__(library->getinfo))dlsym(handle, "fi_getinfo");
-    library->freeinfo = (__typeof__(library->freeinfo))dlsym(handle, "fi_freeinfo");
-    library->dupinfo = (__typeof__(library->dupinfo))dlsym(handle, "fi_dupinfo");
-    library->fabric = (__typeof__(library->fabric))dlsym(handle, "fi_fabric");
-    library->explain = (__typeof__(library->explain))dlsym(handle, "fi_strerror");
-    if (library->getinfo != NULL && library->freeinfo != NULL && library->dupinfo != NULL &&
-        library->fabric != NULL && library->explain != NULL)
-        return TWILL_OK;
-    return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric cannot be used: %s", dlerror());
+    static const char *const names[] = {"fi_getinfo", "fi_freeinfo", "fi_dupinfo", "fi_fabric",
+                                        "fi_strerror"};
+    void *found[TWILL_ARRAY_LENGTH(names)];
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
+        found[i] = dlsym(handle, names[i]);
+        if (found[i] == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric cannot be used: it has no %s()",
+                              names[i]);
+    }
+    library->getinfo = (__typeof__(library->getinfo))found[0];
+    library->freeinfo = (__typeof__(library->freeinfo))found[1];
+    library->dupinfo = (__typeof__(library->dupinfo))found[2];
+    library->fabric = (__typeof__(library->fabric))found[3];
+    library->explain = (__typeof__(library->explain))found[4];
+    return TWILL_OK;
 }
 
 /* The name first, which LD_LIBRARY_PATH and run paths may lead elsewhere than to the library that

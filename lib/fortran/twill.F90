@@ -5,7 +5,7 @@
 ! Buffers are arrays of rank 1 of integer(int32), integer(int64), real(real32) or real(real64); the functions
 ! c_allreduce and its kin take c_loc() of those of other types and shapes. Counts are the sizes of arrays. An array
 ! that is too small for its call counts as no buffer: an error on all ranks. Functions return twill_ok or a
-! negative status; twill_comm_message() then tells why.
+! negative status; twill_comm_message() then returns the reason, and twill_init() in its argument message.
 module twill_base
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
@@ -97,6 +97,12 @@ module twill_base
             import :: c_int, c_ptr
             type(c_ptr), intent(out) :: comm
         end function
+        integer(c_int) function c_init_with(comm, bootstrap, settings, message, bytes) bind(c, name='twill_init_with')
+            import :: c_int, c_ptr, c_size_t
+            type(c_ptr), intent(out) :: comm
+            type(c_ptr), value :: bootstrap, settings, message
+            integer(c_size_t), value :: bytes
+        end function
         integer(c_int) function c_comm_split(made, comm, colour, key) bind(c, name='twill_comm_split')
             import :: c_int, c_ptr
             type(c_ptr), intent(out) :: made
@@ -156,9 +162,17 @@ module twill_base
 
 contains
 
-    integer(c_int) function twill_init(comm) result(status)
+    ! message: why it failed, which is printed where no message is asked for.
+    integer(c_int) function twill_init(comm, message) result(status)
         type(twill_comm), intent(out) :: comm
-        status = c_init(comm%handle)
+        character(len=:), allocatable, intent(out), optional :: message
+        character(kind=c_char), target :: text(1024)
+        if (.not. present(message)) then
+            status = c_init(comm%handle)
+        else
+            status = c_init_with(comm%handle, c_null_ptr, c_null_ptr, c_loc(text), size(text, kind=c_size_t))
+            message = text_of(c_loc(text))
+        end if
     end function
 
     subroutine twill_finalize(comm)

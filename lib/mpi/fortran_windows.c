@@ -7,8 +7,10 @@
 
 static void made(fint result, const fint *window, fint *code)
 {
-    if (result == MPI_SUCCESS)
-        twill_mpi_window_made(MPI_SUCCESS, PMPI_Win_f2c(*window));
+    if (result == MPI_SUCCESS) {
+        MPI_Win made_here = PMPI_Win_f2c(*window);
+        twill_mpi_window_made(MPI_SUCCESS, &made_here);
+    }
     tell(code, result);
 }
 

@@ -353,8 +353,8 @@ struct twill_mpi_windows {
 };
 void twill_mpi_windows_open(void);
 void twill_mpi_windows_close(void);
-/* Count a window that was made with this code, which is returned. */
-int twill_mpi_window_made(int code, MPI_Win window);
+/* Count a window if this code says that it was made; return the code. */
+int twill_mpi_window_made(int code, const MPI_Win *window);
 /* Count a file that was opened or closed with this code, which is returned. */
 int twill_mpi_file_opened(int code);
 int twill_mpi_file_closed(int code);

@@ -29,13 +29,13 @@ void twill_mpi_windows_close(void)
 }
 
 /* Without the attribute it counts until the end. */
-int twill_mpi_window_made(int code, MPI_Win window)
+int twill_mpi_window_made(int code, const MPI_Win *window)
 {
     if (code != MPI_SUCCESS)
         return code;
     atomic_fetch_add(&twill_mpi.windows.open, 1);
     if (twill_mpi.windows.keyval != MPI_KEYVAL_INVALID)
-        PMPI_Win_set_attr(window, twill_mpi.windows.keyval, NULL);
+        PMPI_Win_set_attr(*window, twill_mpi.windows.keyval, NULL);
     return code;
 }
 
@@ -43,27 +43,27 @@ int MPI_Win_create(void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm 
                    MPI_Win *window)
 {
     int code = PMPI_Win_create(base, size, unit, info, comm, window);
-    return twill_mpi_window_made(code, *window);
+    return twill_mpi_window_made(code, window);
 }
 
 int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
                      MPI_Win *window)
 {
     int code = PMPI_Win_allocate(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, *window);
+    return twill_mpi_window_made(code, window);
 }
 
 int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
                             MPI_Win *window)
 {
     int code = PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, *window);
+    return twill_mpi_window_made(code, window);
 }
 
 int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *window)
 {
     int code = PMPI_Win_create_dynamic(info, comm, window);
-    return twill_mpi_window_made(code, *window);
+    return twill_mpi_window_made(code, window);
 }
 
 #if MPI_VERSION >= 4
@@ -71,21 +71,21 @@ int MPI_Win_create_c(void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MP
                      MPI_Win *window)
 {
     int code = PMPI_Win_create_c(base, size, unit, info, comm, window);
-    return twill_mpi_window_made(code, *window);
+    return twill_mpi_window_made(code, window);
 }
 
 int MPI_Win_allocate_c(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
                        MPI_Win *window)
 {
     int code = PMPI_Win_allocate_c(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, *window);
+    return twill_mpi_window_made(code, window);
 }
 
 int MPI_Win_allocate_shared_c(MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
                               void *base, MPI_Win *window)
 {
     int code = PMPI_Win_allocate_shared_c(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, *window);
+    return twill_mpi_window_made(code, window);
 }
 #endif
 

@@ -2,6 +2,8 @@
 /* twill.hpp, call by call, on 2 ranks. Exit status 0: every value and every status was right. */
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <twill.hpp>
 #include <vector>
 
@@ -109,6 +111,11 @@ static void owners(const twill::comm &world, int me)
 int main()
 {
     twill::comm world;
+    char why[200];
+    setenv("TWILL_TIMEOUT", "soon", 1);
+    if (world.init(why) != TWILL_ERR_CONFIG || std::strstr(why, "TWILL_TIMEOUT=soon") == nullptr)
+        return 1;
+    unsetenv("TWILL_TIMEOUT");
     if (world.init() != TWILL_OK || world.size() != 2)
         return 1;
     const int me = world.rank();

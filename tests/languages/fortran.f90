@@ -15,7 +15,18 @@ program calls
     real(real64), target :: plane(2, 3)
     integer(int32) :: short(1)
     logical :: done
+    character(len=:), allocatable :: why
+    interface
+        integer(c_int) function setenv(name, value, overwrite) bind(c)
+            import :: c_int, c_char
+            character(kind=c_char), intent(in) :: name(*), value(*)
+            integer(c_int), value :: overwrite
+        end function
+    end interface
 
+    if (setenv('TWILL_TIMEOUT' // c_null_char, 'soon' // c_null_char, 1) /= 0) stop 1
+    if (twill_init(world, why) /= twill_err_config .or. index(why, 'TWILL_TIMEOUT=soon') == 0) stop 1
+    if (setenv('TWILL_TIMEOUT' // c_null_char, '60' // c_null_char, 1) /= 0) stop 1
     if (twill_init(world) /= twill_ok) stop 1
     me = twill_comm_rank(world)
     call expect(twill_comm_size(world) == 2 .and. twill_comm_nodes(world) >= 1 .and. twill_comm_node(world) >= 0, &

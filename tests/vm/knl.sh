@@ -14,7 +14,7 @@ source=$(cd "$(dirname "$0")/../.." && pwd)
 . "$source/tests/vm/guest.sh"
 build=${1:-$source/build-release}
 kernel=${2:-${TEST_KERNEL:-}}
-patience=${TEST_VM_TIMEOUT:-400}
+patience=${TEST_VM_TIMEOUT:-900}
 
 [ ! -d "$build" ] || build=$(cd "$build" && pwd)
 for program in "$build/tests/test_lib_place" "$build/bin/twill-info" "$build/bin/twillrun"; do
