@@ -227,8 +227,9 @@ static int put_imm(struct twill_run *run, const struct twill_instance *instance,
     if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector sees to it that it is not */
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
                                bytes);
+    const void *payload = bytes > 0 ? src.start : (const void *)step; /* memcpy() allows no NULL */
     twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
-                   run->signature, src.start, bytes);
+                   run->signature, payload, bytes);
     return ADVANCED;
 }
 

@@ -153,11 +153,23 @@ static size_t fold_some(struct twill_transfer *request, const unsigned char *dat
     return now;
 }
 
+/* What is folded is read as elements, which a message of odd length before it has shifted. */
+static void align_stage(struct twill_tcp_lane *lane)
+{
+    size_t have = staged(lane);
+    if (TWILL_LIKELY(lane->begin % TWILL_TCP_ALIGNED == 0))
+        return;
+    memmove(lane->stage, lane->stage + lane->begin, have);
+    lane->begin = 0;
+    lane->end = have;
+}
+
 /* Payload through the stage, then through the scratch; what is left of a grain waits in the stage.
  */
 static int fold(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     struct twill_transfer *request = lane->in.head;
+    align_stage(lane);
     unstage(lane, fold_some(request, lane->stage + lane->begin, staged(lane)));
     if (request->moved == request->bytes)
         return FULL;

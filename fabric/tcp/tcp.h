@@ -33,6 +33,7 @@
 #define TWILL_TCP_ONCE    (1u << 20)   /* given to the kernel at once: both directions take turns */
 #define TWILL_TCP_PACED   (128u << 10) /* the same where it paces: see hello.c */
 #define TWILL_TCP_DIRECT  8u           /* so many busy lanes are tried one by one, more by epoll */
+#define TWILL_TCP_ALIGNED 16u          /* bytes, of what is folded in the stage */
 #define TWILL_TCP_GRAIN   64u          /* pieces of a message that is folded begin at multiples */
 #define TWILL_TCP_WIRE    0x77740103u  /* changed when what is on the wire does */
 
