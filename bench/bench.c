@@ -17,9 +17,9 @@ static void clear_progress(const struct twill_bench_run *run)
 
 static int fail(const struct twill_bench_run *run, twill_status status)
 {
-    const char *message = run->comm != NULL      ? twill_comm_message(run->comm)
-                          : run->context != NULL ? twill_context_message(run->context)
-                                                 : "";
+    const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
+    if (message[0] == '\0' && run->context != NULL)
+        message = twill_context_message(run->context);
     clear_progress(run);
     fprintf(stderr, "twill-bench: %s\n", message[0] != '\0' ? message : twill_strerror(status));
     return STATUS_FAILED;

@@ -62,6 +62,7 @@ awk -F, '{ if (NF != 21 || (NR == 2 && ($10 != "" || $13 != ""))) exit 1 } END {
 expect 2 "--csv does not go with --list" "$bench" allreduce --csv --list x
 
 # Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
+expect 1 "(TWILL_HEAP_LIMIT)" env TWILL_HEAP_LIMIT=1M "$bin/twillrun" -n 2 "$bench" allreduce -b 1M -e 1M -n 1
 ranks 1 "$bench" allreduce -b 8 -e 4K -f 8 -d all -o all -n 2 || fail "1 rank"
 check_rows 472 13 0 "1 rank"
 ranks 3 "$bench" allreduce -b 4040 -e 4040 -d all -o all -n 2 -c 2 || fail "3 ranks"

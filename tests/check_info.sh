@@ -122,6 +122,6 @@ fi
 # MCDRAM that was asked for and is not there: said once, and counted.
 if [ "$("$info" | grep -c MCDRAM/HBM)" -eq 0 ]; then
     expect 0 "meant for MCDRAM or HBM are in DDR: mcdram: DDR: this machine has no MCDRAM" \
-        env TWILL_MEMORY=mcdram "$info" --memory 1M
+        env TWILL_MEMORY=mcdram "$bin/twillrun" -n 3 --bind none "$info" --memory 1M
     [ "$(grep -c 'meant for MCDRAM or HBM' "$scratch/out")" -eq 1 ] || fail "not said once"
 fi
