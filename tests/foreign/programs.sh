@@ -158,7 +158,7 @@ run_suite()
         while read -r suite_test suite_ranks suite_rest <&3; do
             if [ ! -x "$suite/$suite_test" ] || [ "${suite_ranks:=1}" -gt 12 ]; then continue; fi
             suite_limit=$(echo "$suite_rest" | tr ' ' '\n' | sed -n 's/^timeLimit=//p')
-            suite_arguments=$(echo "$suite_rest" | tr ' ' '\n' | sed -n 's/^arg=//p')
+            suite_arguments=$(echo "$suite_rest" | tr ' ' '\n' | sed -n 's/^arg=//p' | paste -sd ' ' -)
             # shellcheck disable=SC2086 # words
             run_case "$suite_folder/$suite_test${suite_arguments:+ $suite_arguments}" "$suite_ranks" \
                 "${suite_limit:-60}" judge_mpich "$suite/$suite_test" $suite_arguments
