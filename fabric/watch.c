@@ -275,10 +275,8 @@ void twill_watch_doubt(struct twill_watch *watch, uint32_t host)
         struct twill_link *link = &watch->link[r];
         if (watch->hosts.of[r] != host || link->state == LINK_DEAD)
             continue;
-        if (link->state == LINK_OPEN)
-            hang_up(link, LINK_IDLE);
-        if (link->state == LINK_IDLE)
-            link->point = 0;
+        hang_up(link, LINK_IDLE); /* also attempts, which may be old */
+        link->point = 0;
     }
     step(watch, watch->hosts.lowest[host]);
 }

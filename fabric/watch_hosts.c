@@ -25,11 +25,12 @@
 #define IDLE_S     3    /* without a word before the kernel asks */
 #define AGAIN_S    2    /* between questions */
 #define SILENT_MS  8500 /* a question due at 9 s finds the host silent for so long */
-#define SET_UP_NS  UINT64_C(10000000000)
+#define SET_UP_NS  UINT64_C(10000000000) /* at most, and a quarter of the bootstrap's deadline */
 #define TURN_NS    UINT64_C(20000000)
 #define TELL_NS    UINT64_C(100000000) /* to tell other hosts of a suspect */
 #define EVENTS     32
 #define NEIGHBOURS 64 /* more than twice the logarithm of hosts */
+#define OMITTED    8
 
 /* What ranks tell each other first. */
 struct card {
@@ -37,6 +38,12 @@ struct card {
     uint64_t most;      /* connections */
     uint32_t cause;     /* enum twill_share_cause */
     uint32_t zero;
+};
+
+/* Hosts that a rank should call, and cannot; UINT32_MAX: no other. After the last one that has room
+ * here it has called none. */
+struct omitted {
+    uint32_t host[OMITTED];
 };
 
 void twill_hosts_close(struct twill_hosts *hosts)
@@ -188,7 +195,7 @@ static uint32_t go_on(struct twill_watch *watch, bool *open, size_t *polls)
     return left;
 }
 
-/* What could not be connected is closed, and not waited for. */
+/* What could not be connected is closed, and done without. */
 static void put_into_set(struct twill_watch *watch, const bool *open)
 {
     struct twill_hosts *hosts = &watch->hosts;
@@ -208,24 +215,63 @@ static void put_into_set(struct twill_watch *watch, const bool *open)
     }
 }
 
-static twill_status connect_hosts(struct twill_watch *watch, struct twill_error *error)
+/* Who cannot be called is told so, and waits for nobody. */
+static void dial_all(struct twill_watch *watch, struct omitted *mine)
 {
     struct twill_hosts *hosts = &watch->hosts;
-    uint64_t deadline = twill_wire_deadline(SET_UP_NS);
+    size_t omitted = 0;
+    memset(mine, 0xff, sizeof(*mine));
+    for (uint32_t h = 0; is_lowest(watch) && h < hosts->count && omitted < OMITTED; h++) {
+        if (!are_connected(hosts, own_host(watch), h) || !calls(hosts, own_host(watch), h))
+            continue;
+        hosts->fd[h] = dial(watch, hosts->lowest[h]);
+        if (hosts->fd[h] < 0)
+            mine->host[omitted++] = h;
+    }
+}
+
+static bool omits(const struct omitted *theirs, uint32_t host)
+{
+    bool omitted = theirs->host[OMITTED - 1] < host;
+    for (size_t i = 0; i < OMITTED; i++)
+        omitted = omitted || theirs->host[i] == host;
+    return omitted;
+}
+
+static twill_status connect_hosts(struct twill_watch *watch, const struct omitted *omitted,
+                                  uint64_t deadline, struct twill_error *error)
+{
+    struct twill_hosts *hosts = &watch->hosts;
+    uint32_t own = own_host(watch);
     size_t polls;
     bool *open = calloc(hosts->count, sizeof(*open));
     if (open == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %u hosts",
                           watch->rank, hosts->count);
     for (uint32_t h = 0; h < hosts->count; h++)
-        if (are_connected(hosts, own_host(watch), h) && calls(hosts, own_host(watch), h))
-            hosts->fd[h] = dial(watch, hosts->lowest[h]);
+        open[h] = !calls(hosts, own, h) && omits(&omitted[hosts->lowest[h]], own);
     while (go_on(watch, open, &polls) > 0 && twill_now() < deadline)
         (void)twill_wire_poll(watch->polls, polls,
                               twill_min(deadline, twill_wire_deadline(TURN_NS)));
     put_into_set(watch, open);
     free(open);
     return TWILL_OK;
+}
+
+/* Call the others, tell whom one cannot call, and wait for the rest. Collective over boot. */
+static twill_status meet_hosts(struct twill_watch *watch, struct twill_boot *boot,
+                               uint64_t patience, struct twill_error *error)
+{
+    struct omitted mine, *all = calloc((size_t)watch->size, sizeof(*all));
+    if (all == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
+                          watch->rank, watch->size);
+    dial_all(watch, &mine);
+    twill_status status = twill_boot_allgather(boot, &mine, all, sizeof(mine), error);
+    if (status == TWILL_OK && is_lowest(watch))
+        status = connect_hosts(watch, all, twill_wire_deadline(patience), error);
+    free(all);
+    return status;
 }
 
 /* The lowest rank hands its epoll instance to the others of its host, and takes theirs, which are
@@ -263,7 +309,8 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_boot *b
                                  const uint32_t *host, size_t most, struct twill_error *error)
 {
     struct twill_hosts *hosts = &watch->hosts;
-    struct twill_boot brief = {.rank = boot->rank, .size = boot->size, .timeout_ns = 2 * SET_UP_NS};
+    uint64_t patience = twill_min(SET_UP_NS, boot->timeout_ns / 4);
+    struct twill_boot brief = {.rank = boot->rank, .size = boot->size, .timeout_ns = 2 * patience};
     struct twill_passing passing;
     struct card mine = {.most = most};
     TWILL_TRY(error, number_hosts(watch, host, error));
@@ -282,8 +329,8 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_boot *b
     for (uint32_t h = 0; h < hosts->count; h++)
         most = twill_min(most, (size_t)cards[hosts->lowest[h]].most);
     hosts->all = hosts->count <= most + 1;
-    if (status == TWILL_OK && is_lowest(watch))
-        status = connect_hosts(watch, error);
+    if (status == TWILL_OK)
+        status = meet_hosts(watch, boot, patience, error);
     if (status == TWILL_OK)
         share_set(watch, &passing, cards);
     twill_passing_close(&passing);

@@ -107,8 +107,8 @@ struct twill_watch {
  * had no memory for it. */
 enum twill_wire_moved twill_watch_greet(struct twill_watch *watch, uint32_t peer, int fd,
                                         struct twill_session *session);
-/* Close the connections to the ranks of a host, so that the next attempts show whether it answers.
- */
+/* Close the connections to the ranks of a host, and give up attempts: fresh ones show whether it
+ * answers. */
 void twill_watch_doubt(struct twill_watch *watch, uint32_t host);
 
 /* --- watch_hear.c ---------------------------------------------------------------------------- */

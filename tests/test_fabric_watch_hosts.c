@@ -18,6 +18,7 @@ struct place {
     struct twill_test_job job;
     uint32_t host[16];
     size_t most;
+    enum { CONNECTS, CANNOT_CALL, IS_LED_ASTRAY } zero; /* rank 0, when it calls host 1 */
 };
 
 struct connected {
@@ -31,6 +32,20 @@ static bool is_tcp(int fd)
     return twill_socket_name(fd, false, &endpoint);
 }
 
+/* Rank 0 has no address of rank 1, or one that answers but is not it. Who waits longer than the
+ * others' bootstrap does fails them. */
+static void mislead(struct watcher *w, const struct place *place, int rank)
+{
+    if (place->zero == CONNECTS)
+        return;
+    bool patient = place->zero == CANNOT_CALL && rank == 1;
+    w->boot->timeout_ns = patient ? TWILL_TEST_PATIENCE : TWILL_TEST_SOON;
+    if (rank == 0 && place->zero == CANNOT_CALL)
+        memcpy(w->watch->place[1].address, "nowhere", sizeof("nowhere"));
+    else if (rank == 0)
+        w->watch->place[1].port = (uint64_t)newest_listener();
+}
+
 static bool connect_all(struct connected *c, struct place *place, int rank)
 {
     for (int fd = 0; fd < FILES; fd++)
@@ -42,6 +57,8 @@ static bool connect_all(struct connected *c, struct place *place, int rank)
         c->before[fd] = is_tcp(fd);
     if (status == TWILL_OK)
         status = twill_watch_open(&w->watch, w->boot, &w->error);
+    if (status == TWILL_OK)
+        mislead(w, place, rank);
     if (status == TWILL_OK)
         status = twill_watch_connect(w->watch, w->boot, place->host, place->most, &w->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
@@ -169,12 +186,71 @@ static void answers(void **state)
     run(&place, 3, rank_answers);
 }
 
+/* A connection that cannot be made is done without: the job starts all the same. */
+static void rank_does_without(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    const struct place *place = user;
+    struct connected c;
+    char text[160];
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    TWILL_CHECK(meet(&c.watcher));
+    size_t missing = twill_watch_describe(c.watcher.watch, text, sizeof(text));
+    TWILL_CHECK(missing == (rank == 1 || (rank == 0 && place->zero == CANNOT_CALL)));
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void does_without(void **state)
+{
+    struct place cannot = {.host = {0, 1, 2}, .most = 8, .zero = CANNOT_CALL};
+    struct place astray = {.host = {0, 1, 2}, .most = 8, .zero = IS_LED_ASTRAY};
+    (void)state;
+    run(&cannot, 3, rank_does_without);
+    run(&astray, 3, rank_does_without);
+}
+
+/* An attempt that began long ago, and has come to nothing, does not make a suspect a lost host. */
+static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct connected c;
+    int ends[2];
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    struct twill_watch *watch = c.watcher.watch;
+    TWILL_CHECK(meet(&c.watcher));
+    if (rank == 0) {
+        TWILL_CHECK(pipe(ends) == 0);
+        watch->link[1].fd = ends[0]; /* of which nothing is ever reported */
+        watch->link[1].state = LINK_CONNECTING;
+        watch->link[1].point = 1;
+        twill_hosts_suspect(watch, 1);
+        for (uint64_t until = twill_now() + TWILL_TEST_PATIENCE;
+             watch->hosts.state[1] == HOST_SUSPECT && twill_now() < until; usleep(1000))
+            TWILL_CHECK(!twill_watch_is_dead(watch, 1));
+        TWILL_CHECK(watch->hosts.state[1] == HOST_CLOSED);
+        close(ends[1]);
+    }
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void tries_afresh(void **state)
+{
+    struct place place = {.host = {0, 1}, .most = 8};
+    (void)state;
+    run(&place, 2, rank_tries_afresh);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vanishes),
-        cmocka_unit_test(passes_it_on),
-        cmocka_unit_test(answers),
+        cmocka_unit_test(vanishes),     cmocka_unit_test(passes_it_on), cmocka_unit_test(answers),
+        cmocka_unit_test(does_without), cmocka_unit_test(tries_afresh),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
