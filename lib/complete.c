@@ -10,18 +10,20 @@ static bool is_idle(const struct twill_request *request)
            atomic_load_explicit(&request->state, memory_order_relaxed) == TWILL_REQUEST_IDLE;
 }
 
-/* The error for a handle whose request has ended. Its communicator is told where the memory still
- * belongs to one. */
+/* The error for a handle whose request has ended. Its communicator is told, unless somebody is in a
+ * call on it, who is not to blame. */
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
-    uintptr_t word = (uintptr_t)handle;
-    const struct twill_request *memory = (void *)(word - word % TWILL_CACHE_LINE);
-    struct twill_comm *comm = memory->comm;
-    if (comm == NULL || twill_comm_claim(comm, call) != TWILL_OK)
+    struct twill_comm *comm = twill_request_past_comm(handle);
+    char rank[TWILL_RANK_TEXT];
+    if (!twill_comm_is_live(comm) || !twill_comm_try_hold(comm))
         return TWILL_ERR_ARGUMENT;
-    if (twill_comm_usable(comm) == TWILL_OK)
-        (void)TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
-                                "this request has been waited for, or freed, before");
+    if (!comm->broken) {
+        twill_error_clear(&comm->error);
+        (void)TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                         "%s: %s: this request has been waited for, or freed, before",
+                         twill_comm_rank_text(comm, comm->rank, rank), call);
+    }
     twill_comm_unclaim(comm);
     return TWILL_ERR_ARGUMENT;
 }

@@ -295,6 +295,7 @@ bool twill_comm_is_polled(const struct twill_comm *comm)
 twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm)
 {
     request->comm = request->run.comm = comm;
+    request->born = request->generation;
     request->run.peer_src = calloc(comm->local_size, sizeof(*request->run.peer_src));
     request->run.peer_dst = calloc(comm->local_size, sizeof(*request->run.peer_dst));
     request->run.there = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.there));
@@ -338,7 +339,7 @@ static twill_status take_slab(struct twill_comm *comm)
 
 static struct twill_request *name(struct twill_request *request)
 {
-    uintptr_t turn = request->generation % TWILL_CACHE_LINE;
+    uintptr_t turn = request->generation % TWILL_GENERATIONS;
     request->handle = (twill_request *)((uintptr_t)request | turn);
     return request;
 }
@@ -352,7 +353,7 @@ struct twill_request *twill_request_take(struct twill_comm *comm)
     }
     if (comm->unused == 0 && take_slab(comm) != TWILL_OK)
         return NULL;
-    request = &comm->slab->request[comm->unused - 1];
+    request = twill_slab_request(comm->slab, comm->unused - 1);
     if (twill_request_open(request, comm) != TWILL_OK) {
         twill_request_close(request);
         return NULL;
@@ -372,13 +373,22 @@ void twill_request_give(struct twill_request *request)
     request->comm->spare = request;
 }
 
+struct twill_comm *twill_request_past_comm(const twill_request *handle)
+{
+    uintptr_t word = (uintptr_t)handle;
+    uint32_t turn = (uint32_t)(word % TWILL_GENERATIONS);
+    const struct twill_request *memory = (void *)(word - turn);
+    uint32_t ago = (memory->generation - turn - 1) % TWILL_GENERATIONS + 1;
+    return memory->generation - memory->born >= ago ? memory->comm : NULL;
+}
+
 void twill_requests_destroy(struct twill_comm *comm)
 {
     while (comm->slab != NULL) {
         struct twill_request_slab *slab = comm->slab;
         comm->slab = slab->next;
         for (unsigned i = comm->unused; i < TWILL_SLAB_REQUESTS; i++)
-            twill_request_close(&slab->request[i]);
+            twill_request_close(twill_slab_request(slab, i));
         comm->unused = 0; /* the other slabs are used wholly */
         twill_context_lock(comm->context);
         twill_handles_give(&comm->context->slabs, slab, sizeof(*slab));

@@ -46,14 +46,24 @@ struct twill_request {
     struct twill_transfer transfer[2]; /* out, in */
     twill_request *handle;             /* the caller's; NULL: it is in no use, lib/request.c */
     uint32_t generation;               /* how often this memory has been given back */
+    uint32_t born;                     /* the first generation that is comm's */
 } TWILL_ALIGNED(TWILL_CACHE_LINE);
 
-/* Requests that a communicator has mapped at once. */
-#define TWILL_SLAB_REQUESTS 10u
+/* Requests that a communicator has mapped at once: in four pages. Each lies at a multiple of what
+ * generations are counted up to in a handle, which so tells that many apart. */
+#define TWILL_SLAB_REQUESTS 8u
+#define TWILL_GENERATIONS   2048u
 struct twill_request_slab {
+    unsigned char
+        room[(TWILL_SLAB_REQUESTS - 1) * TWILL_GENERATIONS + sizeof(struct twill_request)];
     struct twill_request_slab *next;
-    struct twill_request request[TWILL_SLAB_REQUESTS];
 };
+_Static_assert(sizeof(struct twill_request) <= TWILL_GENERATIONS, "requests overlap");
+
+static inline struct twill_request *twill_slab_request(struct twill_request_slab *slab, unsigned i)
+{
+    return (struct twill_request *)(void *)(slab->room + (size_t)i * TWILL_GENERATIONS);
+}
 
 /* The request of a handle that is not NULL: its address, with the last bits of its generation in
  * those that are 0. Returns NULL if it has ended: waited for, freed, or gone with its communicator.
@@ -61,7 +71,7 @@ struct twill_request_slab {
 static inline struct twill_request *twill_request_find(twill_request *handle)
 {
     uintptr_t word = (uintptr_t)handle;
-    struct twill_request *request = (struct twill_request *)(word - word % TWILL_CACHE_LINE);
+    struct twill_request *request = (struct twill_request *)(word - word % TWILL_GENERATIONS);
     return TWILL_LIKELY(request->handle == handle) ? request : NULL;
 }
 
@@ -85,6 +95,9 @@ void twill_requests_fail(struct twill_comm *comm, twill_status status);
  * ends its handle. */
 struct twill_request *twill_request_take(struct twill_comm *comm);
 void twill_request_give(struct twill_request *request);
+/* The communicator that the request of a handle was of which has ended; NULL: its memory is that of
+ * another one by now, or of none. */
+struct twill_comm *twill_request_past_comm(const twill_request *handle);
 twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm);
 void twill_request_close(struct twill_request *request);
 void twill_requests_destroy(struct twill_comm *comm);

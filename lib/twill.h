@@ -13,8 +13,8 @@
  * - Thread rule: a context is created and destroyed, and communicators are made and destroyed, by
  *   one thread at a time. Different communicators, also of one context, may be used by different
  *   threads at the same time; one communicator with its requests belongs to one thread at a time.
- *   Different contexts have nothing in common.
- *   What has been destroyed, or is used by two threads at once: ::TWILL_ERR_ARGUMENT.
+ *   Different contexts have nothing in common. What has ended, or is used by two threads at once:
+ *   ::TWILL_ERR_ARGUMENT; a request's end is known until 2048 others have ended in the context.
  * - twill starts no thread (but for TWILL_PROGRESS=thread), installs no signal handler, never
  *   calls exit() or abort(), and prints only warnings (TWILL_LOG=none: not those either).
  * - A collective must be called by every rank of the communicator, in the same order and with

@@ -145,11 +145,74 @@ static void waited_rank(int rank, int size, twill_bootstrap *boot, void *user)
     TWILL_CHECK(twill_wait(&one) == TWILL_ERR_ARGUMENT);
 }
 
+static const struct twill_request *memory_of(const twill_request *handle)
+{
+    uintptr_t word = (uintptr_t)handle;
+    return (const void *)(word - word % TWILL_GENERATIONS);
+}
+
+/* A handle that has ended harms nobody who is in a call: neither on its own communicator, nor on
+ * one that has its memory by now, and hears nothing of it at all. */
+static void innocent_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm, *first, *second;
+    twill_request *one, *copy, *next;
+    (void)rank, (void)size, (void)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_comm_dup(&first, comm) == TWILL_OK);
+    TWILL_CHECK(twill_barrier_start(first, &one) == TWILL_OK);
+    copy = one;
+    TWILL_CHECK(twill_wait(&one) == TWILL_OK);
+    atomic_store(&first->held, "another thread's call");
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && first->live == TWILL_LIVE);
+    twill_comm_unclaim(first);
+    twill_comm_destroy(first);
+    TWILL_CHECK(twill_comm_dup(&second, comm) == TWILL_OK);
+    TWILL_CHECK(twill_barrier_start(second, &next) == TWILL_OK);
+    TWILL_CHECK(twill_wait(&next) == TWILL_OK && memory_of(copy)->comm == second);
+    atomic_store(&second->held, "another thread's call");
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->live == TWILL_LIVE);
+    twill_comm_unclaim(second);
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->error.status == TWILL_OK);
+    TWILL_CHECK(twill_barrier(second) == TWILL_OK);
+    twill_comm_destroy(second);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+/* Its memory has been used so often since that few bits would not tell it from the present one. */
+static void old_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *one, *copy;
+    (void)rank, (void)size, (void)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
+    copy = one;
+    TWILL_CHECK(twill_wait(&one) == TWILL_OK);
+    for (unsigned i = 0; i < TWILL_GENERATIONS - 1; i++) {
+        TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK && one != copy);
+        TWILL_CHECK(twill_wait(&one) == TWILL_OK);
+    }
+    TWILL_CHECK(memory_of(copy)->generation == TWILL_GENERATIONS); /* the same one each time */
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
+    SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
 static void ended_requests(void **unused)
 {
     (void)unused;
     twill_test_run_ranks(1, waited_rank, NULL);
     twill_test_run_ranks(2, waited_rank, NULL);
+    twill_test_run_ranks(1, innocent_rank, NULL);
+    twill_test_run_ranks(2, innocent_rank, NULL);
+    twill_test_run_ranks(1, old_rank, NULL);
 }
 
 /* --- two threads ----------------------------------------------------------------------------- */
