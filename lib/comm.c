@@ -354,6 +354,7 @@ static void configure(struct twill_comm *comm)
     comm->reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->stream = stream_from(comm);
     comm->standing.suspect = UINT32_MAX;
+    comm->ended_at_vain = UINT64_MAX;
     comm->epoch = TWILL_LINES; /* lines say 0 before their first use */
     comm->met = comm->epoch - 1;
     comm->ticks_at_start = twill_ticks();

@@ -65,6 +65,8 @@ struct twill_comm {
     uint64_t stands_since;     /* the wait to come began there, unless it has moved; 0: it is new */
     uint64_t moved_at;         /* last moved along by a wait on another communicator */
     uint64_t stood_since;      /* the last wait ended at its deadline, and began to stand there */
+    uint64_t ended_at_vain;    /* the last call that had ended when the context's `vain` was noted;
+                                  under its lock. UINT64_MAX: it was made after that */
     struct twill_group *group; /* lib/group.c */
     uint64_t blamed;           /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
@@ -184,9 +186,12 @@ twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, si
 /* lib/wait.c: one loop for every wait: moves everything of the communicator along until done() says
  * so, or with the error that ended it. */
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
-/* The communicator ends. Where one of its ranks has just been waited for in vain, all that ends in
- * a row shares that deadline: the wait for the others to end it, too, is short. */
+/* The communicator ends. Where one of its ranks has just been waited for in vain, and has not come
+ * to anything since, all that ends in a row shares that deadline: the wait for the others to end
+ * it, too, is short. */
 void twill_comm_hasten(struct twill_comm *comm);
+/* Who has come since was late, and is waited for as long as anybody. */
+void twill_context_forget_vain(struct twill_context *context);
 /* Move things along once, for who looks in again and again; the error has broken the communicator.
  */
 twill_status twill_comm_poke(struct twill_comm *comm);

@@ -39,6 +39,7 @@ static bool destroy(struct twill_comm *comm, const char *call)
     if (!comm->broken && !twill_context_is_forked(comm->context)) {
         twill_comm_hasten(comm);
         twill_call_last(comm);
+        twill_context_forget_vain(comm->context);
     }
     leave(comm);
     return true;

@@ -34,6 +34,13 @@
 #define LEAVE_NS             UINT64_C(100000000) /* where a rank was waited for in vain before */
 #define GRACE_NS             UINT64_C(10000000)  /* where it was the same one all along */
 
+/* The last collective that has ended here; the communicator is an open one, which may be another
+ * thread's. */
+static uint64_t last_ended(const struct twill_comm *comm)
+{
+    return atomic_load_explicit(&comm->node->area[comm->local]->call.left, memory_order_relaxed);
+}
+
 static void note_vain(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n)
 {
     struct twill_vain *vain = &comm->context->vain;
@@ -43,18 +50,46 @@ static void note_vain(struct twill_comm *comm, uint64_t since, const uint32_t *r
     vain->count = 0;
     for (unsigned i = 0; i < n && i < TWILL_ARRAY_LENGTH(vain->job); i++)
         vain->job[vain->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
+    for (size_t i = 0; i < comm->context->opened; i++)
+        comm->context->open[i]->ended_at_vain = last_ended(comm->context->open[i]);
     twill_context_unlock(comm->context);
+}
+
+static bool has_vain(const struct twill_comm *comm)
+{
+    const struct twill_vain *vain = &comm->context->vain;
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        for (unsigned i = 0; i < vain->count; i++)
+            if (comm->job[r] == vain->job[i])
+                return true;
+    return false;
+}
+
+/* Has any of those ranks taken part in something since? A collective has ended, or a communicator
+ * been made. */
+static bool is_back(const struct twill_context *context)
+{
+    for (size_t i = 0; i < context->opened; i++)
+        if (last_ended(context->open[i]) != context->open[i]->ended_at_vain &&
+            has_vain(context->open[i]))
+            return true;
+    return false;
+}
+
+void twill_context_forget_vain(struct twill_context *context)
+{
+    twill_context_lock(context);
+    if (context->vain.at != 0 && is_back(context))
+        context->vain.at = 0;
+    twill_context_unlock(context);
 }
 
 void twill_comm_hasten(struct twill_comm *comm)
 {
     const struct twill_vain *vain = &comm->context->vain;
-    bool in_vain = false;
+    twill_context_forget_vain(comm->context);
     twill_context_lock(comm->context);
-    if (vain->at != 0 && twill_now() - vain->at < comm->timeout_ns)
-        for (uint32_t r = 0; r < comm->world->size && !in_vain; r++)
-            for (unsigned i = 0; i < vain->count; i++)
-                in_vain = in_vain || comm->job[r] == vain->job[i];
+    bool in_vain = vain->at != 0 && twill_now() - vain->at < comm->timeout_ns && has_vain(comm);
     twill_context_unlock(comm->context);
     if (in_vain)
         comm->timeout_ns = twill_min(comm->timeout_ns, LEAVE_NS);

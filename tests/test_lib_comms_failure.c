@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators made of others, when something is wrong: with arguments, with one of them while the
  * others work, with a rank while they are made. */
+#include "lib/comm.h"
 #include "tests/support/scene.h"
 
 #include <setjmp.h>
@@ -214,6 +215,40 @@ static void play_absence(struct twill_test_scene *scene, twill_comm *all)
         twill_comm_leave(made[i]);
 }
 
+/* A rank that is late for one communicator, and comes to another one: which is left as any other is
+ * then. */
+static void play_late(struct twill_test_scene *scene, twill_comm *all)
+{
+    int me = twill_comm_rank(all), odd = scene->shape->size - 1;
+    twill_comm *missed, *used, *idle;
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&missed, all)));
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&used, all)));
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&idle, all)));
+    uint64_t patience = idle->timeout_ns;
+    if (me != odd) {
+        TWILL_CHECK(twill_barrier(missed) == TWILL_ERR_TIMEOUT);
+        twill_comm_hasten(idle);
+        TWILL_CHECK(idle->timeout_ns < patience);
+        idle->timeout_ns = patience;
+    }
+    TWILL_CHECK(twill_test_meet(scene->boot));
+    TWILL_CHECK(twill_test_fine(used, twill_barrier(used)));
+    twill_comm_hasten(idle);
+    TWILL_CHECK(idle->timeout_ns == patience);
+    twill_comm_destroy(used);
+    twill_comm_destroy(idle);
+    twill_comm_leave(missed);
+}
+
+static void late_is_not_absent(void **unused)
+{
+    (void)unused;
+    static const struct twill_test_shape shape = {3, 0, "3x1"};
+    struct twill_test_scene scene = {
+        .shape = &shape, .play = play_late, .settings = {TWILL_TEST_HASTY}};
+    twill_test_play(&scene);
+}
+
 static void one_deadline(void **unused)
 {
     (void)unused;
@@ -263,7 +298,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_arguments),        cmocka_unit_test(failures_stay_apart),
         cmocka_unit_test(death_while_it_is_made), cmocka_unit_test(death_in_a_split),
-        cmocka_unit_test(one_deadline),           cmocka_unit_test(disagreement),
+        cmocka_unit_test(one_deadline),           cmocka_unit_test(late_is_not_absent),
+        cmocka_unit_test(disagreement),
     };
     cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
