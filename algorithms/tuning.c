@@ -243,20 +243,26 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
     if (t == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the tuning");
     t->model = *model;
-    struct reader reader = {.tuning = t, .file = "built-in", .error = error};
-    twill_status status = TWILL_OK;
-    if (text != NULL) {
-        reader.file = file;
-        status = read_text(&reader, text, true);
-    } else if (model == twill_machine_model_at(0)) {
-        status = read_text(&reader, twill_tuning_built_in, false);
-    }
+    struct reader reader = {.tuning = t, .file = file, .error = error};
+    twill_status status = text != NULL ? read_text(&reader, text, true) : TWILL_OK;
+    snprintf(t->source, sizeof(t->source), "%s", t->count > 0 ? "TWILL_TUNING" : "");
     if (status != TWILL_OK) {
         twill_tuning_destroy(t);
         return status;
     }
     put_in_order(t);
     *tuning = t;
+    return TWILL_OK;
+}
+
+twill_status twill_tuning_add(struct twill_tuning *tuning,
+                              const struct twill_tuned_machine *machine, struct twill_error *error)
+{
+    struct reader reader = {
+        .tuning = tuning, .file = "built-in", .room = tuning->count, .error = error};
+    TWILL_TRY(error, read_text(&reader, machine->text, false));
+    snprintf(tuning->source, sizeof(tuning->source), "built-in timings of %s", machine->name);
+    put_in_order(tuning);
     return TWILL_OK;
 }
 

@@ -31,10 +31,12 @@ struct twill_tuning {
     struct twill_machine_model model;
     struct twill_measured *measured; /* by what they are of, then by bytes */
     size_t count;
+    char source[64]; /* who has measured, for people: "TWILL_TUNING", "built-in timings of ..." */
 };
 
-/* machine: of twill_machine_model_find(), NULL or "auto" where the text may name another. text:
- * NULL, or what was in `file`, which messages name. TWILL_ERR_CONFIG says file and line. */
+/* What a file says, or without one the model alone. machine: of twill_machine_model_find(), NULL or
+ * "auto" where the text may name another. text: NULL, or what was in `file`, which messages name.
+ * TWILL_ERR_CONFIG says file and line. */
 twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machine,
                                  const char *text, const char *file, struct twill_error *error);
 void twill_tuning_destroy(struct twill_tuning *tuning);
@@ -47,7 +49,20 @@ size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_a
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);
 
-/* algorithms/tuning_built_in.c: what is known without a file, as lines of one. */
-extern const char twill_tuning_built_in[];
+/* A machine of which timings are built in (algorithms/tuning_built_in.c), as lines of a file. */
+struct twill_tuned_machine {
+    const char *name;  /* for people */
+    const char *cpu;   /* vendor, family and model number */
+    uint64_t l2_bytes; /* of a core's */
+    uint32_t cores;
+    const char *text;
+};
+const struct twill_tuned_machine *twill_tuned_machine_at(size_t index); /* NULL past the end */
+/* NULL: of such a machine nothing is known, and the model decides. */
+const struct twill_tuned_machine *twill_tuned_machine_find(const char *cpu, uint64_t l2_bytes,
+                                                           uint32_t cores);
+/* Add what was measured there. Whoever adds it must know that all ranks do. */
+twill_status twill_tuning_add(struct twill_tuning *tuning,
+                              const struct twill_tuned_machine *machine, struct twill_error *error);
 
 #endif

@@ -217,9 +217,21 @@ static twill_status put_moves(struct writer *w, const struct twill_world *world,
     return TWILL_OK;
 }
 
+/* What made it cheaper than others. */
+static const char *decided_by(const struct twill_candidates *all, const struct twill_choice *choice,
+                              const struct twill_tuning *tuning)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->candidate[i].measured > 0 && all->candidate[i].algorithm == choice->algorithm &&
+            all->candidate[i].shape.flavour == choice->shape.flavour)
+            return tuning->source;
+    return "the model";
+}
+
 static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
-                               const struct twill_world *world, const struct twill_tuning *tuning,
-                               const char *wanted, const struct twill_select_request *request,
+                               const struct twill_world *world, const struct twill_candidates *all,
+                               const struct twill_tuning *tuning, const char *wanted,
+                               const struct twill_select_request *request,
                                struct twill_error *error)
 {
     char name[96];
@@ -231,6 +243,7 @@ static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
     put(w, "chosen\t%s\t%llu\t%s%s\n", name_of(choice.algorithm, &choice.shape, name),
         (unsigned long long)price, wanted != NULL && *wanted != '\0' ? wanted : "auto",
         choice.substituted ? " (which does not do this call)" : "");
+    put(w, "decided\t%s\n", decided_by(all, &choice, tuning));
     return put_moves(w, world, &choice, twill_request_bytes(world, request), request->type, error);
 }
 
@@ -258,7 +271,7 @@ twill_status twill_why(char **text, const struct twill_world *world,
         put_others(&w, world, all, request);
     }
     if (status == TWILL_OK)
-        status = put_choice(&w, chooser, world, tuning, wanted, request, error);
+        status = put_choice(&w, chooser, world, all, tuning, wanted, request, error);
     twill_chooser_destroy(chooser);
     if (status == TWILL_OK && w.no_memory)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");

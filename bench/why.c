@@ -102,6 +102,8 @@ int twill_bench_print_why(twill_context *context, const char *question)
             print_candidate(&line, first);
         else if (strcmp(kind, "chosen") == 0)
             print_choice(&line);
+        else if (strcmp(kind, "decided") == 0)
+            printf("times are of: %s\n", line.field[1]);
         else
             print_listed(&line, first);
         snprintf(before, sizeof(before), "%s", kind);

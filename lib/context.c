@@ -20,6 +20,7 @@ struct peer_info {
     struct twill_cpus where;             /* it may run */
     uint64_t memory_nodes;               /* it may bind to */
     uint64_t tuning;                     /* hash */
+    char tuned[64];                      /* machine that timings are built in of, or "" */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
     struct twill_heap_card heap;
     struct twill_level_card level;
@@ -131,6 +132,9 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                                   twill_variables[v].name, r, context->boot->rank,
                                   context->config.text[v]);
     }
+    context->all_tuned = true;
+    for (int r = 0; r < context->boot->size; r++)
+        context->all_tuned = context->all_tuned && strcmp(all[r].tuned, all[0].tuned) == 0;
     for (int r = 0; r < context->boot->size; r++)
         if (all[r].tuning != all[0].tuning)
             return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
@@ -194,6 +198,8 @@ static twill_status meet(struct twill_context *context)
     twill_host_describe(&mine.host);
     twill_topology_cpus(context->topology, &mine.where);
     mine.tuning = twill_tuning_hash(context->tuning);
+    snprintf(mine.tuned, sizeof(mine.tuned), "%s",
+             context->tuned != NULL ? context->tuned->name : "");
     twill_heap_describe(context, &mine.heap);
     mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
@@ -360,6 +366,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_context_open_watch(context));
     note_machine(context);
+    TWILL_TRY(error, twill_context_agree_tuning(context, context->all_tuned));
     twill_levels_note_hierarchy(context);
     twill_log_notes(context, context->lines);
     twill_log_process(context);

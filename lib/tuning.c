@@ -58,7 +58,22 @@ twill_status twill_context_open_tuning(struct twill_context *context)
     twill_status status = twill_tuning_create(
         &context->tuning, machine, path != NULL && text == NULL ? "" : text, path, &context->error);
     free(text);
+    const struct twill_machine *here = twill_topology_machine(context->topology);
+    if (status == TWILL_OK && path == NULL && here->is_this_machine &&
+        strcmp(context->tuning->model.name, twill_machine_model_at(0)->name) == 0)
+        context->tuned = twill_tuned_machine_find(here->cpu, here->l2_bytes, here->cores);
     return status;
+}
+
+twill_status twill_context_agree_tuning(struct twill_context *context, bool all_on_it)
+{
+    if (context->tuned != NULL && all_on_it)
+        TWILL_TRY(&context->error,
+                  twill_tuning_add(context->tuning, context->tuned, &context->error));
+    twill_context_note(context, "choices: by the model %s%s%s", context->tuning->model.name,
+                       context->tuning->source[0] != '\0' ? ", and before it " : "",
+                       context->tuning->source);
+    return TWILL_OK;
 }
 
 /* --- why -------------------------------------------------------------------------------------- */

@@ -26,6 +26,7 @@ struct twill_machine {
     bool is_this_machine;  /* false: TWILL_TOPOLOGY replaced it; nothing can be bound or placed */
     char source[160];      /* "this machine", "file knl.xml", "synthetic pack:1 ..." */
     char model[96];        /* CPU model, if known */
+    char cpu[64];          /* its vendor, family and model number by CPUID, or "" */
     bool is_knl;           /* Xeon Phi of the second or third generation, by CPUID */
     char memory_mode[32];  /* KNL: "Flat", "Cache", "Hybrid50"; else "" */
     char cluster_mode[32]; /* KNL: "Quadrant", "SNC4"; else "" */

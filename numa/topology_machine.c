@@ -38,6 +38,17 @@ static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t
         to[n - 1] = '\0'; /* CPUID pads brand strings */
 }
 
+/* "GenuineIntel 6 143". Brand strings of virtual machines say what their hosts like. */
+static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
+{
+    char vendor[32], family[8], model[8];
+    copy_info(hwloc, "CPUVendor", vendor, sizeof(vendor));
+    copy_info(hwloc, "CPUFamilyNumber", family, sizeof(family));
+    copy_info(hwloc, "CPUModelNumber", model, sizeof(model));
+    if (vendor[0] != '\0' && family[0] != '\0' && model[0] != '\0')
+        snprintf(to, bytes, "%s %s %s", vendor, family, model);
+}
+
 static bool is_knl(hwloc_topology_t hwloc)
 {
     char vendor[32], family[8], model[8];
@@ -201,6 +212,7 @@ void twill_machine_describe(struct twill_topology *topology)
     hwloc_topology_t hwloc = topology->hwloc;
     struct twill_machine *machine = &topology->machine;
     copy_info(hwloc, "CPUModel", machine->model, sizeof(machine->model));
+    name_cpu(hwloc, machine->cpu, sizeof(machine->cpu));
     machine->is_knl = is_knl(hwloc);
     copy_info(hwloc, "MemoryMode", machine->memory_mode, sizeof(machine->memory_mode));
     copy_info(hwloc, "ClusterMode", machine->cluster_mode, sizeof(machine->cluster_mode));

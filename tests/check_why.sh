@@ -109,6 +109,10 @@ expect 1 'TWILL_ALGORITHM: "allreduce[8-4]:ring": the range [8-4] is empty' \
 printf 'twill-tuning 1\nmachine auto\nmeasured allreduce hub 4x1 64K 1000000\n' >"$scratch/tuning"
 expect 0 "hub is chosen" env TWILL_TUNING="$scratch/tuning" "$info" --why allreduce 64K --world 4x1
 grep -q '^  hub  *[0-9.]*  *1.00$' "$scratch/out" || fail "the measured time"
+grep -q '^times are of: TWILL_TUNING$' "$scratch/out" || fail "whose times they are"
+expect 0 "times are of: the model" "$info" --why allreduce 64K --world 4x1
+# Timings of one machine say nothing of another, such as a synthetic one.
+expect 0 "times are of: the model" env TWILL_TOPOLOGY="pack:1 core:2 pu:1" "$info" --why allreduce 64K --world 1x2
 expect 1 "TWILL_TUNING=$scratch/none: No such file" env TWILL_TUNING="$scratch/none" "$info" --why barrier 0
 printf 'twill-tuning 1\nmodel step x\n' >"$scratch/bad"
 expect 1 "$scratch/bad:2: \"x\" is not a number" env TWILL_TUNING="$scratch/bad" "$info" --why barrier 0

@@ -163,9 +163,15 @@ static twill_status choose(struct twill_choice *choice, const struct twill_world
                                            .bytes = table[row].bytes,
                                            .mapped = (table[row].access & 1) != 0,
                                            .fetched = (table[row].access & FETCHED) != 0};
-    TWILL_TRY(error, twill_chooser_create(&chooser, world, NULL, table[row].wanted, error));
-    twill_status status = twill_select(choice, chooser, &request, error);
+    /* On the machine whose timings are built in. */
+    struct twill_tuning *tuning;
+    TWILL_TRY(error, twill_tuning_create(&tuning, NULL, NULL, NULL, error));
+    assert_int_equal(twill_tuning_add(tuning, twill_tuned_machine_at(0), NULL), TWILL_OK);
+    twill_status status = twill_chooser_create(&chooser, world, tuning, table[row].wanted, error);
+    if (status == TWILL_OK)
+        status = twill_select(choice, chooser, &request, error);
     twill_chooser_destroy(chooser);
+    twill_tuning_destroy(tuning);
     return status;
 }
 
@@ -436,6 +442,30 @@ static void test_measured_decides(void **state)
     twill_world_destroy(&world);
 }
 
+/* Timings of a machine are for that machine: another CPU, other caches, more cores, and the model
+ * decides. All ranks know it: what they compare differs. */
+static void test_built_in(void **state)
+{
+    (void)state;
+    const struct twill_tuned_machine *m = twill_tuned_machine_at(0);
+    struct twill_tuning *tuning;
+    assert_non_null(m);
+    assert_ptr_equal(twill_tuned_machine_find(m->cpu, m->l2_bytes, m->cores), m);
+    assert_null(twill_tuned_machine_find("AuthenticAMD 26 2", m->l2_bytes, m->cores));
+    assert_null(twill_tuned_machine_find("", m->l2_bytes, m->cores));
+    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes / 2, m->cores));
+    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes, 2 * m->cores));
+    assert_int_equal(twill_tuning_create(&tuning, NULL, NULL, NULL, NULL), TWILL_OK);
+    assert_int_equal(tuning->count, 0);
+    assert_string_equal(tuning->source, "");
+    uint64_t hash = twill_tuning_hash(tuning);
+    assert_int_equal(twill_tuning_add(tuning, m, NULL), TWILL_OK);
+    assert_true(tuning->count > 100);
+    assert_non_null(strstr(tuning->source, m->name));
+    assert_true(twill_tuning_hash(tuning) != hash);
+    twill_tuning_destroy(tuning);
+}
+
 static void test_registry(void **state)
 {
     (void)state;
@@ -477,6 +507,7 @@ int main(void)
         cmocka_unit_test(test_no_cliffs),
         cmocka_unit_test(test_substituted),
         cmocka_unit_test(test_measured_decides),
+        cmocka_unit_test(test_built_in),
         cmocka_unit_test(test_registry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
