@@ -489,8 +489,8 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  * (TWILL_REPRODUCIBLE). Lines are fields separated by tabs, times in picoseconds: call, collective,
  * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,
  * price, cost, entries measured; instead, name, price; small, name, sizes it takes; other, name,
- * why it is no candidate; chosen, name, price, by what; moves, class of link, bytes.
- * NULL at index 0: see twill_context_message(). */
+ * why it is none; chosen, name, price, by what; decided, whose times they are; moves, class of
+ * link, bytes. NULL at index 0: see twill_context_message(). */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is fetched: chosen where it was measured to pay and can be had, and never stored to. That
- * its schedules are right is swept with all others. */
+ * its schedules are right is swept with all others. And where what was measured counts. */
 #include "algorithms/algorithms.h"
 #include "algorithms/tuning.h"
 
@@ -64,10 +64,35 @@ static void test_never_stored(void **state)
     twill_world_destroy(&world);
 }
 
+/* Timings of a machine are for that machine: another CPU, other caches, more cores, and the model
+ * decides. All ranks know it: what they compare differs. */
+static void test_built_in(void **state)
+{
+    (void)state;
+    const struct twill_tuned_machine *m = twill_tuned_machine_at(0);
+    struct twill_tuning *tuning;
+    assert_non_null(m);
+    assert_ptr_equal(twill_tuned_machine_find(m->cpu, m->l2_bytes, m->cores), m);
+    assert_null(twill_tuned_machine_find("AuthenticAMD 26 2", m->l2_bytes, m->cores));
+    assert_null(twill_tuned_machine_find("", m->l2_bytes, m->cores));
+    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes / 2, m->cores));
+    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes, 2 * m->cores));
+    assert_int_equal(twill_tuning_create(&tuning, NULL, NULL, NULL, NULL), TWILL_OK);
+    assert_int_equal(tuning->count, 0);
+    assert_string_equal(tuning->source, "");
+    uint64_t hash = twill_tuning_hash(tuning);
+    assert_int_equal(twill_tuning_add(tuning, m, NULL), TWILL_OK);
+    assert_true(tuning->count > 100);
+    assert_non_null(strstr(tuning->source, m->name));
+    assert_true(twill_tuning_hash(tuning) != hash);
+    twill_tuning_destroy(tuning);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_measured_fetched),
+        cmocka_unit_test(test_built_in),
         cmocka_unit_test(test_never_stored),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -442,30 +442,6 @@ static void test_measured_decides(void **state)
     twill_world_destroy(&world);
 }
 
-/* Timings of a machine are for that machine: another CPU, other caches, more cores, and the model
- * decides. All ranks know it: what they compare differs. */
-static void test_built_in(void **state)
-{
-    (void)state;
-    const struct twill_tuned_machine *m = twill_tuned_machine_at(0);
-    struct twill_tuning *tuning;
-    assert_non_null(m);
-    assert_ptr_equal(twill_tuned_machine_find(m->cpu, m->l2_bytes, m->cores), m);
-    assert_null(twill_tuned_machine_find("AuthenticAMD 26 2", m->l2_bytes, m->cores));
-    assert_null(twill_tuned_machine_find("", m->l2_bytes, m->cores));
-    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes / 2, m->cores));
-    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes, 2 * m->cores));
-    assert_int_equal(twill_tuning_create(&tuning, NULL, NULL, NULL, NULL), TWILL_OK);
-    assert_int_equal(tuning->count, 0);
-    assert_string_equal(tuning->source, "");
-    uint64_t hash = twill_tuning_hash(tuning);
-    assert_int_equal(twill_tuning_add(tuning, m, NULL), TWILL_OK);
-    assert_true(tuning->count > 100);
-    assert_non_null(strstr(tuning->source, m->name));
-    assert_true(twill_tuning_hash(tuning) != hash);
-    twill_tuning_destroy(tuning);
-}
-
 static void test_registry(void **state)
 {
     (void)state;
@@ -507,7 +483,6 @@ int main(void)
         cmocka_unit_test(test_no_cliffs),
         cmocka_unit_test(test_substituted),
         cmocka_unit_test(test_measured_decides),
-        cmocka_unit_test(test_built_in),
         cmocka_unit_test(test_registry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
