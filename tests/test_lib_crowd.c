@@ -164,12 +164,13 @@ static void measure(int ranks, const char *nodes, const struct limits *limits)
     assert_int_equal(munmap(crowd.report, (size_t)ranks * sizeof(*crowd.report)), 0);
 }
 
-/* A node of its own for each: connections to rank 0 for set-up, and to nobody else. */
+/* A node of its own for each: connections to rank 0 for set-up, and the failure detector's to every
+ * other node. */
 static void apart(void **state)
 {
     const char *given = getenv("TEST_RANKS");
     unsigned ranks = given ? (unsigned)atoi(given) : RANKS;
-    struct limits limits = {ranks + 15, 16, (2u << 20) + ranks * 2048};
+    struct limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048};
     char nodes[32];
     (void)state;
     snprintf(nodes, sizeof(nodes), "%ux1", ranks);

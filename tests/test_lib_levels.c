@@ -76,8 +76,8 @@ static void look(int rank, int size, twill_bootstrap *boot, void *user)
     bool hierarchy = false, detail = false;
     (void)rank;
     (void)size;
-    twill_test_note(twill_context_create(&context, boot, settings) == TWILL_OK, __FILE__, __LINE__,
-                    "%s", twill_context_message(context));
+    twill_status status = twill_context_create(&context, boot, settings);
+    twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_context_message(context));
     for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
         hierarchy = hierarchy || strcmp(line, d->hierarchy) == 0;
         detail = detail || strcmp(line, d->line) == 0;
