@@ -51,7 +51,7 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
                                   struct twill_error *error);
-/* The same, running up to so many steps. UINT64_MAX: all, however long that takes. */
+/* Like twill_pricing_create(), running at most `steps`. UINT64_MAX: all, however long it takes. */
 twill_status twill_pricing_create_within(struct twill_pricing **pricing,
                                          const struct twill_algorithm *algorithm,
                                          const struct twill_world *world,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A node that stands for all is worth so many times the steps: it is exact. */
+/* Budget of steps, in multiples, for one node that stands for all: that price is exact. */
 #define FOLDED_MORE 4u
 
 /* How much a rank does of everything, over the network and else, and in how many steps. */

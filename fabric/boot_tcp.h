@@ -58,7 +58,7 @@ void twill_tcp_name_run(struct twill_boot_tcp *tcp, const uint8_t nonce[TWILL_NO
 /* Rank 0: listen where the job says, on the launcher's socket if it is that. */
 twill_status twill_tcp_open_port(struct twill_boot_tcp *tcp, const char *listen_fd,
                                  uint64_t deadline, struct twill_error *error);
-/* Rank 0: the port takes nobody any more. */
+/* Rank 0: stop accepting connections on the port. */
 void twill_tcp_stop_listening(struct twill_boot_tcp *tcp);
 /* Rank 0: wait for all the others. */
 twill_status twill_tcp_meet(struct twill_boot_tcp *tcp, const char *listen_fd,

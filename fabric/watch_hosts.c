@@ -215,7 +215,7 @@ static void put_into_set(struct twill_watch *watch, const bool *open)
     }
 }
 
-/* Who cannot be called is told so, and waits for nobody. */
+/* Tell hosts that cannot be called, so that they do not wait for a call. */
 static void dial_all(struct twill_watch *watch, struct omitted *mine)
 {
     struct twill_hosts *hosts = &watch->hosts;

@@ -15,7 +15,7 @@
 #define GUESTS    4096u
 #define SPARE     16u  /* there from the start */
 #define SILENT    128u /* who have shown nothing, at most; and of the descriptors: */
-#define SHARE     8u   /* one in so many */
+#define SHARE     8u   /* silent connections get one descriptor in 8 */
 #define HELLO_NS  UINT64_C(10000000000) /* to say it in, where others want the place */
 #define ACCEPTED  16                    /* at once */
 #define ADDRESSED "tcp: cannot listen at %s: %s"
