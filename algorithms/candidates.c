@@ -15,6 +15,9 @@ enum {
 /* In gather, scatter and alltoall with vector nobody knows how much there is: what a part is taken
  * to be. */
 #define GUESSED_PART ((size_t)4 << 10)
+/* Flat algorithms: see price_most(). */
+#define FLAT_MOST     ((size_t)64 << 10)
+#define SHARING_RANKS 8
 
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request)
@@ -138,6 +141,26 @@ struct gathering {
     struct priced *priced; /* [all->count] */
 };
 
+/* Return the largest message that a flat algorithm, one that does not distinguish the ranks of a
+ * node, may be chosen for by its price: where eight ranks or more share an interface slower than
+ * their memory, an allreduce is hierarchical above 64 KiB. Few flat algorithms come near to it, and
+ * those that do are nearer than the model is exact. Measurements may choose them. */
+static size_t price_most(const struct gathering *g, const struct twill_candidate *c,
+                         const struct twill_world *world, const struct twill_machine_model *model)
+{
+    uint32_t least = twill_world_narrowest(world);
+    uint64_t memory = model->link[TWILL_LINK_NODE].shared / least;
+    bool shared = world->nodes > 1 && least >= SHARING_RANKS && model->interface > memory;
+    if (c->algorithm->flavours != 0 || c->measured > 0 || !shared ||
+        g->all->collective != TWILL_ALLREDUCE)
+        return SIZE_MAX;
+    for (size_t i = 0; i < g->all->count; i++)
+        if (g->all->candidate[i].algorithm->flavours != 0 &&
+            twill_candidate_takes(&g->all->candidate[i], FLAT_MOST + 1, 0))
+            return FLAT_MOST;
+    return SIZE_MAX;
+}
+
 /* A number given to an algorithm, where its own choice is as good both where latency counts and
  * where bandwidth does. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
@@ -249,6 +272,7 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
     unsigned steps = price(prices, &priced, pricing, c, &tuning->model, like);
     size_t count = twill_tuning_find(tuning, algorithm, shape, world, &measured);
     blend(c, prices, steps, measured, count);
+    c->price_most = price_most(g, c, world, &tuning->model);
     if (count > 0)
         priced.pricing = pricing;
     else

@@ -20,7 +20,8 @@ struct twill_curve_point {
 struct twill_candidate {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape; /* with root 0 */
-    size_t least, most;       /* bytes that it may be chosen for */
+    size_t least, most;       /* bytes that it can be used for */
+    size_t price_most;        /* bytes up to which its price alone may choose it */
     size_t measured;          /* entries that its curve is of; 0: the price alone */
     unsigned points;
     struct twill_curve_point point[TWILL_CURVE_POINTS];
@@ -77,6 +78,12 @@ static inline bool twill_candidate_takes(const struct twill_candidate *candidate
 {
     unsigned needs = twill_shape_needs(candidate->algorithm, &candidate->shape);
     return bytes >= candidate->least && bytes <= candidate->most && (needs & ~access) == 0;
+}
+/* The same, where no user override (TWILL_ALGORITHM) names it. */
+static inline bool twill_candidate_competes(const struct twill_candidate *candidate, size_t bytes,
+                                            unsigned access)
+{
+    return bytes <= candidate->price_most && twill_candidate_takes(candidate, bytes, access);
 }
 /* Bytes to choose for: those of the request, or a guess where nobody can know. */
 size_t twill_request_bytes(const struct twill_world *world,

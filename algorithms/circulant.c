@@ -55,12 +55,13 @@ static uint32_t skip(uint32_t size, uint32_t number)
     return size;
 }
 
-void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g)
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                         enum twill_space from)
 {
     uint32_t size = g->size;
     for (uint32_t s = size, next; s > 1; s = next) {
         next = (s + 1) / 2;
-        uint32_t partials = s == size ? 0 : size / 2;
+        uint32_t partials = from == TWILL_TMP ? 2 * size : s == size ? 0 : size / 2;
         struct span out = {.base = g->me,
                            .from = next,
                            .to = s,
@@ -100,4 +101,16 @@ void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_
     }
     if (rounds > 0)
         twill_emit_wait(e);
+}
+
+bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
+                          enum twill_space from)
+{
+    if (g->size > 1) {
+        twill_emit_circulant_reduce_scatter(e, g, from);
+        twill_emit_circulant_allgather(e, g);
+    } else {
+        twill_emit_alone(e, g, from);
+    }
+    return false;
 }

@@ -85,6 +85,21 @@ void twill_compose_settle(struct twill_emitter *e, bool all)
         twill_emit_wait(e);
 }
 
+twill_emit_allreduce_fn twill_compose_allreduce(unsigned how)
+{
+    static const twill_emit_allreduce_fn allreduce[TWILL_BY_COUNT] = {
+        [TWILL_BY_RING] = twill_emit_ring,
+        [TWILL_BY_RECURSIVE_DOUBLING] = twill_emit_recursive_doubling,
+        [TWILL_BY_HALVING_DOUBLING] = twill_emit_circulant,
+        [TWILL_BY_BRUCK] = twill_emit_gather_reduce};
+    return allreduce[how];
+}
+
+uint32_t twill_compose_copies(unsigned how, uint32_t members)
+{
+    return how == TWILL_BY_RECURSIVE_DOUBLING ? 2 : how == TWILL_BY_BRUCK ? members : 1;
+}
+
 /* The last messages of one shard may still be under way when the next begins, and those sent when
  * others go back up. */
 static void emit_top(struct twill_compose *c)
@@ -101,11 +116,7 @@ static void emit_top(struct twill_compose *c)
                                 .blocks = c->each};
         for (uint32_t m = 0; m < r->fan; m++)
             c->list[m] = twill_ladder_owner(l, l->count - 1, c->e.rank, m, s);
-        enum twill_space from = l->scatters == 0 ? TWILL_SRC : TWILL_TMP;
-        if (r->choice.how == TWILL_BY_RING)
-            twill_emit_ring(&c->e, &g, from);
-        else
-            twill_emit_recursive_doubling(&c->e, &g, from);
+        twill_compose_allreduce(r->choice.how)(&c->e, &g, l->scatters == 0 ? TWILL_SRC : TWILL_TMP);
     }
     twill_compose_settle(&c->e, false);
 }
@@ -152,7 +163,7 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     if (c->gives) /* every unit of the top gets all */
         twill_ladder_drop_top(l);
     bool direct_top = top->choice.how == TWILL_BY_DIRECT;
-    if (top->choice.how == TWILL_BY_RING && !l->parts)
+    if (twill_how_divides(top->choice.how) && !l->parts)
         c->each = top->fan;
     if (!c->mapped && messages < l->count && l->rung[0].choice.how != TWILL_BY_DIRECT)
         shared++; /* the first copy is there all the same: the way back goes through it */
@@ -164,8 +175,8 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     c->final = TWILL_DST;
     if (c->down && direct_top)
         c->final = twill_node_final_space(flavour, top->fan);
-    if (top->choice.how == TWILL_BY_RECURSIVE_DOUBLING)
-        c->e.tmp_blocks = 2 * c->e.blocks;
+    if (twill_how_is_top(top->choice.how))
+        c->e.tmp_blocks = twill_compose_copies(top->choice.how, top->widest) * c->e.blocks;
     else if (c->down && (messages > 0 || c->final == TWILL_TMP))
         c->e.tmp_blocks = c->e.blocks;
 }

@@ -33,6 +33,11 @@ uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_
  * before the next WAIT, so that the next round need not wait for it. */
 void twill_compose_settle(struct twill_emitter *e, bool all);
 
+/* What emits an allreduce at the top, and the copies of the blocks in TMP that it needs between so
+ * many members. Not for DIRECT. */
+twill_emit_allreduce_fn twill_compose_allreduce(unsigned how);
+uint32_t twill_compose_copies(unsigned how, uint32_t members);
+
 /* All rungs that scatter, down and up; the end of a reduce-scatter, the beginning of an allgather.
  */
 void twill_compose_down(struct twill_compose *c);
@@ -44,8 +49,7 @@ void twill_compose_give(struct twill_compose *c);
 void twill_compose_end_give(struct twill_compose *c);
 
 /* Allreduce, reduce-scatter, allgather or broadcast over levels: ascending, the whole world last.
- * STAGED or MAPPED. Recursive doubling only at the top of an allreduce, only memory and two levels
- * and more in a broadcast. */
+ * STAGED or MAPPED. Only memory, and two levels or more, in a broadcast. */
 twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
                            uint32_t rank, const struct twill_shape *shape,
                            const struct twill_rung_choice *choice, uint32_t choices,

@@ -221,18 +221,24 @@ void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand s
                blocks);
 }
 
+void twill_emit_complete(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                         uint32_t blocks)
+{
+    append_cut(e,
+               (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                   .nsrc = 1,
+                                   .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
+                                   .dst = dst,
+                                   .src = src},
+               blocks);
+}
+
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)
 {
     twill_operand dst = twill_operand_make(TWILL_DST, g->first);
     twill_operand src = twill_operand_make(from, g->first);
     if (g->blocks > 0 && from == TWILL_TMP)
-        append_cut(e,
-                   (struct twill_step){.op = TWILL_STEP_REDUCE,
-                                       .nsrc = 1,
-                                       .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
-                                       .dst = dst,
-                                       .src = src},
-                   g->blocks);
+        twill_emit_complete(e, dst, src, g->blocks);
     else if (g->blocks > 0 && from != TWILL_DST)
         twill_emit_copy(e, dst, src, 0, g->blocks, 0);
 }

@@ -83,6 +83,9 @@ void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operan
 /* dst = src as a partial: what takes part in a fold alone. */
 void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
                       uint32_t blocks);
+/* Store the partial `src`, which now has all operands, as the FINAL result `dst`. */
+void twill_emit_complete(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                         uint32_t blocks);
 /* dst = dst op src, or with FIRST src op dst. */
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags);
@@ -133,9 +136,16 @@ typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct tw
                                         enum twill_space from);
 /* TMP: one copy of the blocks. */
 bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
+/* TMP: one copy. Returns false: both halves below, which end with nothing posted. */
+bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
+                          enum twill_space from);
 /* TMP: two copies. */
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
                                    enum twill_space from);
+/* TMP: as many copies as the group has members. Returns false: ends with nothing posted.
+ */
+bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
+                              enum twill_space from);
 /* The halves of the ring, each over the parts of the group. Everybody's own part: FINAL into DST,
  * or, if `to` is TMP, a partial into TMP. TMP: one copy of the blocks. */
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
@@ -149,9 +159,11 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
 /* What a reduction over this rank alone is: DST = SRC, or FINAL of a partial in TMP. */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 
-/* The halves of halving_doubling over the parts of a group of more than one: SRC to the own part in
- * DST, FINAL; that to all parts. End with nothing posted. TMP: one copy of the blocks. */
-void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g);
+/* The halves of halving_doubling over the shards of a group of more than one rank. Reduce-scatter:
+ * from SRC, or partials in TMP, to this rank's own shard in DST, FINAL. Allgather: that shard to
+ * all members. Both end with nothing posted. TMP: one copy of the blocks. */
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                         enum twill_space from);
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
 
 /* A rank's place in a tree that chunks travel along. */

@@ -35,7 +35,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     e.tmp_blocks = reduces && world->size > 2 ? e.blocks : 0;
     uint32_t mine = twill_group_block(&g, g.me);
     if (reduces && world->size > 1)
-        twill_emit_circulant_reduce_scatter(&e, &g);
+        twill_emit_circulant_reduce_scatter(&e, &g, TWILL_SRC);
     else
         twill_emit_copy(&e, twill_operand_make(TWILL_DST, mine),
                         twill_operand_make(TWILL_SRC, mine), 0, 1, 0);

@@ -20,7 +20,25 @@
 #define TWILL_LEVEL_ALL   TWILL_LEVEL_COUNT /* the whole world as one unit */
 #define TWILL_RUNGS       (TWILL_LEVEL_COUNT + 1)
 
-enum twill_how { TWILL_BY_DIRECT, TWILL_BY_RING, TWILL_BY_RECURSIVE_DOUBLING, TWILL_BY_COUNT };
+enum twill_how {
+    TWILL_BY_DIRECT,
+    TWILL_BY_RING,
+    /* Only at the top of an allreduce. */
+    TWILL_BY_RECURSIVE_DOUBLING,
+    TWILL_BY_HALVING_DOUBLING,
+    TWILL_BY_BRUCK,
+    TWILL_BY_COUNT
+};
+/* Members of a unit each own one block of a shard. */
+static inline bool twill_how_divides(unsigned how)
+{
+    return how == TWILL_BY_RING || how == TWILL_BY_HALVING_DOUBLING;
+}
+/* Only the top of an allreduce works so: it neither scatters nor gathers. */
+static inline bool twill_how_is_top(unsigned how)
+{
+    return how >= TWILL_BY_RECURSIVE_DOUBLING;
+}
 
 struct twill_rung_choice {
     uint8_t level; /* twill_level, or TWILL_LEVEL_ALL */

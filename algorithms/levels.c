@@ -14,7 +14,8 @@
 
 static const char *const level_names[] = {"tile", "l3", "numa", "package", "node", "group", "all"};
 _Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_RUNGS, "a name for each");
-static const char *const how_names[] = {"direct", "ring", "recursive_doubling"};
+static const char *const how_names[] = {"direct", "ring", "recursive_doubling", "halving_doubling",
+                                        "bruck"};
 _Static_assert(TWILL_ARRAY_LENGTH(how_names) == TWILL_BY_COUNT, "a name for each");
 
 /* Which of the names the text is, or `count`. */
@@ -76,7 +77,7 @@ static uint32_t read_choices(const struct twill_shape *shape,
 static bool keeps_order(const struct twill_ladder *l)
 {
     for (uint32_t j = 0; j < l->count; j++) {
-        if (l->rung[j].choice.how == TWILL_BY_RING)
+        if (twill_how_divides(l->rung[j].choice.how))
             return false;
         for (uint32_t r = 1; r < l->world->size; r++)
             if (twill_rung_unit(&l->rung[j], r) < twill_rung_unit(&l->rung[j], r - 1))
@@ -94,11 +95,11 @@ static bool suits(const struct twill_ladder *l, const struct twill_shape *shape)
         return false;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
-        if ((!top || l->parts) && l->rung[j].choice.how == TWILL_BY_RECURSIVE_DOUBLING)
+        if ((!top || l->parts) && twill_how_is_top(l->rung[j].choice.how))
             return false;
         if (gives && l->rung[j].choice.how != TWILL_BY_DIRECT)
             return false;
-        if (top && !l->parts && l->rung[j].choice.how == TWILL_BY_RING)
+        if (top && !l->parts && twill_how_divides(l->rung[j].choice.how))
             blocks *= l->rung[j].fan;
     }
     if (!l->parts && (l->shards > TWILL_MOST_SHARDS || blocks >> 16 != 0))
@@ -137,7 +138,8 @@ const struct twill_algorithm twill_algorithm_levels = {
     .parameters = TWILL_PARAMETERS,
     .applies = applies,
     .parse = parse,
-    .examples = "node:ring/all:recursive_doubling;tile:direct/numa:direct/package:direct;"
+    .examples = "node:ring/all:recursive_doubling;node:direct/all:halving_doubling;tile:direct/"
+                "numa:direct/package:direct;"
                 "package:ring/node:direct",
     .emit = emit,
 };

@@ -18,13 +18,15 @@
  * the middle and the last node do alike, one node is run, with all its ranks. A message that leaves
  * it goes round and comes in again, as the one that the node so far away on the other side sends.
  * That is exact where nodes do the same at the same time: rings, exchanges with a rank d nodes on
- * or off, whatever is shared out within the nodes first.
+ * or off, whatever is shared out within the nodes first. Where blocks wrap round, and one node sends
+ * in two messages what another sends in one, it is the last node that is run, which sends most.
  *
  * Scaled: every second node is left out, as often as it takes, but a number of nodes that is no
  * power of two never becomes one. Of the prices for so many nodes, for half and a quarter of them
  * those for all are worked out: what no bytes cost and what the bytes add both grow either by the
  * same with each doubling (trees), by twice as much (chains), by the square root of two as much
- * (squares), or by less and less (a part of the message for each rank).
+ * (squares), or by less and less (a part of the message for each rank). It is never less than what
+ * leaves a node takes to pass the node's interface.
  *
  * Alone: schedules so long that not even one node's can be run are those of rings over all ranks
  * and the like. Three ranks, the first, the middle and the last, are run each by itself: what it

@@ -9,6 +9,9 @@
 
 /* Budget of steps, in multiples, for one node that stands for all: that price is exact. */
 #define FOLDED_MORE 4u
+/* Where blocks wrap round, one node sends in two messages what another sends in one. With so many
+ * ranks a node that matters little, for what counts is when all of theirs have gone. */
+#define MANY_RANKS 8u
 
 /* How much a rank does of everything, over the network and else, and in how many steps. */
 struct profile {
@@ -27,7 +30,7 @@ static void profile(struct profile *of, const struct twill_schedule *s,
         if (step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_AWAIT)
             amount *= step->nsrc;
         of->amount[far][step->op] += amount;
-        of->steps[far][step->op]++;
+        of->steps[far][step->op] += !far || world->node_size[0] < MANY_RANKS;
     }
 }
 
@@ -103,7 +106,7 @@ twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill
         return TWILL_PENDING;
     more.steps = a->steps < UINT64_MAX / FOLDED_MORE ? a->steps * FOLDED_MORE : UINT64_MAX;
     p->mode = TWILL_PRICE_FOLDED;
-    p->node = p->truth->nodes / 2;
+    p->node = p->truth->nodes - 1;
     if (!twill_price_make_schedules(p, p->truth->node_size[p->node]))
         return TWILL_ERR_MEMORY;
     TWILL_TRY(a->error, compare_nodes(p, &more, &alike));

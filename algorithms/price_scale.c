@@ -116,6 +116,30 @@ static twill_status prepare_others(struct twill_price_scale *scale,
     return TWILL_OK;
 }
 
+/* What leaves a node at least, in 1024ths of the message: of three ranks of the middle node, the
+ * one that sends least, as often as there are ranks. */
+static twill_status find_leaving(uint64_t *leaving, const struct twill_algorithm *algorithm,
+                                 const struct twill_world *world, const struct twill_shape *shape,
+                                 struct twill_error *error)
+{
+    uint32_t node = world->nodes / 2, size = world->node_size[node];
+    const uint32_t local[] = {0, size / 2, size - 1};
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(local); i++) {
+        struct twill_schedule s;
+        uint32_t rank = twill_world_member(world, node, local[i]);
+        uint64_t blocks = 0;
+        TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
+        for (uint32_t k = 0; k < s.count; k++)
+            if (s.steps[k].op == TWILL_STEP_SEND && world->node[s.steps[k].peer[0]] != node)
+                blocks += s.steps[k].blocks;
+        least = s.blocks > 0 && blocks * 1024 / s.blocks < least ? blocks * 1024 / s.blocks : least;
+        twill_schedule_destroy(&s);
+    }
+    *leaving = least == UINT64_MAX ? 0 : least * size;
+    return TWILL_OK;
+}
+
 twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
                                         const struct twill_algorithm *algorithm,
                                         const struct twill_world *world,
@@ -134,6 +158,8 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
     twill_status status = prepare_first(&p->scale, algorithm, world, &small, steps, error);
     if (status == TWILL_OK)
         status = prepare_others(&p->scale, algorithm, world, &small, steps, error);
+    if (status == TWILL_OK)
+        status = find_leaving(&p->scale.leaving, algorithm, world, &small, error);
     if (status != TWILL_OK) {
         twill_pricing_destroy(p);
         *pricing = NULL;
@@ -204,5 +230,7 @@ uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
     scale->type = type;
     uint64_t rounds = three ? rate_of_rounds(empty[0], empty[1]) : scale->by_unit ? TWICE : SAME;
     uint64_t rate = rate_of_bytes(more(at[0], at[1]), three ? more(at[1], at[2]) : 0, rounds);
-    return empty[0] + growth(scale, empty, rounds) + at[0] + growth(scale, at, rate);
+    uint64_t price = empty[0] + growth(scale, empty, rounds) + at[0] + growth(scale, at, rate);
+    uint64_t least = model->interface * (bytes / 1024) / 1024 * scale->leaving;
+    return price > least ? price : least;
 }

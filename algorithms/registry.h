@@ -26,6 +26,8 @@
     X(scatter_allgather)                                                                           \
     X(reduce_scatter_gather)                                                                       \
     X(hierarchical_ring)                                                                           \
+    X(hierarchical_halving_doubling)                                                               \
+    X(hierarchical_bruck)                                                                          \
     X(hierarchical_recursive_doubling)                                                             \
     X(hierarchical_tree)                                                                           \
     X(levels)

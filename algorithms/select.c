@@ -132,8 +132,10 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
     const struct twill_candidate *cheapest = NULL;
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
-        if ((algorithm != NULL && c->algorithm != algorithm) ||
-            !twill_candidate_takes(c, bytes, twill_request_access(world, request)))
+        unsigned access = twill_request_access(world, request);
+        if (algorithm == NULL
+                ? !twill_candidate_competes(c, bytes, access)
+                : c->algorithm != algorithm || !twill_candidate_takes(c, bytes, access))
             continue;
         uint64_t cost = twill_candidate_cost(c, bytes);
         if (cost >= least)

@@ -96,7 +96,10 @@ static bool is_instead(const struct twill_candidate *c, const struct twill_world
 static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name,
                        uint32_t nodes)
 {
-    if (c->most != SIZE_MAX)
+    if (c->price_most != SIZE_MAX)
+        put(w, "small\t%s\tflat: at most %zu bytes unless it is asked for or measured\n", name,
+            c->price_most);
+    else if (c->most != SIZE_MAX)
         put(w, "small\t%s\tat most %zu bytes\n", name, c->most);
     else if (c->shape.flavour == TWILL_FLAVOUR_FETCHED)
         put(w, "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_REACH)\n", name,
@@ -132,7 +135,7 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
     if (ranked == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
     for (size_t i = 0; i < all->count; i++)
-        if (twill_candidate_takes(&all->candidate[i], bytes, access))
+        if (twill_candidate_competes(&all->candidate[i], bytes, access))
             ranked[takers++] = (struct ranked){twill_candidate_cost(&all->candidate[i], bytes), i};
     qsort(ranked, takers, sizeof(*ranked), by_cost);
     twill_status status = TWILL_OK;
@@ -178,7 +181,7 @@ static void put_small(struct writer *w, const struct twill_world *world,
     unsigned access = twill_request_access(world, request);
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
-        if (!twill_candidate_takes(c, bytes, access) && !is_instead(c, world, request, bytes))
+        if (!twill_candidate_competes(c, bytes, access) && !is_instead(c, world, request, bytes))
             put_limits(w, c, name_of(c->algorithm, &c->shape, name), world->nodes);
     }
 }
@@ -308,7 +311,7 @@ void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
         const struct twill_candidate *c = &all->candidate[i];
         if (is_choice(c, choice))
             taken = c;
-        else if (twill_candidate_takes(c, size, twill_request_access(world, request)) &&
+        else if (twill_candidate_competes(c, size, twill_request_access(world, request)) &&
                  (next == NULL || twill_candidate_cost(c, size) < twill_candidate_cost(next, size)))
             next = c;
     }

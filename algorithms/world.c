@@ -209,6 +209,15 @@ uint32_t twill_world_widest(const struct twill_world *world)
     return widest;
 }
 
+uint32_t twill_world_narrowest(const struct twill_world *world)
+{
+    uint32_t narrowest = world->size;
+    for (uint32_t n = 0; n < world->nodes; n++)
+        if (world->node_size[n] < narrowest)
+            narrowest = world->node_size[n];
+    return narrowest;
+}
+
 /* Read a number of ranks or nodes; moves *text past it. 0: there is none, or it is too big. */
 static uint32_t read_number(const char **text)
 {

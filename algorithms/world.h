@@ -35,8 +35,9 @@ twill_status twill_world_set_level(struct twill_world *world, twill_level level,
 void twill_world_destroy(struct twill_world *world);
 /* How often a ring over these ranks, closed, goes from one unit to another. */
 uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit);
-/* Ranks on the fullest node. */
+/* Ranks on the fullest node, and on the one with the fewest. */
 uint32_t twill_world_widest(const struct twill_world *world);
+uint32_t twill_world_narrowest(const struct twill_world *world);
 /* Read "2x2" (nodes x ranks), or a list "4+2+1", into a label per rank. Fails unless the ranks add
  * up to size; the message names the variable TWILL_NODES. */
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
