@@ -51,6 +51,14 @@ expect 2 "-n 3: the hosts have places for 2 ranks (--hosts NAME:RANKS,..., or --
     "$run" -np 3 -hostfile "$scratch/file" true
 expect 0 "3 of 4" "$run" -np 4 --hostfile "$scratch/file" --oversubscribe --bind-to none sh -c 'echo "$RANK of $WORLD_SIZE"'
 expect 2 "-n 5: the hosts have places for 4 ranks (max_slots)" "$run" --np 5 --hostfile "$scratch/file" --oversubscribe true
+# Named twice it has the places of both, and no limit where one of them has none.
+printf 'localhost slots=1 max_slots=2\nlocalhost slots=1 max_slots=2\n' >"$scratch/file"
+expect 2 "-n 5: the hosts have places for 4 ranks (max_slots)" "$run" -n 5 --hostfile "$scratch/file" --oversubscribe true
+for lines in 'localhost max_slots=1\nlocalhost\n' 'localhost\nlocalhost max_slots=1\n'; do
+    # shellcheck disable=SC2059 # it is the format
+    printf "$lines" >"$scratch/file"
+    expect 0 "3 of 4" "$run" -n 4 --hostfile "$scratch/file" --oversubscribe sh -c 'echo "$RANK of $WORLD_SIZE"'
+done
 expect 0 "7 of 8" "$run" -np 8 -H localhost:2 -oversubscribe sh -c 'echo "$RANK of $WORLD_SIZE"'
 expect 2 "--map-by socket: not slot, core or node" "$run" --host a --map-by socket true
 # This host by any of its names needs no agent, and its job stays on loopback.

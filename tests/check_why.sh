@@ -121,6 +121,10 @@ expect 1 "TWILL_MACHINE=moon: there is no such machine; known are auto, theta" e
 expect 1 "TWILL_TUNING must say the same on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
     '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"
 
+# A blank would end the word in the question that is asked.
+expect 2 "--topology: 'my machine.xml': a blank ends a word here" "$info" --why allreduce 8 --topology "my machine.xml"
+expect 2 "--world: '4x1 theta': a blank ends a word here" "$info" --why allreduce 8 --world "4x1 theta"
+
 while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
     expect 2 "$text" "$info" $arguments

@@ -4,10 +4,12 @@
 #include "lib/log.h"
 #include "tests/support/ranks.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -196,6 +198,37 @@ static void a_file_that_cannot_be_opened_is_an_error(void **unused)
     twill_context_destroy(context);
 }
 
+/* A FIFO that nobody has opened is an error; one that nobody reads keeps no call for ever. */
+static void a_fifo_is_not_waited_for(void **unused)
+{
+    (void)unused;
+    char folder[] = "/tmp/twill-log-XXXXXX", path[64], setting[128];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof(path), "%s/fifo", folder);
+    snprintf(setting, sizeof(setting), "TWILL_LOG_FILE=%s", path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    const char *settings[] = {setting, "TWILL_LOG=info", NULL};
+    twill_context *context = NULL;
+    alarm(TWILL_TEST_PATIENCE / 1000000000);
+    assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_ERR_CONFIG);
+    assert_non_null(strstr(twill_context_message(context), setting));
+    assert_non_null(strstr(twill_context_message(context), "No such device"));
+    twill_context_destroy(context);
+
+    int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    assert_true(reader >= 0);
+    int room = fcntl(reader, F_SETPIPE_SZ, 1);
+    assert_true(room > 0);
+    assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_OK);
+    for (int told = 0; told < 2 * room; told += 500)
+        twill_say(&context->log, TWILL_LOG_INFO, "%0500d", told);
+    twill_context_destroy(context);
+    alarm(0);
+    close(reader);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +236,7 @@ int main(void)
         cmocka_unit_test(debug_tells_each_call),
         cmocka_unit_test(warnings_only_by_default),
         cmocka_unit_test(a_file_that_cannot_be_opened_is_an_error),
+        cmocka_unit_test(a_fifo_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

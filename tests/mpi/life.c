@@ -164,6 +164,17 @@ static void wrong_buffers(MPI_Comm comm)
 #endif
 }
 
+/* A window that is nowhere to be put. */
+static void wrong_windows(MPI_Comm comm)
+{
+    MPI_Win *nowhere = NULL;
+    char bytes[8], *at;
+    WRONG(Win_create, bytes, 8, 1, MPI_INFO_NULL, comm, nowhere);
+    WRONG(Win_allocate, 8, 1, MPI_INFO_NULL, comm, &at, nowhere);
+    WRONG(Win_allocate_shared, 8, 1, MPI_INFO_NULL, comm, &at, nowhere);
+    WRONG(Win_create_dynamic, MPI_INFO_NULL, comm, nowhere);
+}
+
 static int life_errors(void)
 {
     MPI_Errhandler mine;
@@ -186,6 +197,7 @@ static int life_errors(void)
     MPI_Request request;
     WRONG(Iallreduce, &in, &out, -1, MPI_INT, MPI_SUM, comm, &request);
     wrong_buffers(comm);
+    wrong_windows(comm);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     CHECK(MPI_Bcast(&in, -1, MPI_INT, 0, comm) != MPI_SUCCESS, "an error is returned");
