@@ -92,6 +92,43 @@ static bool poll_all(const struct taken *taken)
     return true;
 }
 
+/* The same, but each of them is looked at in every turn: the deadlines of several communicators,
+ * which begin when nothing moves on them, do not add up. */
+static bool poll_each(const struct taken *taken)
+{
+    const uint64_t glance = twill_mpi_request_next_glance();
+    bool all = true;
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
+        all = twill_mpi_request_glance(at, glance) && all;
+    return all;
+}
+
+/* Are those of ours that are under way on more than one communicator? */
+static bool on_several(const struct taken *taken)
+{
+    const struct twill_mpi_comm *comm = NULL;
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
+        if (twill_mpi_request_state(at) != TWILL_MPI_REQUEST_ACTIVE)
+            continue;
+        if (comm != NULL && comm != at->bound.comm)
+            return true;
+        comm = at->bound.comm;
+    }
+    return false;
+}
+
+static void wait_for_all(const struct taken *taken)
+{
+    struct twill_mpi_rest rest = {0};
+    if (on_several(taken))
+        while (!poll_each(taken))
+            twill_mpi_rest(&rest);
+    while (taken->theirs > 0 && !poll_all(taken))
+        twill_mpi_rest(&rest);
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
+        twill_mpi_request_wait(at);
+}
+
 static bool any_failed(const struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
@@ -134,17 +171,13 @@ static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
 
 int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
 {
-    struct twill_mpi_rest rest = {0};
     struct taken taken;
     if (!has_ours(count, requests))
         return PMPI_Waitall(count, requests, statuses);
     int code = take_out(count, requests, &taken);
     if (code != MPI_SUCCESS)
         return code;
-    while (taken.theirs > 0 && !poll_all(&taken))
-        twill_mpi_rest(&rest);
-    for (struct twill_mpi_request *at = taken.first; at != NULL; at = at->next)
-        twill_mpi_request_wait(at);
+    wait_for_all(&taken);
     if (any_failed(&taken))
         code = test_each(count, requests, statuses);
     else if (taken.theirs > 0)

@@ -247,6 +247,43 @@ static int life_failures(void)
     return harness_end();
 }
 
+/* The last rank comes to none of many calls: the others wait for all of them no longer than for
+ * one. TWILL_TIMEOUT is 5 s then, and one after the other would be too many of them for the alarm.
+ */
+static int life_deadline(void)
+{
+    enum { MANY = 60, ALARM_S = 240 };
+    MPI_Comm comms[MANY];
+    MPI_Request requests[MANY + 1];
+    MPI_Status statuses[MANY + 1];
+    int in = 1, out[MANY], got = 0, absent = harness.size - 1;
+    for (int i = 0; i < MANY; i++)
+        OK(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));
+    if (harness.rank != absent) {
+        for (int i = 0; i < MANY; i++) {
+            OK(MPI_Comm_set_errhandler(comms[i], MPI_ERRORS_RETURN));
+            OK(MPI_Iallreduce(&in, &out[i], 1, MPI_INT, MPI_SUM, comms[i], &requests[i]));
+        }
+        OK(MPI_Irecv(&got, 1, MPI_INT, absent, 0, MPI_COMM_WORLD, &requests[MANY]));
+        alarm(ALARM_S);
+        /* With a message of the MPI's among them, which is there by then, on every other rank. */
+        CHECK(MPI_Waitall(MANY + harness.rank % 2, requests, statuses) == MPI_ERR_IN_STATUS,
+              "nobody was waited for");
+        for (int i = 0; i < MANY; i++)
+            CHECK(requests[i] == MPI_REQUEST_NULL && statuses[i].MPI_ERROR != MPI_SUCCESS,
+                  "status %d is %d", i, statuses[i].MPI_ERROR);
+        CHECK(harness.rank % 2 == 0 || statuses[MANY].MPI_ERROR == MPI_SUCCESS,
+              "the message's status is %d", statuses[MANY].MPI_ERROR);
+        if (harness.rank % 2 == 0)
+            OK(MPI_Wait(&requests[MANY], MPI_STATUS_IGNORE));
+    } else {
+        for (int to = 0; to < absent; to++)
+            OK(MPI_Send(&in, 1, MPI_INT, to, 0, MPI_COMM_WORLD));
+    }
+    PMPI_Barrier(MPI_COMM_WORLD);
+    return harness_end();
+}
+
 /* The errors of a communicator that is no more are the world's. */
 static int class_at_world = -1;
 
@@ -337,10 +374,11 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(void);
-    } lives[] = {
-        {"attribute", life_attribute}, {"status", life_status},     {"abort", life_abort},
-        {"death", life_death},         {"errors", life_errors},     {"memory", life_memory},
-        {"report", life_report},       {"failures", life_failures}, {"freed", life_freed}};
+    } lives[] = {{"attribute", life_attribute}, {"status", life_status},
+                 {"abort", life_abort},         {"death", life_death},
+                 {"errors", life_errors},       {"memory", life_memory},
+                 {"report", life_report},       {"failures", life_failures},
+                 {"freed", life_freed},         {"deadline", life_deadline}};
     harness_begin(&argc, &argv, "life");
     for (size_t i = 0; i < sizeof lives / sizeof *lives; i++)
         if (argc > 1 && strcmp(argv[1], lives[i].name) == 0)
