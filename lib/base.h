@@ -102,6 +102,18 @@ static inline bool twill_log_wants(const struct twill_log *log, enum twill_log_l
     return log != NULL && level <= log->level;
 }
 
+/* What is the same on several ranks is told at this level by the first of them, and at the next
+ * quieter one by the others. Of a whole job that is rank 0, or a process that knows no rank yet. */
+static inline enum twill_log_level twill_log_once(enum twill_log_level level, bool first)
+{
+    return first ? level : (enum twill_log_level)twill_min(level + 1, TWILL_LOG_DEBUG);
+}
+
+static inline bool twill_log_is_first(const struct twill_log *log)
+{
+    return log == NULL || log->rank <= 0;
+}
+
 /* Write a line, in one write, if the level allows: "twill[RANK]: ..."; at level info and above
  * "twill: HOST:PID rank RANK/SIZE LEVEL: ...". For any thread. Never for secrets. */
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)

@@ -288,15 +288,25 @@ static twill_status start(struct twill_comm *comm, const struct twill_call *call
     return TWILL_OK;
 }
 
-twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
-                              struct twill_request **request, const char *name)
+/* Make a request of this call by start() or init(), with the communicator claimed for it. */
+static twill_status make_request(struct twill_comm *comm, const struct twill_call *call,
+                                 struct twill_request **request, const char *name,
+                                 twill_status (*make)(struct twill_comm *comm,
+                                                      const struct twill_call *call,
+                                                      struct twill_request **request))
 {
     twill_status status = twill_comm_claim(comm, name);
     if (status != TWILL_OK)
         return status;
-    status = start(comm, call, request);
+    status = make(comm, call, request);
     twill_comm_unclaim(comm);
     return status;
+}
+
+twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
+                              struct twill_request **request, const char *name)
+{
+    return make_request(comm, call, request, name, start);
 }
 
 static bool queue_is_empty(const void *comm)
@@ -372,10 +382,5 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
 twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
                              struct twill_request **request, const char *name)
 {
-    twill_status status = twill_comm_claim(comm, name);
-    if (status != TWILL_OK)
-        return status;
-    status = init(comm, call, request);
-    twill_comm_unclaim(comm);
-    return status;
+    return make_request(comm, call, request, name, init);
 }

@@ -206,8 +206,10 @@ static twill_status open_reach(struct twill_comm *comm, const struct twill_comm 
         return TWILL_OK;
     twill_context_note(comm->context, "memory of other ranks: %s", how);
     bool disappoints = wish != TWILL_REACH_AUTO && wish != TWILL_REACH_NONE && comm->reach == NULL;
-    if (disappoints && comm->rank == 0)
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_REACH=%s: %s",
+    if (disappoints)
+        twill_say(&comm->context->log,
+                  twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&comm->context->log)),
+                  "TWILL_REACH=%s: %s",
                   twill_config_text(&comm->context->config, TWILL_VARIABLE_REACH), how);
     return TWILL_OK;
 }

@@ -67,11 +67,6 @@ void twill_log_close(struct twill_context *context)
 
 /* --- set-up ----------------------------------------------------------------------------------- */
 
-static enum twill_log_level once_a_node(bool first)
-{
-    return first ? TWILL_LOG_INFO : TWILL_LOG_DEBUG;
-}
-
 static bool is_first(const struct twill_context *context)
 {
     return context->world.local[context->boot->rank] == 0;
@@ -81,7 +76,8 @@ void twill_log_notes(struct twill_context *context, unsigned common)
 {
     for (; context->logged < context->lines; context->logged++) {
         bool first = context->logged >= common || is_first(context);
-        twill_say(&context->log, once_a_node(first), "%s", context->line[context->logged]);
+        twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, first), "%s",
+                  context->line[context->logged]);
     }
 }
 
@@ -92,8 +88,8 @@ void twill_log_process(struct twill_context *context)
         return;
     for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++)
         if (strcmp(config->source[v], "default") != 0)
-            twill_say(&context->log, once_a_node(is_first(context)), "%s=%s (%s)",
-                      twill_variables[v].name,
+            twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, is_first(context)),
+                      "%s=%s (%s)", twill_variables[v].name,
                       twill_config_shown(config, (enum twill_variable_id)v), config->source[v]);
 }
 
@@ -106,7 +102,7 @@ void twill_log_comm(struct twill_comm *comm)
     if (comm->boot == comm->context->boot) /* else there is nothing new */
         twill_log_notes(comm->context, 0);
     (void)twill_hierarchy_name(comm->world, levels, sizeof(levels));
-    twill_say(log, once_a_node(comm->local == 0),
+    twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
               "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,
               comm->world->size, levels, comm->rank, comm->local, comm->local_size,
               comm->world->node[comm->rank]);
@@ -132,7 +128,7 @@ void twill_log_choice_told(struct twill_comm *comm, const struct twill_select_re
     twill_why_choice(why, sizeof(why), comm->chooser, comm->world, comm->context->tuning, request,
                      choice);
     const char *type = twill_type_name(request->type);
-    twill_say(&comm->context->log, once_a_node(comm->local == 0),
+    twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
               "communicator %u: %s%s of %zu bytes, %s: %s", comm->number,
               twill_collective_name(request->collective), request->vector ? "v" : "",
               request->bytes, type != NULL ? type : "?", why);

@@ -161,7 +161,7 @@ static void tell_of_spill(struct twill_context *context, const void *memory, siz
         twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
         return;
     context->spilled = true;
-    twill_say(&context->log, context->boot->rank == 0 ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+    twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
               "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
               "are full (TWILL_HEAP_LIMIT; said once)",
               bytes, heap->bytes >> 20);

@@ -311,26 +311,28 @@ twill_status twill_point_launch(struct twill_request *request)
     return status == TWILL_OK ? TWILL_OK : fail(comm, status);
 }
 
-twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
-                               struct twill_request **request, const char *name)
+/* Make a request, with the communicator claimed for it; one that is not persistent is begun. */
+static twill_status make_request(struct twill_comm *comm, const struct twill_point *point,
+                                 bool persistent, struct twill_request **request, const char *name)
 {
     twill_status status = twill_comm_claim(comm, name);
     if (status != TWILL_OK)
         return status;
-    status = make(comm, point, false, request);
-    if (status == TWILL_OK)
+    status = make(comm, point, persistent, request);
+    if (status == TWILL_OK && !persistent)
         (void)twill_point_launch(twill_request_find(*request)); /* its waiter hears of a failure */
     twill_comm_unclaim(comm);
     return status;
 }
 
+twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
+                               struct twill_request **request, const char *name)
+{
+    return make_request(comm, point, false, request, name);
+}
+
 twill_status twill_point_init(struct twill_comm *comm, const struct twill_point *point,
                               struct twill_request **request, const char *name)
 {
-    twill_status status = twill_comm_claim(comm, name);
-    if (status != TWILL_OK)
-        return status;
-    status = make(comm, point, true, request);
-    twill_comm_unclaim(comm);
-    return status;
+    return make_request(comm, point, true, request, name);
 }

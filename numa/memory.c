@@ -118,11 +118,11 @@ static const char *refusal(const struct twill_memory *memory, size_t bytes)
 /* That the machine has no such memory, rank 0 says for all. */
 static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause)
 {
-    bool others = memory->policy.missed && memory->log != NULL && memory->log->rank > 0;
+    bool first = !memory->policy.missed || twill_log_is_first(memory->log);
     memory->stats.fallbacks++;
     if (!memory->said)
         twill_say(
-            memory->log, others ? TWILL_LOG_INFO : TWILL_LOG_WARN,
+            memory->log, twill_log_once(TWILL_LOG_WARN, first),
             "memory: %zu bytes meant for MCDRAM or HBM are in DDR: %s (said once, then counted)",
             bytes, cause);
     memory->said = true;

@@ -177,18 +177,7 @@ wait $pid || code=$?
 [ $code -eq 143 ] || fail "status $code, not 143, after SIGTERM"
 
 # One SIGTERM ends a job whose ranks ignore it, or are stopped.
-: >"$scratch/pids"
-"$run" -n 3 --grace 0.1 sh -c 'trap "" TERM; echo $$ >>'"$scratch/pids"'; [ "$RANK" != 2 ] || kill -STOP $$; while :; do sleep 0.1; done' \
-    >"$scratch/out" 2>"$scratch/err" &
-pid=$!
-wait_for -p $pid has_lines "$scratch/pids" 3
-kill -TERM $pid
-wait_for has_ended $pid
-code=0
-wait $pid || code=$?
-[ $code -eq 137 ] || fail "status $code, not 137, of ranks that ignore SIGTERM"
-grep -q "^twillrun: killing rank 0 1 2, which did not end on SIGTERM" "$scratch/err" || fail "not told who is killed"
-wait_for all_gone
+ends_deaf "twillrun: killing rank 0 1 2, which did not end on SIGTERM" "$run" -n 3
 # It reaches ranks once, and stopped ones, who may end in order; nobody reads what another one writes.
 : >"$scratch/pids"
 : >"$scratch/got"

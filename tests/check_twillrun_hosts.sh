@@ -290,18 +290,7 @@ for signal in INT TERM USR1; do
 done
 
 # One SIGTERM ends a job whose ranks ignore it, or are stopped, on any host; they have the time of grace.
-: >"$scratch/pids"
-"$hosts_in" 0 "$run" --hosts h0,h1:2 --grace 0.1 --agent "$hosts_agent" sh -c 'trap "" TERM
-    echo $$ >>'"$scratch/pids"'; [ "$RANK" != 2 ] || kill -STOP $$; while :; do sleep 0.1; done' >"$scratch/out" 2>"$scratch/err" &
-pid=$!
-wait_for -p $pid has_lines "$scratch/pids" 3
-kill -TERM $pid
-wait_for has_ended $pid
-code=0
-wait $pid || code=$?
-[ $code -eq 137 ] || fail "status $code, not 137, of ranks that ignore SIGTERM"
-grep -q "host h1: killing rank 1 2, which did not end on SIGTERM" "$scratch/err" || fail "not told who is killed on h1"
-wait_for all_gone
+ends_deaf "host h1: killing rank 1 2, which did not end on SIGTERM" "$hosts_in" 0 "$run" --hosts h0,h1:2 --agent "$hosts_agent"
 
 # --- twillrun is killed: nothing stays behind on any host
 : >"$scratch/pids"

@@ -97,6 +97,26 @@ all_gone()
         is_gone "$gone_pid" || return 1
     done <"$scratch/pids"
 }
+# ends_deaf TEXT LAUNCHER...: one SIGTERM to a launcher of three ranks that ignore it, of which rank 2 is stopped,
+# ends it and them, and it says this.
+ends_deaf()
+{
+    deaf_text=$1 deaf_got=0
+    shift
+    : >"$scratch/pids"
+    # shellcheck disable=SC2016 # the rank's shell is to expand it
+    "$@" --grace 0.1 sh -c 'trap "" TERM
+        echo $$ >>"$0"; [ "$RANK" != 2 ] || kill -STOP $$; while :; do sleep 0.1; done' "$scratch/pids" \
+        >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    wait_for -p $pid has_lines "$scratch/pids" 3
+    kill -TERM $pid
+    wait_for has_ended $pid
+    wait $pid || deaf_got=$?
+    [ $deaf_got -eq 137 ] || fail "status $deaf_got, not 137, of ranks that ignore SIGTERM"
+    grep -qF "$deaf_text" "$scratch/err" || fail "not told who is killed: $deaf_text"
+    wait_for all_gone
+}
 # free_port: a port that nobody has, and apart from those that others take: test programs (10000 to 19999), jobs that
 # are given none (10240 to 30239) and connections (32768 and above).
 free_port()
