@@ -65,29 +65,34 @@ enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
     return TWILL_SHARE_FINE;
 }
 
+bool twill_files_send(int to, void *data, size_t bytes, const int *files, size_t count)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(TWILL_FILES_MOST * sizeof(int))];
+    } control;
+    struct iovec vector = {.iov_base = data, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+    memset(&control, 0, sizeof(control));
+    if (count > 0) {
+        message.msg_control = control.space;
+        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(c), files, count * sizeof(int));
+    }
+    return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
 /* 1: sent; 0: later; -1: never. */
 static int send_hello(const struct twill_passing *passing, int to, bool with_file)
 {
     struct hello hello = {
         .key = passing->key, .rank = (uint32_t)passing->boot->rank, .version = HELLO_VERSION};
     memcpy(hello.nonce, passing->boot->nonce, sizeof(hello.nonce));
-    union {
-        struct cmsghdr header;
-        char space[CMSG_SPACE(sizeof(int))];
-    } control;
-    memset(&control, 0, sizeof(control));
-    struct iovec data = {.iov_base = &hello, .iov_len = sizeof(hello)};
-    struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-    if (with_file) {
-        message.msg_control = control.space;
-        message.msg_controllen = sizeof(control.space);
-        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(c), &passing->file, sizeof(int));
-    }
-    if (sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)sizeof(hello))
+    if (twill_files_send(to, &hello, sizeof(hello), &passing->file, with_file ? 1 : 0))
         return 1;
     /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others take theirs. */
     return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
@@ -142,30 +147,30 @@ static bool same_user(int socket)
 /* 0: the other end has closed, and all it sent was taken. Linux says so too early if the last
  * message and the end come while it looks: it finds no message, and then the end. The second look
  * is after the end, behind which nothing comes. */
-static ssize_t receive_message(int from, struct msghdr *message)
+static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
     struct msghdr again = *message;
-    ssize_t got = recvmsg(from, message, MSG_CMSG_CLOEXEC);
+    ssize_t got = recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
     if (got != 0)
         return got;
     *message = again;
-    return recvmsg(from, message, MSG_CMSG_CLOEXEC);
+    return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
 }
 
-/* What a message brought: its descriptor in *fd, and whether it was whole. */
-static ssize_t receive_hello(int from, struct hello *hello, int *fd)
+/* The bytes of a message, and its descriptor in *fd. */
+static ssize_t receive(int from, void *bytes, size_t room, int flags, int *fd)
 {
     union {
         struct cmsghdr header;
         char space[CMSG_SPACE(4 * sizeof(int))];
     } control;
-    struct iovec data = {.iov_base = hello, .iov_len = sizeof(*hello)};
+    struct iovec data = {.iov_base = bytes, .iov_len = room};
     struct msghdr message = {.msg_iov = &data,
                              .msg_iovlen = 1,
                              .msg_control = control.space,
                              .msg_controllen = sizeof(control.space)};
     *fd = -1;
-    ssize_t got = receive_message(from, &message);
+    ssize_t got = receive_message(from, &message, flags);
     if (got < 0)
         return got;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c)) {
@@ -178,6 +183,20 @@ static ssize_t receive_hello(int from, struct hello *hello, int *fd)
         }
     }
     return got;
+}
+
+/* What a message brought: its descriptor in *fd, and whether it was whole. */
+static ssize_t receive_hello(int from, struct hello *hello, int *fd)
+{
+    return receive(from, hello, sizeof(*hello), 0, fd);
+}
+
+int twill_files_peek(int from)
+{
+    char byte;
+    int fd;
+    (void)receive(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd);
+    return fd;
 }
 
 static struct twill_passing_peer *find_peer(struct twill_passing *passing,

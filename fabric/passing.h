@@ -63,6 +63,13 @@ enum twill_share_cause twill_passing_connect(struct twill_passing *passing);
 /* Connect and accept the others, hand out and take in. passing->lost names who is missing at the
  * deadline. */
 enum twill_share_cause twill_passing_exchange(struct twill_passing *passing);
+/* Send these bytes over a unix socket, and with them up to TWILL_FILES_MOST descriptors; false:
+ * errno says why not. */
+#define TWILL_FILES_MOST 128
+bool twill_files_send(int to, void *data, size_t bytes, const int *files, size_t count);
+/* A duplicate of the descriptor in the next message, which stays in the queue; -1: there is none,
+ * or it is no socket. */
+int twill_files_peek(int from);
 /* In words, for a sentence of a failure. Never NULL. */
 const char *twill_share_cause_text(int32_t cause);
 const char *twill_passing_stage_text(int32_t stage);

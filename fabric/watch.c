@@ -76,7 +76,7 @@ twill_status twill_watch_open(struct twill_watch **out, struct twill_boot *boot,
     *out = NULL;
     if (!watch)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory", boot->rank);
-    watch->listener = watch->hosts.set = -1;
+    watch->listener = watch->hosts.set = watch->hosts.keeper = -1;
     watch->rank = boot->rank;
     watch->size = boot->size;
     watch->secret = boot->secret;

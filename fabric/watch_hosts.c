@@ -53,12 +53,14 @@ void twill_hosts_close(struct twill_hosts *hosts)
             close(hosts->fd[h]);
     if (hosts->set >= 0)
         close(hosts->set);
+    if (hosts->keeper >= 0)
+        close(hosts->keeper);
     free(hosts->of);
     free(hosts->number);
     free(hosts->lowest);
     free(hosts->fd);
     free(hosts->state);
-    *hosts = (struct twill_hosts){.set = -1};
+    *hosts = (struct twill_hosts){.set = -1, .keeper = -1};
 }
 
 /* --- who is connected to whom ---------------------------------------------------------------- */
@@ -274,6 +276,40 @@ static twill_status meet_hosts(struct twill_watch *watch, struct twill_boot *boo
     return status;
 }
 
+/* Put the epoll instance and the ends into the queue of a socket, where they stay: what is open in
+ * a queue is open as long as any process has the socket. In vain where there are too many, or the
+ * user has as many in queues as the kernel allows: then the ends go with the lowest rank. */
+static void keep_ends(struct twill_hosts *hosts)
+{
+    int pair[2], ends[TWILL_FILES_MOST];
+    size_t count = 0;
+    char byte = 0;
+    for (uint32_t h = 0; h < hosts->count; h++) {
+        if (hosts->fd[h] >= 0 && count == TWILL_FILES_MOST)
+            return;
+        if (hosts->fd[h] >= 0)
+            ends[count++] = hosts->fd[h];
+    }
+    if (count == 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+        return;
+    if (twill_files_send(pair[1], &byte, 1, &hosts->set, 1) &&
+        twill_files_send(pair[1], &byte, 1, ends, count))
+        hosts->keeper = pair[0];
+    else
+        close(pair[0]);
+    close(pair[1]);
+}
+
+/* What the lowest rank has handed out: the keeper, with the epoll instance first in its queue, or
+ * that itself. */
+static void take_set(struct twill_hosts *hosts, int theirs)
+{
+    int set = twill_files_peek(theirs);
+    close(hosts->set);
+    hosts->set = set >= 0 ? set : theirs;
+    hosts->keeper = set >= 0 ? theirs : -1;
+}
+
 /* The lowest rank hands its epoll instance to the others of its host, and takes theirs, which are
  * empty. Where that does not work, they look at nothing. */
 static void share_set(struct twill_watch *watch, struct twill_passing *passing,
@@ -282,7 +318,6 @@ static void share_set(struct twill_watch *watch, struct twill_passing *passing,
     struct twill_hosts *hosts = &watch->hosts;
     uint32_t own = own_host(watch);
     bool fine = true;
-    passing->file = hosts->set;
     passing->peers = calloc((size_t)watch->size, sizeof(*passing->peers));
     for (uint32_t r = 0; passing->peers != NULL && r < (uint32_t)watch->size; r++) {
         bool meets = is_lowest(watch) ? r != (uint32_t)watch->rank : r == hosts->lowest[own];
@@ -292,16 +327,17 @@ static void share_set(struct twill_watch *watch, struct twill_passing *passing,
         passing->peers[passing->peer_count++] = (struct twill_passing_peer){
             .rank = r, .name = cards[r].name, .key = cards[r].key, .socket = -1, .fd = -1};
     }
+    if (fine && passing->peer_count > 0 && is_lowest(watch))
+        keep_ends(hosts);
+    passing->file = hosts->keeper >= 0 ? hosts->keeper : hosts->set;
     if (fine && passing->peer_count > 0 && twill_passing_connect(passing) == TWILL_SHARE_FINE)
         (void)twill_passing_exchange(passing);
     for (size_t i = 0; i < passing->peer_count; i++) {
         int theirs = passing->peers[i].fd;
-        if (theirs >= 0 && !is_lowest(watch)) {
-            close(hosts->set);
-            hosts->set = theirs;
-        } else if (theirs >= 0) {
+        if (theirs >= 0 && !is_lowest(watch))
+            take_set(hosts, theirs);
+        else if (theirs >= 0)
             close(theirs);
-        }
     }
 }
 

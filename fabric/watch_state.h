@@ -74,11 +74,14 @@ enum twill_host_state {
 
 /* The connections between hosts. In every pair of connected hosts, the lowest rank of one holds one
  * end. All ranks of a host share an epoll instance in which its ends are, and so see how they end
- * without holding them; nobody reads them, which would take the error from the others. */
+ * without holding them; nobody reads them, which would take the error from the others. The ends are
+ * also in the queue of a socket that all ranks of the host have: they are open until the last of
+ * those has ended, not only the lowest. */
 struct twill_hosts {
     uint32_t count;   /* 0: not connected */
     bool all;         /* every host is connected to every other */
     int set;          /* the epoll instance, or -1 */
+    int keeper;       /* a socket in whose queue the ends are, or -1 */
     uint32_t missing; /* connections that this rank should have made, and could not */
     uint32_t *of;     /* [size] host of each rank */
     uint32_t *number; /* [size] of each rank among those of its host */

@@ -2,6 +2,7 @@
 /* The watch between hosts: one that vanishes is noticed by ranks that had no connection to it, by
  * one rank of a host alone, and where hosts are not all connected; and one that is still there is
  * not called lost. Ranks are processes that meet over TCP. */
+#include "fabric/passing.h"
 #include "fabric/watch_state.h"
 #include "tests/support/noise.h"
 #include "tests/support/watcher.h"
@@ -18,6 +19,7 @@ struct place {
     struct twill_test_job job;
     uint32_t host[16];
     size_t most;
+    int ends;                                           /* a rank that does before the others */
     enum { CONNECTS, CANNOT_CALL, IS_LED_ASTRAY } zero; /* rank 0, when it calls host 1 */
 };
 
@@ -76,6 +78,26 @@ static int vanish(const struct connected *c)
     return deaf;
 }
 
+/* Have the ends of connections that are kept in the queue of this socket, to vanish with the rest;
+ * returns how many. */
+static int take_kept(int keeper)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(TWILL_FILES_MOST * sizeof(int))];
+    } control;
+    char byte;
+    struct iovec data = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
+                             .msg_controllen = sizeof(control.space)};
+    if (recv(keeper, &byte, 1, MSG_DONTWAIT) != 1 || recvmsg(keeper, &message, MSG_DONTWAIT) != 1)
+        return -1;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    return c != NULL ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : -1;
+}
+
 static void run(struct place *place, int size, twill_rank_fn fn)
 {
     twill_test_job_init(&place->job, "127.0.0.1", size);
@@ -111,6 +133,42 @@ static void vanishes(void **state)
     struct place place = {.host = {0, 0, 1, 1}, .most = 8};
     (void)state;
     run(&place, 4, rank_of_two);
+}
+
+/* The same, but the lowest rank of a host has closed its ends before: the connection stays. */
+static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    const struct place *place = user;
+    struct connected c;
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    struct twill_hosts *hosts = &c.watcher.watch->hosts;
+    TWILL_CHECK(meet(&c.watcher));
+    if (rank == place->ends) /* its listener stays, to be deaf: this machine would answer for it */
+        twill_hosts_close(hosts);
+    TWILL_CHECK(meet(&c.watcher));
+    for (uint64_t until = twill_now() + TWILL_TEST_SECOND; rank == 1 && twill_now() < until;
+         usleep(1000))
+        TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, 3));
+    TWILL_CHECK(rank != 1 || hosts->state[1] == HOST_WATCHED);
+    TWILL_CHECK(rank != 3 || take_kept(hosts->keeper) == 1);
+    TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
+    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank != 1 || dies(&c.watcher, 3));
+    TWILL_CHECK(rank != 1 || twill_watch_lost_host(c.watcher.watch, 3) != NULL);
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void outlives(void **state)
+{
+    (void)state;
+    for (int ends = 0; ends <= 2; ends += 2) {
+        struct place place = {.host = {0, 0, 1, 1}, .most = 8, .ends = ends};
+        run(&place, 4, rank_outlived);
+    }
 }
 
 /* Nine hosts, each with connections to those 1, 2 and 4 away: hosts 3 and 6 have none to host 0. */
@@ -250,7 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vanishes),     cmocka_unit_test(passes_it_on), cmocka_unit_test(answers),
-        cmocka_unit_test(does_without), cmocka_unit_test(tries_afresh),
+        cmocka_unit_test(does_without), cmocka_unit_test(tries_afresh), cmocka_unit_test(outlives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
