@@ -11,11 +11,12 @@ case $sanitize in
 esac
 export TEST_FOREIGN="$scratch/foreign" TEST_BUILD="$build"
 
-# run BUILD CASES PROGRAM: with both MPIs, as far as they are here.
+# run BUILD CASES PROGRAM OPTION...: with both MPIs, as far as they are here.
 run()
 {
-    run_got=0
-    TEST_BUILD=$1 "$here/foreign/run.sh" $mpis --cases "$2" "$3" >"$scratch/out" 2>"$scratch/err" || run_got=$?
+    run_build=$1 run_cases=$2 run_program=$3 run_got=0
+    shift 3
+    TEST_BUILD=$run_build "$here/foreign/run.sh" $mpis --cases "$run_cases" "$@" "$run_program" >"$scratch/out" 2>"$scratch/err" || run_got=$?
 }
 
 mpis=''
@@ -40,7 +41,20 @@ for mpi in openmpi mpich; do
     echo 'void _exit(int); int MPI_Finalize(void) { _exit(3); }' |
         cc -x c -shared -fPIC -o "$scratch/spoilt/lib/libtwill-mpi-$mpi.so" -
 done
-run "$scratch/spoilt" '^xdbrd$' scalapack
-[ $run_got -eq 1 ] || fail "a spoilt end was not seen"
-[ "$(grep -c '^WORSE scalapack' "$scratch/out")" -eq "$programs" ] || fail "a spoilt end was not told"
+for doubts in '' --doubts; do
+    run "$scratch/spoilt" '^xdbrd$' scalapack $doubts
+    [ $run_got -eq 1 ] || fail "a spoilt end was not seen${doubts:+ ($doubts)}"
+    [ "$(grep -c '^WORSE scalapack' "$scratch/out")" -eq "$programs" ] || fail "a spoilt end was not told"
+done
+
+# What fails without twill, too, is named, and is not worse.
+mkdir "$scratch/bin"
+for mpi in openmpi mpich; do
+    printf '#!/bin/sh\nexit 5\n' >"$scratch/bin/mpirun.$mpi"
+    chmod +x "$scratch/bin/mpirun.$mpi"
+done
+PATH="$scratch/bin:$PATH" run "$build" '^xdbrd$' scalapack --doubts
+[ $run_got -eq 0 ] || fail "what fails on both sides was called worse"
+[ "$(grep -c '^NO VERDICT scalapack .*status 5.*without twill: failed: status 5' "$scratch/out")" -eq "$programs" ] ||
+    fail "what fails on both sides was not named"
 echo "ok: programs that others wrote"

@@ -3,7 +3,7 @@
 # not), its cases, run by run_case, and the judges of what they say of themselves.
 # shellcheck disable=SC2154 # mpi, work, program: run.sh's
 # shellcheck disable=SC2034 # read by run.sh
-programs='mpich rma hpcc scalapack lammps gromacs nwchem mpb mumps mpi4py'
+programs='mpich rma hpcc scalapack lammps gromacs nwchem mpb mumps mpi4py modules'
 
 packages()
 {
@@ -146,10 +146,11 @@ judge_mpich()
 }
 
 # A line of a list: program ranks arg=... what=...; those that are to fail, or need a newer MPI, are left out.
+# run_suite BUILD SECONDS FOLDER...: at most that long each, whatever the list allows.
 run_suite()
 {
-    suite_built=$work/suite-$1
-    shift
+    suite_built=$work/suite-$1 suite_most=$2
+    shift 2
     for suite_folder; do
         suite=$suite_built/$suite_folder
         suite_list=$suite/testlist
@@ -158,10 +159,11 @@ run_suite()
         while read -r suite_test suite_ranks suite_rest <&3; do
             if [ ! -x "$suite/$suite_test" ] || [ "${suite_ranks:=1}" -gt 12 ]; then continue; fi
             suite_limit=$(echo "$suite_rest" | tr ' ' '\n' | sed -n 's/^timeLimit=//p')
+            [ "${suite_limit:=60}" -le "$suite_most" ] || suite_limit=$suite_most
             suite_arguments=$(echo "$suite_rest" | tr ' ' '\n' | sed -n 's/^arg=//p' | paste -sd ' ' -)
             # shellcheck disable=SC2086 # words
             run_case "$suite_folder/$suite_test${suite_arguments:+ $suite_arguments}" "$suite_ranks" \
-                "${suite_limit:-60}" judge_mpich "$suite/$suite_test" $suite_arguments
+                "$suite_limit" judge_mpich "$suite/$suite_test" $suite_arguments
         done 3<"$results/list"
     done
 }
@@ -169,7 +171,7 @@ run_suite()
 run_mpich()
 {
     # shellcheck disable=SC2086 # words
-    run_suite "$mpi" $suite_folders
+    run_suite "$mpi" 600 $suite_folders
 }
 
 # Windows and partitioned messages, which need collectives to let the MPI make progress.
@@ -185,7 +187,7 @@ ready_rma()
 
 run_rma()
 {
-    run_suite "$mpi-rma" rma part
+    run_suite "$mpi-rma" 20 rma part
 }
 
 # --- HPC Challenge: HPL, PTRANS, RandomAccess, FFT, STREAM, latency and bandwidth ------------------------------------
@@ -411,7 +413,7 @@ install_mpi4py()
             mpi4py==${mpi4py#*-} && tar -xf $mpi4py.tar.gz
     }
     [ -e "$work/mpi4py-$mpi/lib/mpi4py" ] ||
-        (cd $mpi4py && CFLAGS=-O0 /usr/bin/python3 setup.py build --build-base "$work/mpi4py-$mpi" \
+        (cd $mpi4py && CFLAGS='-O0 -g0' /usr/bin/python3 setup.py build --build-base "$work/mpi4py-$mpi" \
             --build-lib "$work/mpi4py-$mpi/lib" --mpicc="mpicc.$mpi")
     cd - || return 1
 }
@@ -426,10 +428,43 @@ judge_mpi4py()
     verdict "$1" "$(grep -m 1 '^OK' log)" "$(sed -n 's/^Ran \([0-9]* tests\).*/\1/p' log | sort -u | head -1)"
 }
 
+# run_python NAME RANKS SECONDS OPTION...: those of its tests that the options choose.
+run_python()
+{
+    python_name=$1 python_ranks=$2 python_limit=$3
+    shift 3
+    run_case "$python_name" "$python_ranks" "$python_limit" judge_mpi4py env PYTHONPATH="$work/mpi4py-$mpi/lib" \
+        /usr/bin/python3 "$work/src/$mpi4py/test/runtests.py" -e test_spawn -e test_dynproc "$@"
+}
+
+# All of them with 2 ranks; some that communicate with 2, 3 and 4.
 run_mpi4py()
 {
-    for python_ranks in 2 3 4; do
-        run_case tests-$python_ranks $python_ranks 900 judge_mpi4py env PYTHONPATH="$work/mpi4py-$mpi/lib" \
-            /usr/bin/python3 "$work/src/$mpi4py/test/runtests.py" -e test_spawn -e test_dynproc
+    run_python all-2 2 900
+    for some_ranks in 2 3 4; do
+        run_python some-$some_ranks $some_ranks 900 \
+            -i '^test_(cco_(buf|nb_buf|obj|obj_inter)|comm|comm_topo|file|p2p_buf|request|rma|win)$'
+    done
+}
+
+# Its modules one by one: what stands still or crashes in one takes no other along.
+install_modules()
+{
+    install_mpi4py
+}
+
+ready_modules()
+{
+    ready_mpi4py
+}
+
+run_modules()
+{
+    for module_path in "$work/src/$mpi4py/test"/test_*.py; do
+        module=$(basename "$module_path" .py)
+        case $module in test_spawn | test_dynproc) continue ;; esac
+        for module_ranks in 2 3 4; do
+            run_python "$module-$module_ranks" $module_ranks 120 -i "^$module\$"
+        done
     done
 }
