@@ -55,4 +55,10 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
                            const struct twill_rung_choice *choice, uint32_t choices,
                            struct twill_error *error);
 
+/* Two levels, the ranks of a node and the nodes: composed where each rank has a shard, else by a
+ * leader for each node. Allreduce, or barrier by RECURSIVE_DOUBLING or BRUCK. */
+twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct twill_world *world,
+                                   uint32_t rank, const struct twill_shape *shape,
+                                   enum twill_how how, struct twill_error *error);
+
 #endif

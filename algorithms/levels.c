@@ -14,9 +14,9 @@
 
 static const char *const level_names[] = {"tile", "l3", "numa", "package", "node", "group", "all"};
 _Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_RUNGS, "a name for each");
-static const char *const how_names[] = {"direct", "ring", "recursive_doubling", "halving_doubling",
-                                        "bruck"};
-_Static_assert(TWILL_ARRAY_LENGTH(how_names) == TWILL_BY_COUNT, "a name for each");
+static const char *const methods[] = {"direct", "ring", "recursive_doubling", "halving_doubling",
+                                      "bruck"};
+_Static_assert(TWILL_ARRAY_LENGTH(methods) == TWILL_BY_COUNT, "a name for each");
 
 /* Which of the names the text is, or `count`. */
 static uint32_t find(const char *const *names, uint32_t count, const char *text, size_t length)
@@ -39,7 +39,7 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
             return false;
         size_t name = (size_t)(colon - text);
         uint32_t level = find(level_names, TWILL_RUNGS, text, name);
-        uint32_t how = find(how_names, TWILL_BY_COUNT, colon + 1, part - name - 1);
+        uint32_t how = find(methods, TWILL_BY_COUNT, colon + 1, part - name - 1);
         if (level < next || level == TWILL_RUNGS || how == TWILL_BY_COUNT ||
             (how == TWILL_BY_DIRECT && level > TWILL_LEVEL_NODE))
             return false;
@@ -124,8 +124,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     struct twill_rung_choice choice[TWILL_RUNGS];
-    uint32_t choices = read_choices(shape, choice);
-    return twill_compose(schedule, world, rank, shape, choice, choices, error);
+    return twill_compose(schedule, world, rank, shape, choice, read_choices(shape, choice), error);
 }
 
 const struct twill_algorithm twill_algorithm_levels = {

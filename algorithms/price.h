@@ -18,8 +18,9 @@
  * the middle and the last node do alike, one node is run, with all its ranks. A message that leaves
  * it goes round and comes in again, as the one that the node so far away on the other side sends.
  * That is exact where nodes do the same at the same time: rings, exchanges with a rank d nodes on
- * or off, whatever is shared out within the nodes first. Where blocks wrap round, and one node sends
- * in two messages what another sends in one, it is the last node that is run, which sends most.
+ * or off, whatever is shared out within the nodes first. Where blocks wrap round, and one node
+ * sends in two messages what another sends in one, it is the last node that is run, which sends
+ * most.
  *
  * Scaled: every second node is left out, as often as it takes, but a number of nodes that is no
  * power of two never becomes one. Of the prices for so many nodes, for half and a quarter of them

@@ -14,6 +14,7 @@ struct twill_tcp_peer {
     int fd;                          /* -1: not here */
     uint64_t back_by;                /* it came and went: until then it may come again */
     bool overdue;                    /* that has passed once */
+    bool silent;                     /* its host did not answer any more */
     size_t done;                     /* bytes moved of the frame under way */
     struct twill_wire_header header; /* of the frame under way */
     struct twill_session session;

@@ -58,10 +58,12 @@ static bool is_gone(int fd)
 /* A rank that waits says nothing: whatever is heard of it means that it has gone. */
 static void leave(struct meeting *m, struct twill_tcp_peer *peer)
 {
+    /* The kernel has waited for an answer of its host already. */
+    peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
     close(peer->fd);
     peer->fd = -1;
-    peer->back_by = twill_wire_deadline(COMEBACK_NS);
-    peer->overdue = false;
+    peer->back_by = peer->silent ? twill_now() : twill_wire_deadline(COMEBACK_NS);
+    peer->overdue = peer->silent;
     m->absent++;
 }
 
@@ -199,7 +201,8 @@ static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twil
             continue;
         if (twill_now() >= peer->back_by && peer->overdue)
             return twill_tcp_fail(tcp, error, TWILL_ERR_PEER,
-                                  "rank %d joined and ended before all ranks were there", r);
+                                  "rank %d joined and %s before all ranks were there", r,
+                                  peer->silent ? "its host stopped answering" : "ended");
         if (twill_now() >= peer->back_by) {
             peer->overdue = true;
             peer->back_by = twill_wire_deadline(LAST_NS);

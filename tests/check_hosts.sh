@@ -92,7 +92,24 @@ for provider in '' ofi:tcp; do
     ends 1 "rank [0-3] .*(died|lost|reach)" 4
     host_link 1 up
 done
+
+# --- a link goes down while ranks still gather
+joined()
+{
+    host_run 0 grep -q ' 0200580A:[0-9A-F]* 01 ' /proc/net/tcp
+}
+"$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts h0,h1,h2 --grace 1 --agent "$hosts_agent" \
+    -x TWILL_TIMEOUT="$patience" sh -c '[ "$RANK" -ne 2 ] || sleep 600; exec "$@"' sh "$bench" allreduce -b 8 -e 8 \
+    >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for -p $pid joined
+sleep 1
 host_link 1 down
+code=0
+wait $pid || code=$?
+[ $code -eq 1 ] || fail "status $code with a host lost before all ranks were there"
+grep -q 'rank 1 joined and its host stopped answering before all ranks were there' "$scratch/err" ||
+    fail "the lost host is not named: $(cat "$scratch/err")"
 code=0
 hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
 [ $code -eq 1 ] || fail "status $code without a link"
