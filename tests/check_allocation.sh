@@ -5,7 +5,6 @@
 # shellcheck source=support/rules.sh
 . "$(dirname "$0")/support/rules.sh"
 
-[ -z "$sanitize" ] || skip "sanitizers have an allocator of their own"
 cc=$(cached CMAKE_C_COMPILER)
 from=$source/tests/allocation
 flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror"

@@ -6,8 +6,6 @@
 . "$(dirname "$0")/support/check.sh"
 bench=$bin/twill-bench
 
-# Its ranks are processes: the thread sanitizer sees nothing of what they share, and takes minutes.
-case $sanitize in *thread*) echo "thread sanitizer: skipped"; exit 77 ;; esac
 
 # Rows as nccl-tests prints them: the columns, and what they must say of each other. 0 wrong.
 check_rows()

@@ -4,7 +4,6 @@
 # algorithms for every collective, on one node and on two; at small sizes, which take no time.
 # shellcheck source-path=SCRIPTDIR source=support/check.sh
 . "$(dirname "$0")/support/check.sh"
-[ -z "$sanitize" ] || skip "times of sanitized programs are of no use, and take long"
 bench=$bin/twill-bench
 
 check_file() # file shape

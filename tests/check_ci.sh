@@ -4,7 +4,6 @@
 # shellcheck source=support/rules.sh
 . "$(dirname "$0")/support/rules.sh"
 
-[ -z "$sanitize" ] || skip "once is enough"
 mkdir "$scratch/doubles"
 double() # name, its lines from standard input
 {

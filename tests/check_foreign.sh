@@ -6,9 +6,6 @@
 # shellcheck source-path=SCRIPTDIR source=support/check.sh
 # shellcheck disable=SC2086,SC2154 # words; of rules.sh
 . "$(dirname "$0")/support/check.sh"
-case $sanitize in
-?*) skip "once, in the released build, is enough: the programs are others'" ;;
-esac
 export TEST_FOREIGN="$scratch/foreign" TEST_BUILD="$build"
 
 # run BUILD CASES PROGRAM OPTION...: with both MPIs, as far as they are here.

@@ -10,8 +10,6 @@
 . "$(dirname "$0")/support/hosts.sh"
 bench=$bin/twill-bench
 [ -x "$bench" ] || skip "no twill-bench in $bin"
-# With sanitizers it takes minutes, and programs that test one transport say more.
-[ -z "$sanitize" ] || skip "$sanitize sanitizer"
 
 # right HOSTS COLLECTIVE options...: twill-bench, from host 0; it must find all values right.
 right()

@@ -4,7 +4,6 @@
 # shellcheck source=support/rules.sh
 . "$(dirname "$0")/support/rules.sh"
 
-[ -z "$sanitize" ] || skip "sanitizer builds are not for installing"
 prefix=$scratch/prefix
 cc=$(cached CMAKE_C_COMPILER)
 generator=$(cached CMAKE_GENERATOR) # what CMake would take by itself, make, may not be here

@@ -3,5 +3,4 @@
 # Memory lies in MCDRAM where it was asked for, in emulated KNL nodes: tests/vm/knl.sh.
 # shellcheck source-path=SCRIPTDIR source=support/rules.sh
 . "$(dirname "$0")/support/rules.sh"
-[ -z "$sanitize" ] || skip "no sanitizer is emulated"
 sh "$source/tests/vm/knl.sh" "$build"

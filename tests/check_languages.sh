@@ -5,7 +5,6 @@
 # shellcheck source-path=SCRIPTDIR source=support/check.sh
 . "$(dirname "$0")/support/check.sh"
 
-[ -z "$sanitize" ] || skip "programs of other languages do without sanitizers"
 link="-L$build/lib -ltwill -Wl,-rpath,$build/lib"
 from=${source:?}/tests/languages
 tried=

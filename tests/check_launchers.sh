@@ -12,9 +12,6 @@
 # shellcheck source=support/slurm.sh
 . "$here/support/slurm.sh"
 trap 'slurm_down; hosts_down; rm -rf "$scratch"' EXIT
-case $sanitize in
-?*) skip "once, in the released build, is enough: a launcher's ranks are no threads" ;;
-esac
 
 where=$build/tests/where
 export TWILL_TIMEOUT=300

@@ -238,9 +238,7 @@ self_test_archives()
 
 self_test_includes
 must_pass "includes" check_includes "$source"
-if [ -z "$sanitize" ]; then
-    self_test_archives
-    must_pass "archives" check_archives "$build"
-    must_pass "libraries of others" check_foreign_calls "$build"
-fi
+self_test_archives
+must_pass "archives" check_archives "$build"
+must_pass "libraries of others" check_foreign_calls "$build"
 finish

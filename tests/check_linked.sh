@@ -5,7 +5,6 @@
 # shellcheck source-path=SCRIPTDIR source=support/check.sh
 . "$(dirname "$0")/support/check.sh"
 
-[ -z "$sanitize" ] || skip "sanitizers load libraries and catch signals themselves"
 program=$build/tests/linked
 
 # All lines of that time say this: WHEN PATTERN.

@@ -8,9 +8,6 @@
 # shellcheck source-path=SCRIPTDIR source=support/check.sh
 # shellcheck disable=SC2154 # of rules.sh
 . "$(dirname "$0")/support/check.sh"
-case $sanitize in
-?*) skip "once, in the released build, is enough: the programs are others'" ;;
-esac
 /usr/bin/python3 -c 'import setuptools, sysconfig, os; os.stat(sysconfig.get_path("include") + "/Python.h")' \
     2>/dev/null || skip "no /usr/bin/python3 with its headers and setuptools (python3-dev, python3-setuptools)"
 export TEST_FOREIGN="${TEST_FOREIGN:-$scratch/foreign}" TEST_BUILD="$build"

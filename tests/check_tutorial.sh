@@ -4,7 +4,6 @@
 # shellcheck source=support/rules.sh
 . "$(dirname "$0")/support/rules.sh"
 
-[ -z "$sanitize" ] || skip "sanitizer builds are not for installing"
 page=$source/docs/tutorial.md
 
 blocks() # language page

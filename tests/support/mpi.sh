@@ -3,9 +3,6 @@
 # is built for.
 # shellcheck shell=sh disable=SC2154 # of rules.sh
 
-# The MPIs are not instrumented: the thread sanitizer knows nothing of what they order, and preloading
-# goes before the address sanitizer's runtime.
-[ -z "$sanitize" ] || skip "the MPIs here have no sanitizer in them"
 programs=$build/tests/mpi
 patience=700 # longer than the programs' own, which say where they hang
 [ -z "${TEST_MPI_LONG:-}" ] || patience=7000
