@@ -21,7 +21,7 @@ export TWILL_TIMEOUT
 must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$source" -B "$cuda" \
     -G "$(cached CMAKE_GENERATOR)" -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" \
     -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_COMPILER_LAUNCHER="$launcher" \
-    -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \
+    -DTWILL_WERROR="$(cached TWILL_WERROR)" -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \
     -DTWILL_WITH_MEMKIND="$(cached TWILL_WITH_MEMKIND)" \
     -DTWILL_BUILD_TESTS=OFF -DTWILL_BUILD_EXAMPLES=OFF -DTWILL_WITH_CUDA=ON || finish
 must_end 0 "build it" cmake --build "$cuda" -j 2 --target twill twill_static twill_heap twill-info || finish

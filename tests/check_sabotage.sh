@@ -28,7 +28,7 @@ loss_of() # build ranks: the final loss in a word
 must_end 0 "configure with TWILL_SABOTAGE" cmake -S "$source" -B "$sabotaged" \
     -G "$(cached CMAKE_GENERATOR)" -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" \
     -DCMAKE_C_COMPILER="$(cached CMAKE_C_COMPILER)" -DCMAKE_C_COMPILER_LAUNCHER="$launcher" \
-    -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \
+    -DTWILL_WERROR="$(cached TWILL_WERROR)" -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \
     -DTWILL_WITH_MEMKIND="$(cached TWILL_WITH_MEMKIND)" -DTWILL_BUILD_TESTS=ON -DTWILL_SABOTAGE=ON || finish
 must_end 0 "build it" cmake --build "$sabotaged" -j 2 --target twill-bench train \
     test_lib_collective || finish

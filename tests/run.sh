@@ -30,6 +30,13 @@ for name in $(awk 'BEGIN { for (name in ENVIRON) print name }'); do
     esac
 done
 
+# Trees are built again with other options (check_sabotage, check_cuda): most of their files are the same. Those
+# tests have a home of their own, so the cache is named.
+if command -v ccache >/dev/null 2>&1; then
+    export CCACHE_DIR="${CCACHE_DIR:-${HOME:-/tmp}/.cache/ccache}"
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+
 # memkind takes more locks before a fork than the deadlock detector of TSan can count: it is off.
 # A failure of these is found by the exit status; leaks are failures too.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}"

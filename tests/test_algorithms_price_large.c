@@ -55,6 +55,12 @@ static void each_shape(const struct twill_world *world, enum twill_collective co
     }
 }
 
+/* Under sanitizers half of the cases are run: every world, with one machine or the other. */
+static bool left_out(size_t machine, size_t number)
+{
+    return TEST_SLOW && (machine + number) % 2 != 0;
+}
+
 static struct twill_candidates *candidates_of(const struct twill_world *world,
                                               enum twill_collective collective,
                                               const struct twill_machine_model *model)
@@ -212,7 +218,7 @@ static void test_brute_force(void **state)
             enum twill_collective collective = (enum twill_collective)(i % TWILL_COLLECTIVE_COUNT);
             const struct shape *shape = &worlds[i / TWILL_COLLECTIVE_COUNT];
             struct twill_world world;
-            if (collective == TWILL_BARRIER)
+            if (collective == TWILL_BARRIER || left_out(m, i))
                 continue;
             make_world(&world, shape->nodes, shape->each);
             brute_force(b, &world, collective, model);
@@ -220,7 +226,7 @@ static void test_brute_force(void **state)
             check_choice(b, &world, collective);
             twill_world_destroy(&world);
         }
-    assert_true(modes[TWILL_PRICE_FOLDED] > 100);
+    assert_true(modes[TWILL_PRICE_FOLDED] > (TEST_SLOW ? 50 : 100));
     free(b);
 }
 
@@ -323,6 +329,8 @@ static void test_interface(void **state)
     const struct twill_machine_model *model;
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(large_worlds); i++) {
+            if (left_out(m, i))
+                continue;
             struct twill_world world;
             make_world(&world, large_worlds[i].nodes, large_worlds[i].each);
             struct twill_candidates *all = candidates_of(&world, TWILL_ALLREDUCE, model);
@@ -414,6 +422,8 @@ static void test_more_ranks(void **state)
     const struct twill_machine_model *model;
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(pairs); i++) {
+            if (left_out(m, i))
+                continue;
             uint64_t few[SIZES], many[SIZES];
             best_of(few, &pairs[i].few, model);
             best_of(many, &pairs[i].many, model);
