@@ -37,6 +37,8 @@ static const char *check_operand(const struct check *c, const struct twill_step 
         return "names a space it may not";
     if ((uint64_t)twill_operand_block(operand) + step->blocks > space_blocks(c->schedule, space))
         return "names blocks beyond the space";
+    if (twill_operand_block(operand) % c->schedule->blocks + step->blocks > c->schedule->blocks)
+        return "goes from one copy of the blocks to the next, which may lie elsewhere";
     if (remote && space == TWILL_SRC && !c->schedule->uses_peer_src)
         return "reads a peer's SRC, which is not declared";
     if (remote && space == TWILL_DST && !c->schedule->uses_peer_dst)

@@ -9,7 +9,7 @@
  *     P = 3:  0 <- 1, 1 <- 2, 2 <- 0; then 0 <- 2, 1 <- 0, 2 <- 1; all have three, and reduce them
  *
  * TMP: copy d of the blocks has the contribution of the member d to the right, copy 0 this rank's
- * own. Where the group has all blocks, copies lie in a row and travel in one message. */
+ * own. Each is a message: copies do not lie in a row. */
 #include "algorithms/emit.h"
 
 /* The contribution of the member `distance` to the right. */
@@ -23,13 +23,12 @@ static void allgather(struct twill_emitter *e, const struct twill_group *g, unsi
 {
     uint32_t size = g->size;
     for (uint32_t have = 1; have < size; have *= 2) {
-        uint32_t count = (uint32_t)twill_min(have, size - have);
-        uint32_t run = g->blocks == 0 || g->blocks == e->blocks ? count : 1;
+        uint32_t count = g->blocks > 0 ? (uint32_t)twill_min(have, size - have) : 1;
         uint32_t left = g->rank[(g->me + size - have) % size];
         uint32_t right = g->rank[(g->me + have) % size];
-        for (uint32_t d = 0; d < count; d += run) {
-            twill_emit_send(e, left, contribution(e, g, d), run * g->blocks, partial);
-            twill_emit_recv(e, right, contribution(e, g, have + d), run * g->blocks, partial);
+        for (uint32_t d = 0; d < count; d++) {
+            twill_emit_send(e, left, contribution(e, g, d), g->blocks, partial);
+            twill_emit_recv(e, right, contribution(e, g, have + d), g->blocks, partial);
         }
         /* What the last round sends may all have come before this round. */
         if (!(2 * have < size && size <= 3 * have))

@@ -61,8 +61,8 @@ static twill_status emit_doubling(struct twill_schedule *schedule, const struct 
 
 #define SHARDED (1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED)
 
-/* Above that all contributions are more bytes than two rounds more would take. */
-#define BRUCK_MOST_NODES 64
+/* Above that so many messages take longer than two rounds more would. */
+#define BRUCK_MOST_NODES 16
 
 static bool applies_bruck(const struct twill_world *world, const struct twill_shape *shape)
 {
@@ -99,7 +99,7 @@ const struct twill_algorithm twill_algorithm_hierarchical_halving_doubling = {
 const struct twill_algorithm twill_algorithm_hierarchical_bruck = {
     .name = "hierarchical:bruck",
     .help = "within the nodes, and between them an allgather by Bruck per shard that each reduces: "
-            "ceil(lg G) rounds, (n/L)(G-1) bytes off the node per rank",
+            "ceil(lg G) rounds, G-1 messages of n/L bytes off the node per rank",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_BARRIER,
     .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_IMM,
     .applies = applies_bruck,

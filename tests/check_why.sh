@@ -49,7 +49,7 @@ for collective in allreduce reduce broadcast allgather reduce_scatter gather sca
     done
 done
 expect 0 "by: auto" "$info" --why allreduce 8 f32 --world 24x1 --machine theta
-check_table hierarchical:bruck
+check_table recursive_doubling
 expect 0 "machine theta" env TWILL_MACHINE=theta "$info" --why allreduce 8 --world 24x1
 expect 0 "direct@mapped is chosen" "$info" --why allreduce 1M mapped --world 1x2
 # Each of two ranks reads a half of the other's megabyte, and writes one.
