@@ -79,7 +79,8 @@ static inline bool twill_candidate_takes(const struct twill_candidate *candidate
     unsigned needs = twill_shape_needs(candidate->algorithm, &candidate->shape);
     return bytes >= candidate->least && bytes <= candidate->most && (needs & ~access) == 0;
 }
-/* The same, where no user override (TWILL_ALGORITHM) names it. */
+/* Return whether it may be chosen by its cost, without a user override (TWILL_ALGORITHM) that names
+ * it: it takes the bytes, and its price is trusted for so many. */
 static inline bool twill_candidate_competes(const struct twill_candidate *candidate, size_t bytes,
                                             unsigned access)
 {

@@ -61,6 +61,7 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
     uint32_t size = g->size;
     for (uint32_t s = size, next; s > 1; s = next) {
         next = (s + 1) / 2;
+        /* Out of TMP all are partials: no position is farther than this. */
         uint32_t partials = from == TWILL_TMP ? 2 * size : s == size ? 0 : size / 2;
         struct span out = {.base = g->me,
                            .from = next,

@@ -2,7 +2,7 @@
 /* Allreduce in the least number of rounds for any number of ranks: an allgather by Bruck's
  * algorithm (bruck.c) of what all members contribute, which each of them then reduces.
  *
- * Recursive doubling takes two rounds more where the number of members is no power of two; here it
+ * Recursive doubling takes a round more where the number of members is no power of two; here it
  * is ceil(lg P) always, for n(P-1) bytes instead of n lg P. All members reduce in the order of the
  * group, so all get the same bits.
  *

@@ -7,9 +7,9 @@
  *     node 1:  2 <- 3        hand back the result
  *     node 2:  4
  *
- * With G nodes: rounds 2(G-1) (ring), 2 ceil(lg G) (halving and doubling), lg G (recursive
- * doubling) or ceil(lg G) (Bruck); bytes off the node per leader 2n(G-1)/G, 2n(G-1)/G, n lg G,
- * n(G-1). */
+ * With G nodes: rounds 2(G-1) (ring), 2 ceil(lg G) (halving and doubling), floor(lg G) and 2 more
+ * if G is no power of two (recursive doubling), or ceil(lg G) (Bruck); bytes off the node per
+ * leader 2n(G-1)/G, 2n(G-1)/G, n lg G, n(G-1). */
 #include "algorithms/compose.h"
 
 static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
@@ -61,7 +61,7 @@ static twill_status emit_doubling(struct twill_schedule *schedule, const struct 
 
 #define SHARDED (1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED)
 
-/* Above that so many messages take longer than two rounds more would. */
+/* Above that so many messages take longer than one round more would. */
 #define BRUCK_MOST_NODES 16
 
 static bool applies_bruck(const struct twill_world *world, const struct twill_shape *shape)

@@ -178,3 +178,12 @@ uint32_t twill_ladder_signals(const struct twill_ladder *l, uint32_t rank, uint3
     }
     return signals;
 }
+
+uint64_t twill_ladder_blocks(const struct twill_ladder *l)
+{
+    const struct twill_rung *top = l->count > 0 ? &l->rung[l->count - 1] : NULL;
+    if (top == NULL || l->parts)
+        return l->shards;
+    uint32_t copies = top->choice.how == TWILL_BY_BRUCK ? top->widest : 1;
+    return (uint64_t)l->shards * copies * (twill_how_divides(top->choice.how) ? top->fan : 1);
+}

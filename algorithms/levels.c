@@ -89,7 +89,6 @@ static bool keeps_order(const struct twill_ladder *l)
 /* A broadcast is one node's, through memory, over levels that there are several of. */
 static bool suits(const struct twill_ladder *l, const struct twill_shape *shape)
 {
-    uint64_t blocks = l->shards;
     bool gives = shape->collective == TWILL_BROADCAST;
     if (gives && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
         return false;
@@ -99,10 +98,8 @@ static bool suits(const struct twill_ladder *l, const struct twill_shape *shape)
             return false;
         if (gives && l->rung[j].choice.how != TWILL_BY_DIRECT)
             return false;
-        if (top && !l->parts && twill_how_divides(l->rung[j].choice.how))
-            blocks *= l->rung[j].fan;
     }
-    if (!l->parts && (l->shards > TWILL_MOST_SHARDS || blocks >> 16 != 0))
+    if (!l->parts && (l->shards > TWILL_MOST_SHARDS || twill_ladder_blocks(l) >> 16 != 0))
         return false;
     return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }

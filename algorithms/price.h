@@ -27,7 +27,7 @@
  * those for all are worked out: what no bytes cost and what the bytes add both grow either by the
  * same with each doubling (trees), by twice as much (chains), by the square root of two as much
  * (squares), or by less and less (a part of the message for each rank). It is never less than what
- * leaves a node takes to pass the node's interface.
+ * leaves a node, by three of its ranks, takes to pass the node's interface.
  *
  * Alone: schedules so long that not even one node's can be run are those of rings over all ranks
  * and the like. Three ranks, the first, the middle and the last, are run each by itself: what it

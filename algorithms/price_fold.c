@@ -78,7 +78,7 @@ static twill_status compare_nodes(struct twill_pricing *p, const struct twill_pr
 {
     const struct twill_world *w = p->truth;
     uint32_t size = w->node_size[0];
-    const uint32_t node[] = {0, 1, w->nodes - 1}, local[] = {0, size / 2, size - 1};
+    const uint32_t node[] = {0, 1, w->nodes / 2}, local[] = {0, size / 2, size - 1};
     struct profile own, other;
     *alike = true;
     for (unsigned l = 0; l < TWILL_ARRAY_LENGTH(local) && *alike; l++) {

@@ -116,8 +116,8 @@ static twill_status prepare_others(struct twill_price_scale *scale,
     return TWILL_OK;
 }
 
-/* What leaves a node at least, in 1024ths of the message: of three ranks of the middle node, the
- * one that sends least, as often as there are ranks. */
+/* Estimate what leaves a node, in 1024ths of the message: what the least of three ranks of the
+ * middle node sends to others, as often as there are ranks. */
 static twill_status find_leaving(uint64_t *leaving, const struct twill_algorithm *algorithm,
                                  const struct twill_world *world, const struct twill_shape *shape,
                                  struct twill_error *error)

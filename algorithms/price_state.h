@@ -32,8 +32,8 @@ struct twill_price_scale {
     unsigned parts;
     uint32_t units, of[3]; /* nodes, or ranks of the one there is: in the world, in the parts */
     unsigned halvings;     /* from the world to the first part */
-    uint64_t leaving; /* of the message, what leaves a node of the world at least, in 1024ths */
-    bool by_unit;     /* the most steps of a rank grow as the units do */
+    uint64_t leaving;      /* of the message, what leaves a node, in 1024ths: see find_leaving() */
+    bool by_unit;          /* the most steps of a rank grow as the units do */
     const struct twill_machine_model *model;
     twill_type type;
     uint64_t empty[3]; /* prices of no bytes, as last asked for */

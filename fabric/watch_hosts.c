@@ -20,8 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#define KEPT_SHARE 16   /* of the limit of descriptors, what is kept in a queue */
 #define IDLE_S     3    /* without a word before the kernel asks */
 #define AGAIN_S    2    /* between questions */
 #define SILENT_MS  8500 /* a question due at 9 s finds the host silent for so long */
@@ -277,15 +279,19 @@ static twill_status meet_hosts(struct twill_watch *watch, struct twill_boot *boo
 }
 
 /* Put the epoll instance and the ends into the queue of a socket, where they stay: what is open in
- * a queue is open as long as any process has the socket. In vain where there are too many, or the
- * user has as many in queues as the kernel allows: then the ends go with the lowest rank. */
+ * a queue is open as long as any process has the socket. Not where there are too many: the kernel
+ * lets a user have as many in all queues as a process may have descriptors. Then the ends go with
+ * the lowest rank. */
 static void keep_ends(struct twill_hosts *hosts)
 {
     int pair[2], ends[TWILL_FILES_MOST];
-    size_t count = 0;
+    size_t count = 0, most = 0;
     char byte = 0;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        most = (size_t)twill_min(limit.rlim_cur / KEPT_SHARE, TWILL_FILES_MOST);
     for (uint32_t h = 0; h < hosts->count; h++) {
-        if (hosts->fd[h] >= 0 && count == TWILL_FILES_MOST)
+        if (hosts->fd[h] >= 0 && count == most)
             return;
         if (hosts->fd[h] >= 0)
             ends[count++] = hosts->fd[h];

@@ -101,7 +101,7 @@ joined()
     >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 wait_for -p $pid joined
-sleep 1
+sleep 5 # the kernel has it connected; rank 0 is to know, too
 host_link 1 down
 code=0
 wait $pid || code=$?

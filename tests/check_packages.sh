@@ -61,7 +61,8 @@ ls /usr/share/doc/twill/LICENSE
 cp -r /usr/share/doc/twill/examples .
 cmake -S examples -B examples/build >/dev/null
 cmake --build examples/build >/dev/null
-for name in hello hello_cpp hello_fortran; do # those whose compiler is here
+twillrun -n 2 examples/build/bin/hello
+for name in hello_cpp hello_fortran; do # those whose compiler is here
     [ ! -x examples/build/bin/$name ] || twillrun -n 2 examples/build/bin/$name
 done
 twillrun -n 2 examples/build/bin/train --data examples/data/wdbc.csv >train.out

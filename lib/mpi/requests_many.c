@@ -83,6 +83,9 @@ static void set_error(MPI_Status *status, int code)
 
 /* --- all ------------------------------------------------------------------------------------- */
 
+/* How long a wait for requests of several communicators does not nap: data may be moving. */
+#define BUSY_NS UINT64_C(100000000)
+
 /* Not under way any more, all of ours? */
 static bool poll_all(const struct taken *taken)
 {
@@ -120,9 +123,14 @@ static bool on_several(const struct taken *taken)
 static void wait_for_all(const struct taken *taken)
 {
     struct twill_mpi_rest rest = {0};
-    if (on_several(taken))
-        while (!poll_each(taken))
+    if (on_several(taken)) {
+        uint64_t busy_until = twill_now() + BUSY_NS;
+        while (!poll_each(taken)) {
             twill_mpi_rest(&rest);
+            if (twill_now() < busy_until)
+                rest.begun = 0; /* no nap */
+        }
+    }
     while (taken->theirs > 0 && !poll_all(taken))
         twill_mpi_rest(&rest);
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)

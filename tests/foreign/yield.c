@@ -6,20 +6,32 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
+#include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 unsigned ucp_worker_progress(void *worker);
+
+/* UCX's own. Python loads MPICH, and UCX with it, for one module only: then it is not next. */
+static void *find_below(void)
+{
+    void *below = dlsym(RTLD_NEXT, "ucp_worker_progress");
+    void *ucp = below == NULL ? dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    if (ucp != NULL)
+        below = dlsym(ucp, "ucp_worker_progress");
+    if (below == NULL) {
+        fputs("yield: no libucp.so.0 in this process\n", stderr);
+        _exit(2);
+    }
+    return below;
+}
 
 unsigned ucp_worker_progress(void *worker)
 {
     static unsigned (*below)(void *);
     static _Thread_local unsigned idle;
     if (below == NULL)
-        *(void **)&below = dlsym(RTLD_NEXT, "ucp_worker_progress");
-    if (below ==
-        NULL) /* Python loads MPICH, and UCX with it, for one module only: it is not next */
-        *(void **)&below =
-            dlsym(dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD), "ucp_worker_progress");
+        *(void **)&below = find_below();
     unsigned events = below(worker);
     idle = events == 0 ? idle + 1 : 0;
     if (idle > 20)
