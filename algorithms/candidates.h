@@ -80,7 +80,7 @@ static inline bool twill_candidate_takes(const struct twill_candidate *candidate
     return bytes >= candidate->least && bytes <= candidate->most && (needs & ~access) == 0;
 }
 /* Return whether it may be chosen by its cost, without a user override (TWILL_ALGORITHM) that names
- * it: it takes the bytes, and its price is trusted for so many. */
+ * it: it takes the bytes, and its price is trusted at this size. */
 static inline bool twill_candidate_competes(const struct twill_candidate *candidate, size_t bytes,
                                             unsigned access)
 {

@@ -33,8 +33,8 @@ uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_
  * before the next WAIT, so that the next round need not wait for it. */
 void twill_compose_settle(struct twill_emitter *e, bool all);
 
-/* What emits an allreduce at the top, and the copies of the blocks in TMP that it needs between so
- * many members. Not for DIRECT. */
+/* Return the function that emits an allreduce at the top, and the number of copies of the blocks in
+ * TMP that it needs among `members` ranks. Not for DIRECT. */
 twill_emit_allreduce_fn twill_compose_allreduce(unsigned how);
 uint32_t twill_compose_copies(unsigned how, uint32_t members);
 

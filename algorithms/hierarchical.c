@@ -61,7 +61,7 @@ static twill_status emit_doubling(struct twill_schedule *schedule, const struct 
 
 #define SHARDED (1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED)
 
-/* Above that so many messages take longer than one round more would. */
+/* With more nodes the G-1 messages take longer than the round that they save. */
 #define BRUCK_MOST_NODES 16
 
 static bool applies_bruck(const struct twill_world *world, const struct twill_shape *shape)

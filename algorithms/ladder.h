@@ -81,7 +81,7 @@ uint32_t twill_ladder_owner(const struct twill_ladder *l, uint32_t rung, uint32_
 uint32_t twill_ladder_winner(const struct twill_ladder *l, uint32_t rung, uint32_t s);
 /* Does shard s belong to the emitting rank after `rungs` rungs? */
 bool twill_ladder_owns(const struct twill_ladder *l, uint32_t rungs, uint32_t s);
-/* How many blocks of TMP a schedule over these rungs needs at least. */
+/* Return how many blocks of TMP a schedule over these levels needs at least. */
 uint64_t twill_ladder_blocks(const struct twill_ladder *l);
 /* How many rungs from `low` up to below `high` a rank has company on, in memory: at each it gives a
  * signal on the way down, and one on the way back up. */

@@ -9,8 +9,9 @@
 
 /* Budget of steps, in multiples, for one node that stands for all: that price is exact. */
 #define FOLDED_MORE 4u
-/* Where blocks wrap round, one node sends in two messages what another sends in one. With so many
- * ranks a node that matters little, for what counts is when all of theirs have gone. */
+/* From this many ranks a node on, a message more or less per rank matters little: what counts is
+ * when the messages of all ranks have left the node. One node may then stand for others that send
+ * in two messages, where blocks wrap round, what it sends in one. */
 #define MANY_RANKS 8u
 
 /* How much a rank does of everything, over the network and else, and in how many steps. */

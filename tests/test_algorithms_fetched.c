@@ -64,6 +64,31 @@ static void test_never_stored(void **state)
     twill_world_destroy(&world);
 }
 
+/* With eight ranks a node a flat algorithm is chosen for a large allreduce if it was measured. */
+static void test_measured_flat(void **state)
+{
+    (void)state;
+    static const char text[] = "twill-tuning 1\nmeasured allreduce torus 4x8 1M 5\n";
+    const struct twill_select_request request = {
+        .collective = TWILL_ALLREDUCE, .bytes = 1 << 20, .type = TWILL_F32};
+    struct twill_world world;
+    assert_int_equal(twill_world_declare(&world, "4x8", NULL), TWILL_OK);
+    for (unsigned measured = 0; measured < 2; measured++) {
+        struct twill_tuning *tuning;
+        struct twill_chooser *chooser;
+        struct twill_choice choice;
+        assert_int_equal(twill_tuning_create(&tuning, NULL, measured ? text : NULL,
+                                             measured ? "file" : NULL, NULL),
+                         TWILL_OK);
+        assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
+        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+        assert_int_equal(choice.algorithm->flavours == 0, measured);
+        twill_chooser_destroy(chooser);
+        twill_tuning_destroy(tuning);
+    }
+    twill_world_destroy(&world);
+}
+
 /* Timings of a machine are for that machine: another CPU, other caches, more cores, and the model
  * decides. All ranks know it: what they compare differs. */
 static void test_built_in(void **state)
@@ -92,6 +117,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_measured_fetched),
+        cmocka_unit_test(test_measured_flat),
         cmocka_unit_test(test_built_in),
         cmocka_unit_test(test_never_stored),
     };

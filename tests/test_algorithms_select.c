@@ -111,6 +111,7 @@ static const struct {
     {"4", B, 8, false, "allreduce:rinng", "!did you mean \"ring\""}, /* checked though not meant */
     {"4", B, 8, false, "broadcast:ring", "!does not apply"},
     {"2x2", A, 8, false, "direct", "!does not apply"},
+    {"4x8", A, 1 << 20, false, "torus", "torus"}, /* flat: only where it is asked for */
     {"4", A, 8, false, "hierarchical:ring", "!does not apply"},
     {"4", A, 8, false, "direct@fast", "!\"fast\" is not the name of a flavour"},
     {"4", A, 8, false, "direct@mapd", "!did you mean \"mapped\""},
