@@ -4,7 +4,7 @@
 #ifndef TWILL_ALGORITHMS_H
 #define TWILL_ALGORITHMS_H
 
-#include "algorithms/schedule.h"
+#include "algorithms/schedule/schedule.h"
 
 struct twill_shape;
 
@@ -160,10 +160,10 @@ struct twill_choice {
 
 /* Chooses for one world: holds what was wished for, and remembers prices. Not for two threads at a
  * time. The world and the tuning (NULL: none) must outlive it. `wanted` is TWILL_ALGORITHM's value
- * or NULL; algorithms/wish.h says how it reads. What cannot be read, an unknown name, or one that
- * can never apply to this world is TWILL_ERR_CONFIG. */
+ * or NULL; algorithms/select/override.h says how it reads. What cannot be read, an unknown name, or
+ * one that can never apply to this world is TWILL_ERR_CONFIG. */
 struct twill_chooser;
-struct twill_tuning; /* algorithms/tuning.h */
+struct twill_tuning; /* algorithms/select/tuning_file.h */
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
                                   const struct twill_tuning *tuning, const char *wanted,
                                   struct twill_error *error);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Labelled samples from a CSV file, split into training and held-out samples and then over ranks.
  */
-#ifndef EXAMPLE_DATASET_H
-#define EXAMPLE_DATASET_H
+#ifndef TWILL_DATASET_H
+#define TWILL_DATASET_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A small classifier: features, one hidden layer of tanh, one logistic output. */
-#ifndef EXAMPLE_NETWORK_H
-#define EXAMPLE_NETWORK_H
+#ifndef TWILL_NETWORK_H
+#define TWILL_NETWORK_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -14,7 +14,7 @@
  * Chance is a function of seed and message, so it does not depend on how threads are scheduled;
  * only the order of overtaking does. It allocates per message:
  * it is no model for a transport. */
-#include "fabric/registry.h"
+#include "fabric/transports.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's messages to itself: the n-th SEND of a lane meets its n-th RECV. */
-#include "fabric/registry.h"
+#include "fabric/transports.h"
 
 #include <stdlib.h>
 

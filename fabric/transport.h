@@ -5,9 +5,9 @@
 #ifndef TWILL_TRANSPORT_H
 #define TWILL_TRANSPORT_H
 
-#include "algorithms/world.h"
-#include "fabric/boot.h"
-#include "fabric/node.h"
+#include "algorithms/world/world.h"
+#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/shm/node_memory.h"
 
 struct twill_transfer;
 
@@ -89,7 +89,7 @@ struct twill_transport_params {
     const char *libfabric;                 /* TWILL_LIBFABRIC: path of the library, or NULL */
     const char *rails;                     /* TWILL_RAILS, or NULL */
     const struct twill_topology *topology; /* or NULL: everything is equally near */
-    bool own_tcp;           /* between nodes: twill's tcp, not libfabric; see between.c */
+    bool own_tcp;           /* between nodes: twill's tcp, not libfabric; see internode.c */
     const char *congestion; /* TWILL_CONGESTION, or NULL */
     const char *mock;       /* TWILL_MOCK: the mock's script, or NULL */
     const struct twill_lasting *lasting; /* or NULL */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* 8- and 16-bit floats to f32 (exact) and back (to nearest even), in portable C.
  * A NaN becomes the canonical quiet NaN on the way back. */
-#ifndef TWILL_KERNELS_CONVERT_H
-#define TWILL_KERNELS_CONVERT_H
+#ifndef TWILL_CONVERT_H
+#define TWILL_CONVERT_H
 
 #include <stdint.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the instruction sets share: their tables and the types of the elements. */
-#ifndef TWILL_KERNELS_ISA_H
-#define TWILL_KERNELS_ISA_H
+#ifndef TWILL_ISA_H
+#define TWILL_ISA_H
 
 #include "kernels/kernels.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* 8- and 16-bit integers, 256 bits wide for both instruction sets: AVX-512 has them only from BW
  * on. And parts of a register counted in bytes, for which there are no masks either. */
-#ifndef TWILL_KERNELS_X86_BYTES_H
-#define TWILL_KERNELS_X86_BYTES_H
+#ifndef TWILL_X86_BYTES_H
+#define TWILL_X86_BYTES_H
 
 #include "kernels/isa.h"
 

@@ -41,7 +41,7 @@ fi
 # A failure of these is found by the exit status; leaks are failures too.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1}"
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}"
-export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:detect_deadlocks=0:suppressions=$PWD/tests/tsan.supp}"
+export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1:detect_deadlocks=0:suppressions=$PWD/tests/support/tsan.supp}"
 
 heading()
 {
@@ -77,8 +77,8 @@ run_tests()
 }
 
 # What is the same everywhere is left to the other stages; here are kernels, node and network, and all of it at work.
-CORE='test_kernels_reduce test_kernels_convert test_algorithms_cost test_fabric_shm test_fabric_tcp test_fabric_hello
-test_fabric_secret test_lib_point test_lib_request test_lib_eager'
+CORE='test_kernels_reduce test_kernels_convert test_algorithms_cost test_fabric_shm test_fabric_tcp test_fabric_handshake
+test_fabric_job_key test_lib_point_to_point test_lib_request test_lib_run_ahead'
 # What else must compile there: the library and its tools. Other tests need not, nor does what they alone use.
 AARCH64='twill twill_static twillrun twill-bench twill-info twill-place twill-compare'
 # shellcheck disable=SC2086 # words

@@ -3,8 +3,8 @@
  * driver writes what to measure next, the ranks write what they measured. Between turns all ranks
  * sleep, so that many programs stay started and take turns without disturbing each other.
  * C and C++: the programs of peers are written in either. */
-#ifndef TWILL_COMPARE_BOARD_H
-#define TWILL_COMPARE_BOARD_H
+#ifndef TWILL_BOARD_H
+#define TWILL_BOARD_H
 
 #include <linux/futex.h>
 #include <stdint.h>

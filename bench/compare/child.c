@@ -2,7 +2,7 @@
 /* Children of twill-compare: compilers, which run to their end, and contenders, which sleep on
  * their boards between turns. Each is a process group, and killed as one; ranks that a launcher put
  * into groups of their own are known by the board. */
-#include "bench/compare/hosts.h"
+#include "bench/compare/remote_hosts.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare: twill beside the other libraries of this machine and a bound that copies nothing,
  * measured in turns with one timing loop. */
-#include "bench/compare/hosts.h"
+#include "bench/compare/remote_hosts.h"
 
 #include <errno.h>
 #include <ftw.h>

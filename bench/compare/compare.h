@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare: the parts of the driver. Contenders (programs of twill, of peers and of the bound)
  * are started once and take turns; rows of times become tables, JSON and plots. */
-#ifndef TWILL_COMPARE_COMPARE_H
-#define TWILL_COMPARE_COMPARE_H
+#ifndef TWILL_COMPARE_H
+#define TWILL_COMPARE_H
 
 #include "bench/compare/board.h"
-#include "bench/compare/link.h"
+#include "bench/compare/driver_link.h"
 
 #include <signal.h>
 #include <stdbool.h>

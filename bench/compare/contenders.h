@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare: how who takes part is found, and how he is started. */
-#ifndef TWILL_COMPARE_CONTENDERS_H
-#define TWILL_COMPARE_CONTENDERS_H
+#ifndef TWILL_CONTENDERS_H
+#define TWILL_CONTENDERS_H
 
-#include "bench/compare/hosts.h"
+#include "bench/compare/remote_hosts.h"
 
 /* Programs that contenders are variants of. Peers' are compiled when a comparison runs, so that a
  * build of twill needs none of them. */

@@ -18,7 +18,7 @@ hosts_up "$hosts"
 [ -z "${CONGESTION:-}" ] || hosts_congestion "$CONGESTION" || skip "$CONGESTION cannot be had"
 port()
 {
-    # shellcheck disable=SC2154 # of hosts.sh
+    # shellcheck disable=SC2154 # of compare_hosts.sh
     nsenter -t "$(cat "$hosts_dir/switch.pid")" -n tc "$@"
 }
 lost()

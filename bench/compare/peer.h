@@ -9,8 +9,8 @@
  * Arguments: BOARD MEMORY [of the program]. MEMORY: plain (pages of their own, as malloc gives for
  * large blocks), huge (likewise, madvise for huge pages), heap (aligned_alloc), own (the
  * program's). */
-#ifndef TWILL_COMPARE_PEER_H
-#define TWILL_COMPARE_PEER_H
+#ifndef TWILL_PEER_H
+#define TWILL_PEER_H
 
 #include "peer_link.h"
 

@@ -2,10 +2,10 @@
 /* A program's side of the connection to twill-compare's driver, where its ranks are on several
  * hosts and share no board: each has its own, and what belongs to all goes through the driver. C
  * and C++. */
-#ifndef TWILL_COMPARE_PEER_LINK_H
-#define TWILL_COMPARE_PEER_LINK_H
+#ifndef TWILL_PEER_LINK_H
+#define TWILL_PEER_LINK_H
 
-#include "link.h"
+#include "driver_link.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The turns: for each collective and size, in each round, every contender once. Within a second or
  * two all have been measured on the same machine, however it changes from minute to minute. */
-#include "bench/compare/hosts.h"
-#include "bench/report.h"
+#include "bench/common/report.h"
+#include "bench/compare/remote_hosts.h"
 
 #include <stdlib.h>
 #include <string.h>

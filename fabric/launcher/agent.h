@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A host as twillrun sees it that runs a job on several: the program it reaches it by, and what
  * that says. */
-#ifndef TWILL_LAUNCHER_AGENT_H
-#define TWILL_LAUNCHER_AGENT_H
+#ifndef TWILL_AGENT_H
+#define TWILL_AGENT_H
 
 #include "fabric/launcher/launcher.h"
 

@@ -2,7 +2,7 @@
 /* A job on several hosts: a server of twillrun on each is told its part, starts when all are ready,
  * and reports. What ends the job is decided here. */
 #include "fabric/launcher/agent.h"
-#include "fabric/launcher/job.h"
+#include "fabric/launcher/launcher_job.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -118,7 +118,7 @@ struct twill_launch {
     struct twill_asked asked;
     int stage;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
     uint64_t next_ns;        /* when the next stage begins */
-    int word[2];             /* see fabric/launcher_word.h: ours, and the ranks' */
+    int word[2];             /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
     bool told;               /* the word has been said */
     struct twill_pipe *link; /* of a server, to the twillrun that started it; or NULL */
     char *input;             /* of a server: what is on its way to rank 0 */
@@ -135,7 +135,7 @@ bool twill_read_number(const char *text, long low, long high, int *value);
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
 void twill_options_free(struct twill_options *options);
 
-/* --- hosts.c: where ranks are to be --- */
+/* --- launcher_hosts.c: where ranks are to be --- */
 /* "a:2,b:2", or a file with a host a line. They have complained when they return false. */
 bool twill_sites_add(struct twill_options *options, const char *list);
 bool twill_sites_read(struct twill_options *options, const char *path);
@@ -145,7 +145,7 @@ bool twill_sites_place(struct twill_options *options);
 /* The only host that has ranks, or -1: there are several. */
 int twill_sites_only(const struct twill_options *options);
 
-/* --- main.c: setting a job up on this host --- */
+/* --- twillrun.c: setting a job up on this host --- */
 /* A place for the ranks of this host. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
 void twill_launch_close(struct twill_launch *launch);
@@ -173,7 +173,7 @@ void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
 
-/* --- word.c: for ranks that wait for others in twill_init --- */
+/* --- exit_notice.c: for ranks that wait for others in twill_init --- */
 bool twill_word_open(struct twill_launch *launch);
 void twill_word_close(struct twill_launch *launch);
 /* Which ranks have called twill_init. */
@@ -196,7 +196,7 @@ int twill_front_run(const struct twill_options *options);
  * memory. */
 bool twill_preload_set(void);
 
-/* --- bind.c --- */
+/* --- bind_ranks.c --- */
 /* Choose what each rank of this host is bound to, and report it if that is asked for. */
 void twill_launch_bind(struct twill_launch *launch);
 /* Bind the calling process as it was chosen for a rank. false with errno. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames between twillrun and its servers on other hosts, over the two pipes of an agent (ssh). */
-#ifndef TWILL_LAUNCHER_PIPE_H
-#define TWILL_LAUNCHER_PIPE_H
+#ifndef TWILL_PIPE_H
+#define TWILL_PIPE_H
 
 #include "lib/base.h"
 
@@ -27,7 +27,7 @@ enum twill_frame_kind {
     TWILL_FRAME_FAILED,    /* value: exit code; it has said why on standard error */
     TWILL_FRAME_DONE,      /* nothing comes after it */
     /* to a server */
-    TWILL_FRAME_JOB,    /* job.h */
+    TWILL_FRAME_JOB,    /* launcher_job.h */
     TWILL_FRAME_START,  /* "address port" */
     TWILL_FRAME_INPUT,  /* empty: the end */
     TWILL_FRAME_SIGNAL, /* value: number */

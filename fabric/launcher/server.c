@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun --server: the ranks of one host, for the twillrun of another one. It is told what to do
  * over its standard input, and ends with its ranks when that ends. */
-#include "fabric/boot.h"
-#include "fabric/launcher/job.h"
+#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/launcher/launcher_job.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -30,7 +30,7 @@
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
-#include "fabric/registry.h"
+#include "fabric/transports.h"
 
 #include <pthread.h>
 #include <rdma/fabric.h>
@@ -284,7 +284,8 @@ struct twill_ofi {
 /* Wire format and agreement check; changed when either changes. */
 #define TWILL_OFI_WIRE 0x77740003u
 
-/* --- library.c: libfabric itself -------------------------------------------------------------- */
+/* --- ofi_library.c: libfabric itself
+ * -------------------------------------------------------------- */
 /* Open it, from TWILL_LIBFABRIC's path or where the loader finds it (NULL). It stays loaded until
  * the process ends. The program's signal actions are left as they are. */
 twill_status twill_ofi_library_open(struct twill_libfabric *library, const char *path,
@@ -293,7 +294,8 @@ twill_status twill_ofi_library_open(struct twill_libfabric *library, const char 
 int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
                               const struct fi_info *hints, struct fi_info **list);
 
-/* --- choose.c: which of the interfaces libfabric offers ------------------------------------- */
+/* --- ofi_choose.c: which of the interfaces libfabric offers -------------------------------------
+ */
 /* Infos are freed with the library's freeinfo(). */
 twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
                               const struct twill_transport_params *params, char *why,
@@ -307,7 +309,8 @@ bool twill_ofi_is_ip(const struct fi_info *info);
 void twill_ofi_address_text(const struct fi_info *info, const void *address, size_t bytes,
                             char *text, size_t text_bytes);
 
-/* --- home.c: what communicators share ----------------------------------------------------------
+/* --- ofi_shared_endpoint.c: what communicators share
+ * ----------------------------------------------------------
  */
 /* Join the home there is, or make one with the other ranks: collective then. */
 twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_params *params,
@@ -323,7 +326,8 @@ void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twil
 /* Memory of a communicator. */
 void twill_ofi_bury(struct twill_ofi *t);
 
-/* --- endpoint.c: the fids ----------------------------------------------------------------------
+/* --- ofi_endpoint.c: the fids
+ * ----------------------------------------------------------------------
  */
 twill_status twill_ofi_endpoint_open(struct twill_ofi_home *home, struct twill_error *error);
 void twill_ofi_endpoint_close(struct twill_ofi_home *home); /* stops all transfers */
@@ -331,7 +335,8 @@ void twill_ofi_endpoint_close(struct twill_ofi_home *home); /* stops all transfe
 bool twill_ofi_binds_memory(const struct twill_ofi_home *home);
 bool twill_ofi_endpoint_free(struct twill_ofi_home *home); /* false: memory must stay */
 
-/* --- registration.c: memory the provider must know ----------------------------------------------
+/* --- ofi_registration.c: memory the provider must know
+ * ----------------------------------------------
  */
 /* Of the transport's own memory; *mr stays NULL where the provider needs none. */
 twill_status twill_ofi_register(struct twill_ofi_home *home, const void *start, size_t bytes,
@@ -350,7 +355,8 @@ void twill_ofi_let_go_all(struct twill_ofi *t);
 void twill_ofi_unregister_peers(struct twill_ofi *t);
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 
-/* --- address.c: agreement and peers ------------------------------------------------------------
+/* --- ofi_address.c: agreement and peers
+ * ------------------------------------------------------------
  */
 /* Collective. local: how far this rank has come, so that the others need not wait for it. */
 twill_status twill_ofi_agree(struct twill_ofi_home *home, twill_status local,
@@ -360,7 +366,8 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
                             struct twill_error *error);
 void twill_ofi_peer_free(struct twill_ofi_peer *peer);
 
-/* --- post.c: single operations. 1: done, 0: not now, negative: status --------------------------
+/* --- ofi_post.c: single operations. 1: done, 0: not now, negative: status
+ * --------------------------
  */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
                    void *desc, struct twill_error *error);
@@ -384,7 +391,8 @@ void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_lane *lane);
 twill_status twill_ofi_fail(const struct twill_ofi_home *home, struct twill_error *error,
                             const char *what, int code, const struct twill_ofi_lane *lane);
 
-/* --- send.c, recv.c. How many requests finished, or a negative status --------------------------
+/* --- ofi_send.c, ofi_recv.c. How many requests finished, or a negative status
+ * --------------------------
  */
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
@@ -395,18 +403,21 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
 
-/* --- progress.c --------------------------------------------------------------------------------
+/* --- ofi_progress.c
+ * --------------------------------------------------------------------------------
  */
 /* Give completions to the communicators they are of. The lock is held. */
 twill_status twill_ofi_read(struct twill_ofi_home *home, struct twill_error *error);
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
-/* --- cancel.c ----------------------------------------------------------------------------------
+/* --- ofi_cancel.c
+ * ----------------------------------------------------------------------------------
  */
 void twill_ofi_cancel(struct twill_transport *transport);
 void twill_ofi_close(struct twill_transport *transport);
 
-/* --- locked.c: is memory still the memory it was? ------------------------------------------------
+/* --- ofi_locked.c: is memory still the memory it was?
+ * ------------------------------------------------
  */
 /* Does this kernel tell? */
 bool twill_locked_works(void);
@@ -440,7 +451,8 @@ static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *
     return request;
 }
 
-/* --- rails.c: see twill_transport_ops ----------------------------------------------------------
+/* --- ofi_rails.c: see twill_transport_ops
+ * ----------------------------------------------------------
  */
 twill_status twill_ofi_rails(const struct twill_transport_params *params, const char *name,
                              struct twill_rail *rails, size_t most, size_t *count,

@@ -16,14 +16,14 @@
  * and says so in the other direction of the lane (REFUSED).
  *
  * Of two ranks the lower one connects; before anything else both ends prove to each other that they
- * belong to the job (fabric/hello.h: one more round trip, once a connection). All communicators of
- * a process have one listener, in the common part: who accepts a connection for another
- * communicator answers it, too, and leaves it there. */
+ * belong to the job (fabric/auth/handshake.h: one more round trip, once a connection). All
+ * communicators of a process have one listener, in the common part: who accepts a connection for
+ * another communicator answers it, too, and leaves it there. */
 #ifndef TWILL_TCP_H
 #define TWILL_TCP_H
 
-#include "fabric/hello.h"
-#include "fabric/registry.h"
+#include "fabric/auth/handshake.h"
+#include "fabric/transports.h"
 
 #include <netinet/in.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@
 #define TWILL_TCP_STAGE   (8u << 10)   /* of a lane: messages up to this size are read with it */
 #define TWILL_TCP_SCRATCH (128u << 10) /* what is folded at once: fits L2 on everything we know */
 #define TWILL_TCP_ONCE    (1u << 20)   /* given to the kernel at once: both directions take turns */
-#define TWILL_TCP_PACED   (128u << 10) /* the same where it paces: see hello.c */
+#define TWILL_TCP_PACED   (128u << 10) /* the same where it paces: see tcp_handshake.c */
 #define TWILL_TCP_DIRECT  8u           /* so many busy lanes are tried one by one, more by epoll */
 #define TWILL_TCP_ALIGNED 16u          /* bytes, of what is folded in the stage */
 #define TWILL_TCP_GRAIN   64u          /* pieces of a message that is folded begin at multiples */
@@ -152,7 +152,8 @@ struct twill_tcp {
     char description[448];
 };
 
-/* --- common.c: listener, addresses, who has connected --------------------------------------- */
+/* --- tcp_shared.c: listener, addresses, who has connected ---------------------------------------
+ */
 /* Collective: made by the first communicator, with an exchange among its ranks. */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
 /* Go on with guests, and give the transport those that are its own. How many moved, or a status. */
@@ -164,7 +165,8 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
 
-/* --- hello.c: the one place that knows what a connection says of itself ---------------------- */
+/* --- tcp_handshake.c: the one place that knows what a connection says of itself
+ * ---------------------- */
 /* Begin it, on the end that has connected and on the one that has accepted. false: no random
  * numbers. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
@@ -181,7 +183,8 @@ twill_status twill_tcp_congestion(const struct twill_transport_params *params, i
 /* The one a socket uses, in words. Does it spread packets over time? */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes);
 
-/* --- link.c: connections -------------------------------------------------------------------- */
+/* --- tcp_link.c: connections --------------------------------------------------------------------
+ */
 /* With all memory that it will need. */
 twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
                             struct twill_error *error);
@@ -201,7 +204,8 @@ void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane);
 /* The lane failed with errno `why`; 0: the peer closed it; EPROTO: what answers is no rank. */
 twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error);
 
-/* --- send.c, recv.c: how many requests finished or moved, or a status ------------------------ */
+/* --- tcp_send.c, tcp_recv.c: how many requests finished or moved, or a status
+ * ------------------------ */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
 /* A SEND stands: has the peer refused it? Reads no payload. */
@@ -216,7 +220,8 @@ static inline bool twill_tcp_receives(const struct twill_tcp_lane *lane)
     return lane->in.head != NULL || lane->skip > 0;
 }
 
-/* --- progress.c ------------------------------------------------------------------------------ */
+/* --- tcp_progress.c ------------------------------------------------------------------------------
+ */
 int twill_tcp_progress(struct twill_transport *transport, struct twill_error *error);
 
 #endif

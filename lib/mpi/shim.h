@@ -2,13 +2,14 @@
 /* libtwill-mpi: collectives of an MPI program run on twill, all else on the MPI below. It stands
  * between a program and its MPI by the profiling interface: it defines MPI_X and calls PMPI_X.
  *
- * A collective goes this way: its entry point (entries.c) writes its arguments into a
- * twill_mpi_call; twill_mpi_run() (run.c) finds the communicator (comms.c), binds the arguments to
- * a call of twill's (move.c, reduce.c, with types.c and ops.c), and runs, starts or prepares it, or
- * says why not: then the entry point passes the call on. What it decides by must be the same on all
- * ranks: never addresses, alignment, or datatypes of calls that only move data. */
-#ifndef TWILL_MPI_SHIM_H
-#define TWILL_MPI_SHIM_H
+ * A collective goes this way: its entry point (mpi_entries.c) writes its arguments into a
+ * twill_mpi_call; twill_mpi_run() (mpi_run.c) finds the communicator (mpi_comms.c), binds the
+ * arguments to a call of twill's (mpi_move.c, mpi_reduce.c, with mpi_types.c and mpi_ops.c), and
+ * runs, starts or prepares it, or says why not: then the entry point passes the call on. What it
+ * decides by must be the same on all ranks: never addresses, alignment, or datatypes of calls that
+ * only move data. */
+#ifndef TWILL_SHIM_H
+#define TWILL_SHIM_H
 
 #include "lib/base.h"
 
@@ -91,7 +92,8 @@ struct twill_mpi_call {
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request,
                                  int *code);
 
-/* --- communicators (comms.c) ----------------------------------------------------------------- */
+/* --- communicators (mpi_comms.c) -----------------------------------------------------------------
+ */
 
 /* The most that a rank says; INT_MAX: the MPI failed. */
 int twill_mpi_most(MPI_Comm comm, int mine);
@@ -200,7 +202,8 @@ void twill_mpi_comms_forget(void);
  * Collective over the world; false: some stay, and the context must. */
 bool twill_mpi_comms_close(void);
 
-/* --- types and operations (types.c, ops.c) --------------------------------------------------- */
+/* --- types and operations (mpi_types.c, mpi_ops.c)
+ * --------------------------------------------------- */
 
 /* Classes of predefined types, by what may be done to them. */
 enum twill_mpi_class {
@@ -271,13 +274,14 @@ enum twill_mpi_why twill_mpi_reduction_find(const struct twill_mpi_call *call,
                                             struct twill_mpi_reduction *found);
 void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kept);
 
-/* --- what runs calls (run.c), and errors (errors.c) ------------------------------------------- */
+/* --- what runs calls (mpi_run.c), and errors (mpi_errors.c)
+ * ------------------------------------------- */
 
-/* What runs a blocking call (run.c): whether it is taken, and then *status of it. */
+/* What runs a blocking call (mpi_run.c): whether it is taken, and then *status of it. */
 enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
                                           struct twill_mpi_comm *comm, twill_status *status);
 /* The code that an entry point returns for this outcome: an error goes through the communicator's
- * error handler first (errors.c). */
+ * error handler first (mpi_errors.c). */
 int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status);
 /* The same in two steps. The code, and the first error of several goes to *fault ... */
 struct twill_mpi_fault {
@@ -295,7 +299,8 @@ void twill_mpi_tell(const struct twill_mpi_fault *fault);
 /* A sentence for the user, on standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 
-/* --- requests (requests.c) ------------------------------------------------------------------- */
+/* --- requests (mpi_requests.c) -------------------------------------------------------------------
+ */
 
 /* Handles that the MPI below never makes: addresses that no memory can have; numbers that say they
  * are of requests (11 << 26), but of no kind of them. The next bits number ours from 1 on. */
@@ -344,7 +349,8 @@ void twill_mpi_requests_end(void);
 /* Something to do for the MPI below. */
 void twill_mpi_poke(void);
 
-/* --- what needs the MPI's progress (windows.c) ------------------------------------------------ */
+/* --- what needs the MPI's progress (mpi_windows.c)
+ * ------------------------------------------------ */
 
 struct twill_mpi_windows {
     _Atomic unsigned open; /* windows and files */
@@ -363,19 +369,22 @@ void twill_mpi_started(void);
 /* Let the MPI make progress: a collective of this communicator is complete. */
 void twill_mpi_let_progress(const struct twill_mpi_comm *comm);
 
-/* --- calls that MPI does not allow (wrong.c) ------------------------------------------------- */
+/* --- calls that MPI does not allow (mpi_check.c) -------------------------------------------------
+ */
 
 /* Does the MPI below look at arguments? Once `shadow` is there. */
 void twill_mpi_checks_find(void);
 
-/* --- calls that are quicker below (below.c) -------------------------------------------------- */
+/* --- calls that are quicker below (mpi_passed_on.c)
+ * -------------------------------------------------- */
 
 /* Fill in `quicker` of a communicator that has been set up. */
 void twill_mpi_quicker_find(struct twill_mpi_comm *comm);
 /* Is this blocking call, of a kind with such a range, one? The same on all ranks. */
 bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm);
 
-/* --- this process (state.c) ------------------------------------------------------------------ */
+/* --- this process (mpi_init.c) ------------------------------------------------------------------
+ */
 
 struct twill_mpi_tally {
     _Atomic uint64_t calls[TWILL_MPI_WHY_COUNT];
@@ -429,7 +438,7 @@ static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
         pthread_mutex_unlock(&comm->lock);
 }
 
-/* A collective is complete: see windows.c. */
+/* A collective is complete: see mpi_windows.c. */
 static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
 {
     if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
@@ -446,7 +455,7 @@ static inline struct twill_mpi_clock twill_mpi_clock_start(void)
 {
     return (struct twill_mpi_clock){twill_mpi.reports ? twill_ticks() : 0};
 }
-/* Ticks and bytes of a call, for the report (report.c). */
+/* Ticks and bytes of a call, for the report (mpi_report.c). */
 void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why, uint64_t ticks);
 /* Write the report, if there is to be one: collective over the world. */
 void twill_mpi_report(void);

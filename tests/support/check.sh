@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # For the check_*.sh that run programs: what rules.sh has, but the first failure ends the script.
 # shellcheck source-path=SCRIPTDIR source=rules.sh
-. "$(dirname "$0")/support/rules.sh"
+. "$(dirname "$0")/../support/rules.sh"
 set -e
 bin=$build/bin
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any collective call in any form, with a payload that tells ranks and positions apart, and the
  * serial oracle of what every byte of both buffers must be afterwards. */
-#ifndef TWILL_TEST_COLLECTIVES_H
-#define TWILL_TEST_COLLECTIVES_H
+#ifndef TWILL_COLLECTIVES_H
+#define TWILL_COLLECTIVES_H
 
 #include "algorithms/algorithms.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a collective costs all ranks together, counted exactly. */
-#ifndef TWILL_TEST_COSTS_H
-#define TWILL_TEST_COSTS_H
+#ifndef TWILL_COSTS_H
+#define TWILL_COSTS_H
 
 #include "tests/support/schedules.h"
 

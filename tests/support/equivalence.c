@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mutants as good as the original: see mutants.h. */
-#include "algorithms/step.h"
+#include "algorithms/schedule/step_table.h"
 #include "tests/support/mutants.h"
 
 #include <string.h>

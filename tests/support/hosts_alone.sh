@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # hosts.sh for scripts that are no tests: what it needs, and its end. here: the folder of the tests.
-# shellcheck source-path=SCRIPTDIR source=hosts.sh
+# shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts.sh
 scratch=$(mktemp -d)
 skip()
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A clock that leaps where a test says so, as if the machine had stood still: it takes the place of
  * the C library's in the program that includes this. */
-#ifndef TWILL_TEST_LEAP_H
-#define TWILL_TEST_LEAP_H
+#ifndef TWILL_LEAP_H
+#define TWILL_LEAP_H
 
 #include <sys/syscall.h>
 #include <time.h>

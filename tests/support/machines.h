@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The recorded machines of tests/data/topologies. */
-#ifndef TWILL_TEST_MACHINES_H
-#define TWILL_TEST_MACHINES_H
+#ifndef TWILL_MACHINES_H
+#define TWILL_MACHINES_H
 
 #include "numa/topology.h"
 

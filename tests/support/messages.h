@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every transport must do with messages, as bodies that its tests run on each rank. Each
  * returns false once a check has failed (see ranks.h). */
-#ifndef TWILL_TEST_MESSAGES_H
-#define TWILL_TEST_MESSAGES_H
+#ifndef TWILL_MESSAGES_H
+#define TWILL_MESSAGES_H
 
 #include "fabric/transport.h"
 #include "tests/support/ranks.h"

@@ -25,7 +25,7 @@ mpis()
 
 options=
 preloaded= # not empty: the flavour of the library instead
-# launch FLAVOUR RANKS PROGRAM ARGUMENT...: with twill; the program is one of tests/mpi, or a path.
+# launch FLAVOUR RANKS PROGRAM ARGUMENT...: with twill; the program is one of tests/system/mpi, or a path.
 launch()
 {
     launch_flavour=$1 launch_ranks=$2 launch_program=$3

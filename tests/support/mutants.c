@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making mutants: see mutants.h. */
 #include "tests/support/mutants.h"
-#include "algorithms/step.h"
+#include "algorithms/schedule/step_table.h"
 
 #include <string.h>
 

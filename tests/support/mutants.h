@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mutants of schedules, and which of them are as good as the original, by what rule. */
-#ifndef TWILL_TEST_MUTANTS_H
-#define TWILL_TEST_MUTANTS_H
+#ifndef TWILL_MUTANTS_H
+#define TWILL_MUTANTS_H
 
 #include "tests/support/schedules.h"
 

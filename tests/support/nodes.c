@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole nodes from recorded topologies. */
 #include "tests/support/nodes.h"
-#include "algorithms/traffic.h"
-#include "lib/levels.h"
+#include "algorithms/schedule/traffic.h"
+#include "lib/comm/find_levels.h"
 #include "tests/support/machines.h"
 
 #include <stdlib.h>

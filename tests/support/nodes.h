@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole nodes that we do not have: worlds of one node whose levels are found, as lib/ finds them,
  * on recorded topologies. */
-#ifndef TWILL_TEST_NODES_H
-#define TWILL_TEST_NODES_H
+#ifndef TWILL_NODES_H
+#define TWILL_NODES_H
 
-#include "lib/context.h"
+#include "lib/comm/context.h"
 #include "tests/support/schedules.h"
 
 /* Units of each level that hwloc shows, with a rank on each core; 0: not known. `slow` is the

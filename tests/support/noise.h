@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes that were right and are changed, or do not come, for tests of what comes over a network. */
-#ifndef TWILL_TEST_NOISE_H
-#define TWILL_TEST_NOISE_H
+#ifndef TWILL_NOISE_H
+#define TWILL_NOISE_H
 
 #include <stdbool.h>
 #include <stddef.h>

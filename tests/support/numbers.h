@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elements as bits, hard ones among them, and a slow oracle of what a reduction must give. */
-#ifndef TWILL_TEST_NUMBERS_H
-#define TWILL_TEST_NUMBERS_H
+#ifndef TWILL_NUMBERS_H
+#define TWILL_NUMBERS_H
 
 #include "kernels/kernels.h"
 #include "lib/base.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends of the ofi transport for its tests: one per rank, and messages with known contents. */
-#ifndef TWILL_TEST_OFI_ENDS_H
-#define TWILL_TEST_OFI_ENDS_H
+#ifndef TWILL_OFI_ENDS_H
+#define TWILL_OFI_ENDS_H
 
 #include "fabric/ofi/ofi.h"
-#include "tests/support/pages.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/shared_pages.h"
 
 #include <sched.h>
 #include <stdio.h>

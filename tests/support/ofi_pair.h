@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two ends of the ofi transport with a provider that wants to know memory (here made to), what they
  * register, and memory that goes and comes back. */
-#ifndef TWILL_TEST_OFI_PAIR_H
-#define TWILL_TEST_OFI_PAIR_H
+#ifndef TWILL_OFI_PAIR_H
+#define TWILL_OFI_PAIR_H
 
-#include "fabric/rails.h"
+#include "fabric/rails/rails.h"
 #include "tests/support/ofi_ends.h"
 
 #include <setjmp.h>

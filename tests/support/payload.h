@@ -4,8 +4,8 @@
  * Values are chosen so that every order of folding is exact in what the library promises to fold in
  * (f32 for 8- and 16-bit floats), while narrow results must be rounded: a result that was rounded
  * on its way, not once at its end, is wrong. */
-#ifndef TWILL_TEST_PAYLOAD_H
-#define TWILL_TEST_PAYLOAD_H
+#ifndef TWILL_PAYLOAD_H
+#define TWILL_PAYLOAD_H
 
 #include "lib/base.h"
 

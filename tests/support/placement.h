@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory policies, as the kernel tells them. */
-#ifndef TWILL_TEST_PLACEMENT_H
-#define TWILL_TEST_PLACEMENT_H
+#ifndef TWILL_PLACEMENT_H
+#define TWILL_PLACEMENT_H
 
 #include <linux/mempolicy.h>
 #include <stdbool.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cases that all providers of libfabric have to pass: tests/test_fabric_providers.c. */
-#ifndef TWILL_TEST_PROVIDER_CASES_H
-#define TWILL_TEST_PROVIDER_CASES_H
+/* The cases that all providers of libfabric have to pass:
+ * tests/unit/fabric/test_fabric_providers.c. */
+#ifndef TWILL_PROVIDER_CASES_H
+#define TWILL_PROVIDER_CASES_H
 
 #include "tests/support/ofi_ends.h"
 

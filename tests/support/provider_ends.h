@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One end of a case of tests/support/provider_cases.c. */
-#ifndef TWILL_TEST_PROVIDER_ENDS_H
-#define TWILL_TEST_PROVIDER_ENDS_H
+#ifndef TWILL_PROVIDER_ENDS_H
+#define TWILL_PROVIDER_ENDS_H
 
 #include "tests/support/provider_cases.h"
 

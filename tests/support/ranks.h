@@ -5,10 +5,10 @@
  * cmocka's asserts work in the main thread only. Inside a rank use TWILL_CHECK and its kin: they
  * record the first failure and return; the runner fails the test once all ranks have ended, and
  * ends those that do not. */
-#ifndef TWILL_TEST_RANKS_H
-#define TWILL_TEST_RANKS_H
+#ifndef TWILL_RANKS_H
+#define TWILL_RANKS_H
 
-#include "fabric/boot.h"
+#include "fabric/bootstrap/bootstrap.h"
 
 #define TWILL_TEST_EXCHANGE_BYTES (1u << 20) /* of one rank in one exchange, at most */
 
@@ -37,8 +37,9 @@ void twill_test_expect_death(int rank);
  * any longer; and before leaving, so that nobody is gone whom others talk to. */
 bool twill_test_meet(twill_bootstrap *boot);
 
-/* A bootstrap object around a caller's callback, for tests of what sits on fabric/boot.h. Fill in
- * another timeout_ns where TWILL_TEST_PATIENCE is too long. */
+/* A bootstrap object around a caller's callback, for tests of what sits on
+ * fabric/bootstrap/bootstrap.h. Fill in another timeout_ns where TWILL_TEST_PATIENCE is too long.
+ */
 struct twill_boot *twill_test_boot(twill_bootstrap *caller);
 void twill_test_boot_close(struct twill_boot *boot);
 

@@ -4,7 +4,7 @@
 # it has to complain.
 
 set -u
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "$0")/.." && pwd) # tests/
 source=${TEST_SOURCE:-$(dirname "$here")}
 build=${TEST_BUILD:-$source/build}
 # shellcheck disable=SC2034 # read by who sources this

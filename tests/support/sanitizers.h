@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the program is built with, for tests that do less under sanitizers or that they misread. */
-#ifndef TWILL_TEST_SANITIZERS_H
-#define TWILL_TEST_SANITIZERS_H
+#ifndef TWILL_SANITIZERS_H
+#define TWILL_SANITIZERS_H
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scenes for tests of communicators: ranks of a shape with a context and a communicator of all, and
  * what a communicator made of that must be. */
-#ifndef TWILL_TEST_SCENE_H
-#define TWILL_TEST_SCENE_H
+#ifndef TWILL_SCENE_H
+#define TWILL_SCENE_H
 
 #include "tests/support/ranks.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Worlds of many shapes, and the schedules of all their ranks, for tests. */
-#ifndef TWILL_TEST_SCHEDULES_H
-#define TWILL_TEST_SCHEDULES_H
+#ifndef TWILL_SCHEDULES_H
+#define TWILL_SCHEDULES_H
 
 #include "algorithms/algorithms.h"
 #include "tests/support/sanitizers.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A second opinion on schedules: runs all ranks over small arrays in a random order of steps, twice
  * as dumb as the verifier and independent of it. */
-#ifndef TWILL_TEST_SIMULATE_H
-#define TWILL_TEST_SIMULATE_H
+#ifndef TWILL_SIMULATE_H
+#define TWILL_SIMULATE_H
 
 #include "algorithms/algorithms.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ends of the tcp transport for its tests: one per rank. */
-#ifndef TWILL_TEST_TCP_ENDS_H
-#define TWILL_TEST_TCP_ENDS_H
+#ifndef TWILL_TCP_ENDS_H
+#define TWILL_TCP_ENDS_H
 
 #include "fabric/tcp/tcp.h"
 #include "tests/support/messages.h"

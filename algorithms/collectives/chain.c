@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chain, pipelined: chunks go from rank to rank, one behind the other (the pipelined linear array
+ * of van de Geijn, "On global combine operations", 1994).
+ *
+ * A reduction goes up the ranks, ((0 op 1) op 2) op ..., to the last one, which is where it is
+ * complete; to all it goes back down the same way, to a root in one step. A broadcast goes from the
+ * root to the right, node by node. Rounds C + P - 2 for C chunks (reduce: up to C + P - 1;
+ * allreduce: C + 2P - 3); bytes at most 2n per rank. Good for many chunks on few ranks.
+ *
+ *     0 -> 1 -> 2 -> 3 ,
+ *     0 <- 1 <- 2 <- 3 ' */
+#include "algorithms/schedule/emit.h"
+
+enum { CHUNKS = 16, MOST_CHUNKS = 4096 };
+static uint32_t chunks_of(const struct twill_shape *shape)
+{
+    return shape->parameter[0] == 0 ? CHUNKS : shape->parameter[0];
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return shape->root < world->size && chunks_of(shape) <= MOST_CHUNKS;
+}
+
+struct chain {
+    const struct twill_world *world;
+    uint32_t root;
+    bool reduces;
+};
+
+/* A chain from the position `root` to the right; or, if `left`, from the last to the left. */
+static struct twill_pipe place(const struct twill_group *g, uint32_t root, bool left)
+{
+    uint32_t depth = left ? g->size - 1 - g->me : (g->me + g->size - root) % g->size;
+    uint32_t step = left ? g->size - 1 : 1; /* to the child */
+    struct twill_pipe tree = {.depth = depth,
+                              .height = g->size - 1,
+                              .parent = g->rank[(g->me + g->size - step) % g->size],
+                              .children = depth + 1 < g->size};
+    tree.child[0].rank = g->rank[(g->me + step) % g->size];
+    tree.child[0].first = left;
+    tree.child[0].partial = depth + 2 < g->size;
+    return tree;
+}
+
+/* From the last rank straight to the root. */
+static struct twill_pipe straight(uint32_t rank, uint32_t last, uint32_t root)
+{
+    struct twill_pipe tree = {
+        .depth = rank != last, .height = 1, .parent = last, .children = rank == last};
+    tree.child[0].rank = root;
+    return tree;
+}
+
+static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, uint32_t root)
+{
+    uint32_t last = g->size - 1;
+    struct twill_pipe up = place(g, 0, true), down = straight(e->rank, last, root);
+    bool on = root != last && (e->rank == root || e->rank == last);
+    enum twill_space result = root == last ? TWILL_DST : TWILL_TMP;
+    twill_emit_pipeline(e, &up, on ? &down : NULL, 0, e->blocks, result);
+}
+
+static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
+{
+    struct twill_group g = twill_group_world(e, e->blocks);
+    struct twill_pipe down = place(&g, e->world->position[root_rank], false);
+    if (e->rank == root_rank)
+        twill_emit_alone(e, &g, TWILL_SRC);
+    twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
+}
+
+/* Who has had what another rank sent, or what was made of it? */
+static bool hears(const void *user, uint32_t rank, uint32_t other)
+{
+    const struct chain *c = user;
+    const struct twill_world *w = c->world;
+    if (c->reduces)
+        return other <= rank || rank == c->root;
+    uint32_t before = w->size - w->position[c->root];
+    return (w->position[other] + before) % w->size < (w->position[rank] + before) % w->size;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    bool joins = twill_collective_facts(shape->collective)->joins;
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, chunks_of(shape));
+    struct twill_group g = twill_group_ranks(&e, e.blocks);
+    struct twill_pipe tree = place(&g, 0, true);
+    if (shape->collective != TWILL_BROADCAST)
+        e.tmp_blocks = world->size > 2 || (!joins && world->size > 1) ? e.blocks : 0;
+    struct chain chain = {
+        .world = world, .root = shape->root, .reduces = shape->collective == TWILL_REDUCE};
+    if (!joins)
+        twill_emit_join(&e, hears, &chain);
+    if (world->size == 1)
+        twill_emit_alone(&e, &g, TWILL_SRC);
+    else if (shape->collective == TWILL_BROADCAST)
+        emit_broadcast(&e, shape->root);
+    else if (shape->collective == TWILL_REDUCE)
+        emit_reduce(&e, &g, shape->root);
+    else
+        twill_emit_pipeline(&e, &tree, &tree, 0, e.blocks, TWILL_DST);
+    if (!joins)
+        twill_emit_part(&e, hears, &chain);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_chain = {
+    .name = "chain",
+    .help = "=chunks: from rank to rank and back in chunks (16), folding from the left: C + 2P "
+            "rounds, up to 2n bytes (van de Geijn 1994)",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE | 1u << TWILL_BROADCAST,
+    .parameters = 1,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Direct: all ranks share a node and read, or write, each other's memory. What the collectives do
+ * is in direct_reduce.c, direct_gather.c and direct_scatter.c, and in direct_fetch.c what they do
+ * when peers' memory is FETCHED; broadcast: the root shows, the others copy; barrier: signal, await
+ * all. One or two synchronisations each (FETCHED: two or three), and every byte moves once (MAPPED,
+ * FETCHED) or twice (the others).
+ *
+ * Of a MAPPED broadcast the root does its share, or its core would stand idle while others copy: of
+ * L blocks everybody fetches L-1, the last one the root puts into everybody's DST. In place, which
+ * is how it is called, all L ranks copy n(L-1)/L bytes, n loaded and n stored for every byte:
+ *
+ *     root 0:  3 -> 1 2 3        1, 2, 3: each 0 1 2 <- root        (blocks, L = 4)
+ *
+ * Out of place the root's own copy (n) follows when the others need it no more. At the second
+ * meeting a rank that is not the root needs to hear of the root only; it hears of all, because
+ * votes stand for the first one (twill_schedule_opening), and the second tells who has counted
+ * them. */
+#include "algorithms/collectives/direct.h"
+
+typedef void (*emit_fn)(struct twill_emitter *e, const struct twill_shape *shape);
+
+void twill_emit_keep_own(struct twill_emitter *e)
+{
+    twill_emit_copy(e, at(TWILL_DST, e->rank), at(TWILL_SRC, e->rank), 0, 1, 0);
+}
+
+void twill_emit_take_others(struct twill_emitter *e, unsigned space, uint32_t block)
+{
+    uint32_t me = e->rank, size = e->world->size;
+    for (uint32_t i = 1; i < size; i++) {
+        uint32_t peer = (me + i) % size;
+        twill_emit_copy(e, at(TWILL_DST, peer),
+                        at(space | TWILL_PEER, block == TWILL_OF_OWNER ? peer : block), peer, 1, 0);
+    }
+}
+
+static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
+{
+    uint32_t size = e->world->size, last = size - 1;
+    e->uses_peer_src = e->uses_peer_dst = true;
+    twill_emit_node_meet(e, 1);
+    for (uint32_t i = 1; i < size && e->rank == root; i++)
+        twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, last), at(TWILL_SRC, last), (root + i) % size,
+                        1, 0);
+    if (e->rank != root)
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
+    twill_emit_node_meet(e, 2);
+    if (e->rank == root)
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, size, 0);
+}
+
+static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    if (shape->flavour == TWILL_FLAVOUR_MAPPED) {
+        emit_broadcast_mapped(e, shape->root);
+        return;
+    }
+    twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
+    if (e->rank == shape->root) /* while the others take theirs */
+        twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+}
+
+static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    (void)shape;
+    twill_emit_node_meet(e, 1);
+}
+
+#define IMM     (1u << TWILL_FLAVOUR_IMM)
+#define FLAT    (1u << TWILL_FLAVOUR_FLAT)
+#define STAGED  (1u << TWILL_FLAVOUR_STAGED)
+#define MAPPED  (1u << TWILL_FLAVOUR_MAPPED)
+#define FETCHED (1u << TWILL_FLAVOUR_FETCHED)
+
+/* What there is, and which scratch it takes. Shared and TMP are as large as the message. */
+static const struct direct {
+    emit_fn emit;
+    uint32_t flavours;
+    uint32_t shared; /* flavours that take SHARED */
+    uint32_t tmp;    /* that take TMP always */
+    uint32_t passes; /* that take TMP to fold more operands than one pass does */
+    uint32_t sliced; /* that cut the message into a block for each rank */
+} directs[TWILL_COLLECTIVE_COUNT] = {
+    [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce, IMM | FLAT | STAGED | MAPPED | FETCHED,
+                         FLAT | STAGED, 0, IMM | FLAT | MAPPED | FETCHED,
+                         STAGED | MAPPED | FETCHED},
+    [TWILL_REDUCE] = {twill_emit_direct_reduce, IMM | FLAT | STAGED | MAPPED, FLAT | STAGED, MAPPED,
+                      IMM | FLAT, STAGED | MAPPED},
+    [TWILL_REDUCE_SCATTER] = {twill_emit_direct_reduce_scatter, STAGED | MAPPED | FETCHED, STAGED,
+                              0, MAPPED | FETCHED, STAGED | MAPPED | FETCHED},
+    [TWILL_BROADCAST] = {emit_broadcast, IMM | STAGED | MAPPED | FETCHED, STAGED, 0, 0, MAPPED},
+    [TWILL_BARRIER] = {emit_barrier, IMM | FLAT | STAGED | MAPPED | FETCHED, 0, 0, 0, 0},
+    [TWILL_ALLGATHER] = {twill_emit_direct_allgather, IMM | STAGED | MAPPED | FETCHED, STAGED, 0, 0,
+                         ~0u},
+    [TWILL_GATHER] = {twill_emit_direct_gather, IMM | STAGED | MAPPED | FETCHED, STAGED, 0, 0, ~0u},
+    [TWILL_SCATTER] = {twill_emit_direct_scatter, STAGED | MAPPED | FETCHED, STAGED, 0, 0, ~0u},
+    [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, STAGED | MAPPED | FETCHED, STAGED, 0, 0, ~0u},
+};
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    if (world->nodes != 1 || (directs[shape->collective].flavours >> shape->flavour & 1) == 0)
+        return false;
+    if (!twill_shape_knows_all(shape) || (shape->vector && shape->flavour >= TWILL_FLAVOUR_MAPPED))
+        return false;
+    return shape->root < world->size;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    const struct direct *direct = &directs[shape->collective];
+    uint32_t flavour = 1u << shape->flavour, size = world->size;
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, (direct->sliced & flavour) != 0 ? size : 1);
+    if (twill_collective_facts(shape->collective)->parts)
+        e.parts = size;
+    if (size > 1) {
+        if ((direct->shared & flavour) != 0)
+            e.shared_blocks = e.blocks;
+        if ((direct->tmp & flavour) != 0 ||
+            ((direct->passes & flavour) != 0 && size > TWILL_STEP_PEERS))
+            e.tmp_blocks = e.blocks;
+        if (shape->flavour == TWILL_FLAVOUR_FETCHED && shape->collective != TWILL_BARRIER)
+            twill_emit_direct_fetched(&e, shape);
+        else
+            direct->emit(&e, shape);
+    } else if (shape->collective != TWILL_BARRIER) {
+        twill_emit_copy(&e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+    }
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_direct = {
+    .name = "direct",
+    .help = "ranks of one node read and write each other's memory: one to three synchronisations; "
+            "allreduce: n(P-1) bytes (@imm, @flat) or 2n(P-1)/P",
+    .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
+    .flavours = IMM | FLAT | STAGED | MAPPED | FETCHED,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Direct, FETCHED: the system reads what lies in a peer's SRC or DST, and nobody writes there. All
+ * meet, so that what is read is there; everybody reads what it lacks, once; all meet again before
+ * anybody may change what others read.
+ *
+ * Allgather, alltoall, scatter and broadcast: out of SRC, (P-1)/P n read by each who lacks it, no
+ * copy in between. Gather: the root reads. Reduce-scatter: rank i folds part i of everybody's SRC,
+ * which is read strip by strip. Allreduce: the same, and then the parts are read out of their
+ * owners' DST, between two more meetings: 2n(P-1)/P read. A reduce would need a DST that only the
+ * root has.
+ *
+ *     rank  0 1 2 3     0 folds part 0 of 0 1 2 3, ...; then 0 reads part 1 from 1, 2 from 2, ...
+ *
+ * Single-copy of this kind is what KNEM and LiMIC brought to collectives (Ma, Bosilca, Bouteiller,
+ * Goglin, Squyres and Dongarra 2011); process_vm_readv does it since Linux 3.2. */
+#include "algorithms/collectives/direct.h"
+
+/* Own part of everybody's SRC, complete in DST. */
+static void fold_own(struct twill_emitter *e)
+{
+    struct twill_group g = twill_group_node(e);
+    e->uses_peer_src = true;
+    twill_emit_node_meet(e, 1);
+    twill_emit_fold_complete(e, &g, at(TWILL_DST, e->rank),
+                             at(g.size > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST, e->rank),
+                             at(TWILL_SRC | TWILL_PEER, e->rank), 1, 0);
+    twill_emit_node_meet(e, 2);
+}
+
+static void emit_allreduce(struct twill_emitter *e)
+{
+    fold_own(e);
+    e->uses_peer_dst = true;
+    twill_emit_take_others(e, TWILL_DST, TWILL_OF_OWNER);
+    twill_emit_node_meet(e, 3);
+}
+
+/* Everybody reads everybody's SRC. */
+static void emit_exchange(struct twill_emitter *e, uint32_t block)
+{
+    e->uses_peer_src = true;
+    twill_emit_node_meet(e, 1);
+    twill_emit_keep_own(e);
+    twill_emit_take_others(e, TWILL_SRC, block);
+    twill_emit_node_meet(e, 2);
+}
+
+/* The others read the root's SRC: all of it, or their part. The root hears when they have it. */
+static void emit_from_root(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    struct twill_group g = twill_group_node(e);
+    uint32_t block = shape->collective == TWILL_SCATTER ? e->rank : 0;
+    e->uses_peer_src = true;
+    twill_emit_node_meet(e, 1);
+    if (e->rank == shape->root) {
+        twill_emit_copy(e, at(TWILL_DST, block), at(TWILL_SRC, block), 0, 1, 0);
+        twill_emit_await(e, &g, 2, 0);
+        return;
+    }
+    twill_emit_copy(e, at(TWILL_DST, block), at(TWILL_SRC | TWILL_PEER, block), shape->root, 1, 0);
+    twill_emit_signal(e);
+}
+
+static void emit_gather(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    e->uses_peer_src = true;
+    twill_emit_node_meet(e, 1);
+    if (e->rank != shape->root) {
+        twill_emit_await_one(e, shape->root, 2, 0);
+        return;
+    }
+    twill_emit_keep_own(e);
+    twill_emit_take_others(e, TWILL_SRC, TWILL_OF_OWNER);
+    twill_emit_signal(e);
+}
+
+void twill_emit_direct_fetched(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    switch (shape->collective) {
+    case TWILL_ALLREDUCE:
+        emit_allreduce(e);
+        break;
+    case TWILL_REDUCE_SCATTER:
+        fold_own(e);
+        break;
+    case TWILL_ALLGATHER:
+        emit_exchange(e, TWILL_OF_OWNER);
+        break;
+    case TWILL_ALLTOALL:
+        emit_exchange(e, e->rank);
+        break;
+    case TWILL_GATHER:
+        emit_gather(e, shape);
+        break;
+    default: /* broadcast, scatter */
+        emit_from_root(e, shape);
+        break;
+    }
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Direct, what reduces: the ranks of one node fold each other's data where they lie.
+ *
+ * Allreduce, IMM and FLAT: everybody shows its data and folds everybody's; one synchronisation,
+ * (L-1)n read. STAGED and MAPPED: rank i folds part i of everybody, then everybody gets all parts:
+ * two synchronisations, 2n(L-1)/L read or written.
+ * Reduce likewise, but only the root folds (IMM, FLAT) or gets the parts (STAGED: it fetches them,
+ * MAPPED: it is given them). Reduce-scatter is the first half of it.
+ *
+ *     rank  0 1 2 3      part 0 of all four is folded by 0, part 1 by 1, ...; then each part goes
+ *     part  0 1 2 3      to all (allreduce), to the root (reduce), or stays (reduce-scatter)
+ *
+ * Traffic, MAPPED: elements loaded and stored by a rank for each of the n elements of the message,
+ * L ranks, as the executor does it (a fold stores to all its places in one pass). No byte is copied
+ * in between: counters.bytes_copied and bytes_sent stay as they are
+ * (tests/unit/lib/test_lib_mapped.c).
+ *
+ *                                        loads             stores          sum, L = 2
+ *     allreduce, in place or not         L * 1/L = 1       L * 1/L = 1     2
+ *     reduce_scatter                     L * 1/L = 1       1/L             1.5
+ *     reduce, the root                   1                 1/L             1.5
+ *     reduce, others (TMP and its DST)   1                 2/L             2
+ *
+ * In place what is stored has just been loaded, so every line moves once. Out of place the lines of
+ * DST are loaded to be owned before they are written, L * 1/L more, but for streamed stores. With
+ * more than 8 ranks a fold takes ceil(L/8) passes and leaves what lies in between in TMP: 2/L more
+ * for each further pass, and the result is stored to 8 places at a time. */
+#include "algorithms/collectives/direct.h"
+
+void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    if (!twill_flavour_is_sharded(shape->flavour)) {
+        twill_emit_node_fold_all(e, shape->flavour);
+        return;
+    }
+    struct twill_shards shards = {.count = e->world->size, .each = 1};
+    enum twill_space final = twill_node_final_space(shape->flavour, shards.count);
+    twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
+    twill_emit_node_allgather(e, shape->flavour, shards, final);
+}
+
+void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    struct twill_group g = twill_group_node(e);
+    struct twill_shards shards = {.count = g.size, .each = 1};
+    enum twill_space final = twill_node_final_space(shape->flavour, g.size);
+    twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
+    if (final != TWILL_DST)
+        twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);
+    if (shape->flavour == TWILL_FLAVOUR_MAPPED)
+        twill_emit_node_meet(e, 2);
+}
+
+/* The parts are folded where they are fetched from, or on their way to the root's DST: other ranks
+ * have none. */
+static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    struct twill_group g = twill_group_node(e);
+    struct twill_shards shards = {.count = g.size, .each = 1};
+    bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED, root = e->rank == shape->root;
+    enum twill_space final = mapped ? TWILL_TMP : TWILL_SHARED;
+    if (root && g.size <= TWILL_STEP_PEERS)
+        final = TWILL_DST;
+    twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
+    if (mapped && !root) {
+        e->uses_peer_dst = true;
+        twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, g.me), at(TWILL_TMP, g.me), shape->root, 1,
+                        0);
+    }
+    if (root && final != TWILL_DST)
+        twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);
+    if (!root || mapped)
+        twill_emit_signal(e);
+    if (root || mapped) /* MAPPED: SRC is read until then */
+        twill_emit_await(e, &g, 2, 0);
+    for (uint32_t i = 1; i < g.size && root && !mapped; i++) {
+        uint32_t peer = (g.me + i) % g.size;
+        twill_emit_copy(e, at(TWILL_DST, peer), at(TWILL_SHARED | TWILL_PEER, peer), peer, 1, 0);
+    }
+}
+
+void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    if (twill_flavour_is_sharded(shape->flavour))
+        emit_reduce_shards(e, shape);
+    else
+        twill_emit_node_fold_root(e, shape->flavour, shape->root, TWILL_STEP_FINAL);
+}

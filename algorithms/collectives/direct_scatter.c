@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Direct scatter and alltoall: the root, or everybody, has a part for everybody.
+ *
+ * STAGED: who has parts copies them into SHARED, all but its own; when all have come everybody
+ * fetches its own from there. One synchronisation, two copies. A scatter is eager.
+ * MAPPED: everybody reads its parts from the others' SRC, between two synchronisations: one copy.
+ *
+ *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
+#include "algorithms/collectives/direct.h"
+
+static void stage_others(struct twill_emitter *e)
+{
+    uint32_t me = e->rank, behind = e->world->size - me - 1;
+    if (me > 0)
+        twill_emit_copy(e, at(TWILL_SHARED, 0), at(TWILL_SRC, 0), 0, me, 0);
+    if (behind > 0)
+        twill_emit_copy(e, at(TWILL_SHARED, me + 1), at(TWILL_SRC, me + 1), 0, behind, 0);
+}
+
+void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    struct twill_group g = twill_group_node(e);
+    bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED, root = e->rank == shape->root;
+    unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
+    e->uses_peer_src = mapped;
+    if (root && !mapped)
+        stage_others(e);
+    e->eager = true;
+    if (root)
+        twill_emit_signal(e);
+    else
+        twill_emit_await_one(e, shape->root, 1, 0);
+    if (root)
+        twill_emit_keep_own(e);
+    else
+        twill_emit_copy(e, at(TWILL_DST, e->rank), at(space | TWILL_PEER, e->rank), shape->root, 1,
+                        0);
+    if (mapped && root) /* it hears of them when they have their parts */
+        twill_emit_await(e, &g, 1, 0);
+    else if (mapped)
+        twill_emit_signal(e);
+}
+
+void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape)
+{
+    bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED;
+    unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
+    e->uses_peer_src = mapped;
+    struct twill_group g = twill_group_node(e);
+    if (!mapped)
+        stage_others(e);
+    twill_emit_signal(e);
+    if (!mapped) /* while the others come */
+        twill_emit_keep_own(e);
+    twill_emit_await(e, &g, 1, 0);
+    if (mapped)
+        twill_emit_keep_own(e);
+    twill_emit_take_others(e, space, e->rank);
+    if (mapped)
+        twill_emit_node_meet(e, 2);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dissemination barrier (Hensgen, Finkel and Manber 1988): in round k a rank tells the one 2^k
+ * further on that it, and all it has heard of, have come. After ceil(lg P) rounds of one empty
+ * message each, everybody has heard of everybody; P need not be a power of two. Where the last
+ * round need not tell what the one before it brings, the two are one.
+ *
+ *     0 1 2 3 4      told 1 further on, then 2, then 4:
+ *                    0 hears of 4; then by 3 of 3 and 2; then by 1 of 1 (and again 0, 4, 3) */
+#include "algorithms/schedule/emit.h"
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    (void)shape;
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, 1);
+    struct twill_group g = twill_group_world(&e, 0);
+    for (uint32_t bit = 1; bit < g.size; bit *= 2) {
+        twill_emit_send(&e, g.rank[(g.me + bit) % g.size], 0, 0, 0);
+        twill_emit_recv(&e, g.rank[(g.me + g.size - bit) % g.size], 0, 0, 0);
+        if (!(2 * bit < g.size && g.size <= 3 * bit))
+            twill_emit_wait(&e);
+    }
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_dissemination = {
+    .name = "dissemination",
+    .help = "an empty message to the rank 1, 2, 4, ... further on: ceil(lg P) rounds (Hensgen, "
+            "Finkel and Manber 1988)",
+    .collectives = 1u << TWILL_BARRIER,
+    .applies = twill_applies_everywhere,
+    .emit = emit,
+};

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Double binary tree, pipelined (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
+ * broadcast, reduction and scan", 2009).
+ *
+ * Half of the buffer is reduced up and broadcast down one binary tree, half another, each on a lane
+ * of its own and in chunks, one behind the other. The root hangs over both; of the others each is a
+ * leaf in one tree at least, so that with two children in the other it sends n/2 up, twice n/2 down
+ * and n/2 as a leaf: 2n bytes at most. Rounds C + 2 ceil(lg P) - 1 for C chunks of each half.
+ *
+ *     P = 8, root 0:      0                     0
+ *                         |                     |
+ *                         4                     5
+ *                       /   \                 /   \
+ *                      2     6               3     7
+ *                     / \   / \             / \   / \
+ *                    1   3 5   7           2   4 6   1
+ *
+ * The first tree goes in order. The second is the same with all but the root shifted by one (P
+ * even) or mirrored (P odd), which makes its leaves the others. A mirrored tree is in order too; so
+ * where the order matters that is what it is, and the bytes are up to 3n if P is even. */
+#include "algorithms/patterns/two_trees.h"
+
+#define CHUNKS      8
+#define MOST_CHUNKS 4096
+
+static uint32_t chunks_of(const struct twill_shape *shape)
+{
+    return shape->parameter[0] == 0 ? CHUNKS : shape->parameter[0];
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    bool ordered = shape->order == TWILL_ORDER_RANKS;
+    return shape->root < world->size && chunks_of(shape) <= MOST_CHUNKS &&
+           (shape->order == TWILL_ORDER_ANY || (ordered && shape->root == 0));
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    uint32_t chunks = chunks_of(shape), size = world->size;
+    struct twill_two_trees t = twill_two_trees_of(world, shape);
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, 2 * chunks);
+    struct twill_group g =
+        t.ordered ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+    t.root = twill_two_position(&t, shape->root);
+    e.tmp_blocks = !t.up || size < 3 ? 0 : size < 4 ? e.blocks : 2 * e.blocks;
+    bool joins = twill_collective_facts(shape->collective)->joins;
+    if (!joins)
+        twill_emit_join(&e, twill_two_hears, &t);
+    if (size == 1 || (!t.up && rank == shape->root))
+        twill_emit_alone(&e, &g, TWILL_SRC);
+    for (e.lane = 0; e.lane < 2 && size > 1; e.lane++) {
+        struct twill_pipe pipe = twill_two_place(&t.tree[e.lane], &g, t.root);
+        twill_emit_pipeline(&e, t.up ? &pipe : NULL, t.down ? &pipe : NULL, e.lane * chunks, chunks,
+                            t.up ? TWILL_DST : TWILL_SRC);
+    }
+    e.lane = 0;
+    if (!joins)
+        twill_emit_part(&e, twill_two_hears, &t);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_double_tree = {
+    .name = "double_tree",
+    .help = "=chunks: two binary trees, each with half of the buffer in chunks (8): C + 2 lg P "
+            "rounds, up to 2n bytes (Sanders, Speck and Traeff 2009)",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE | 1u << TWILL_BROADCAST,
+    .parameters = 1,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Allreduce in the least number of rounds for any number of ranks: an allgather by Bruck's
+ * algorithm (bruck.c) of what all members contribute, which each of them then reduces.
+ *
+ * Recursive doubling takes a round more where the number of members is no power of two; here it
+ * is ceil(lg P) always, for n(P-1) bytes instead of n lg P. All members reduce in the order of the
+ * group, so all get the same bits.
+ *
+ *     P = 3:  0 <- 1, 1 <- 2, 2 <- 0; then 0 <- 2, 1 <- 0, 2 <- 1; all have three, and reduce them
+ *
+ * TMP: copy d of the blocks has the contribution of the member d to the right, copy 0 this rank's
+ * own. Each is a message: copies do not lie in a row. */
+#include "algorithms/schedule/emit.h"
+
+/* The contribution of the member `distance` to the right. */
+static twill_operand contribution(const struct twill_emitter *e, const struct twill_group *g,
+                                  uint32_t distance)
+{
+    return at(TWILL_TMP, distance * e->blocks + g->first);
+}
+
+static void allgather(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
+{
+    uint32_t size = g->size;
+    for (uint32_t have = 1; have < size; have *= 2) {
+        uint32_t count = g->blocks > 0 ? (uint32_t)twill_min(have, size - have) : 1;
+        uint32_t left = g->rank[(g->me + size - have) % size];
+        uint32_t right = g->rank[(g->me + have) % size];
+        for (uint32_t d = 0; d < count; d++) {
+            twill_emit_send(e, left, contribution(e, g, d), g->blocks, partial);
+            twill_emit_recv(e, right, contribution(e, g, have + d), g->blocks, partial);
+        }
+        /* What the last round sends may all have come before this round. */
+        if (!(2 * have < size && size <= 3 * have))
+            twill_emit_wait(e);
+    }
+}
+
+/* In the order of the group, into the place of its first member's contribution. */
+static void reduce(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
+{
+    uint32_t size = g->size, first = (size - g->me) % size;
+    twill_operand sum = contribution(e, g, first);
+    for (uint32_t i = 1; i < size; i++)
+        twill_emit_accumulate(e, sum, contribution(e, g, (first + i) % size), g->blocks,
+                              partial | (i > 1 || partial != 0 ? TWILL_STEP_PARTIAL_OWN : 0));
+    twill_emit_complete(e, at(TWILL_DST, g->first), sum, g->blocks);
+}
+
+bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
+                              enum twill_space from)
+{
+    unsigned partial = from == TWILL_TMP && g->blocks > 0 ? TWILL_STEP_PARTIAL : 0;
+    if (g->size == 1) {
+        twill_emit_alone(e, g, from);
+        return false;
+    }
+    if (g->blocks > 0 && from == TWILL_SRC)
+        twill_emit_copy(e, contribution(e, g, 0), at(from, g->first), 0, g->blocks, 0);
+    allgather(e, g, partial);
+    if (g->blocks > 0)
+        reduce(e, g, partial);
+    return false;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Halving and doubling for any number of ranks, on a circulant graph (Traeff, "Optimal,
+ * Non-pipelined Reduce-scatter and Allreduce Algorithms", 2024).
+ *
+ * Reduce-scatter: the ranks still to be served, seen from each rank, are those up to s to its
+ * right, itself included. First s = P; in a round s' = ceil(s/2), and a rank sends its partials for
+ * the farther ones, s' to s-1 to the right, to the rank s' to the right, and folds what comes for
+ * the nearer ones. After ceil(lg P) rounds only its own part is left, complete. Allgather: the same
+ * backwards. Bytes n(P-1)/P each, the least there is, without the detour that ranks beyond a power
+ * of two make elsewhere: 2 ceil(lg P) rounds and 2n(P-1)/P bytes for the allreduce. Part numbers
+ * wrap round, so a round is at times two messages.
+ *
+ *     P = 5, rank 0:  round 0 (5 -> 3): parts 3 4 to rank 3; 0 1 from rank 2
+ *                     round 1 (3 -> 2): part  2   to rank 2; 0   from rank 3
+ *                     round 2 (2 -> 1): part  1   to rank 1; 0   from rank 4, complete */
+#include "algorithms/schedule/emit.h"
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    (void)world;
+    return shape->order == TWILL_ORDER_ANY && !shape->vector;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    bool parts = twill_collective_facts(shape->collective)->parts;
+    bool reduces = shape->collective != TWILL_ALLGATHER;
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, world->size);
+    /* Parts by rank, to be consecutive. */
+    struct twill_group g =
+        parts ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+    e.parts = parts ? world->size : 1;
+    e.tmp_blocks = reduces && world->size > 2 ? e.blocks : 0;
+    uint32_t mine = twill_group_block(&g, g.me);
+    if (reduces && world->size > 1)
+        twill_emit_circulant_reduce_scatter(&e, &g, TWILL_SRC);
+    else
+        twill_emit_copy(&e, twill_operand_make(TWILL_DST, mine),
+                        twill_operand_make(TWILL_SRC, mine), 0, 1, 0);
+    if (shape->collective != TWILL_REDUCE_SCATTER)
+        twill_emit_circulant_allgather(&e, &g);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_halving_doubling = {
+    .name = "halving_doubling",
+    .help = "halve what is left round by round, then double it: 2 ceil(lg P) rounds, 2n(P-1)/P "
+            "bytes for any P (Traeff 2024)",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
+    .applies = applies,
+    .emit = emit,
+};

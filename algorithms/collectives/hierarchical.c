@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two levels, the ranks of a node and the nodes, by name: the composer (compose.c) where ranks of a
+ * node share the message out among themselves (STAGED, MAPPED), and a leader for each node, its
+ * lowest rank, where the message is too small for that (IMM, FLAT):
+ *
+ *     node 0:  0 <- 1        0, 2 and 4 fold what their nodes have, allreduce it between them, and
+ *     node 1:  2 <- 3        hand back the result
+ *     node 2:  4
+ *
+ * With G nodes: rounds 2(G-1) (ring), 2 ceil(lg G) (halving and doubling), floor(lg G) and 2 more
+ * if G is no power of two (recursive doubling), or ceil(lg G) (Bruck); bytes off the node per
+ * leader 2n(G-1)/G, 2n(G-1)/G, n lg G, n(G-1). */
+#include "algorithms/compose/compose.h"
+
+static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
+{
+    uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
+    if (world->nodes < 2 || shape->order != TWILL_ORDER_ANY)
+        return false;
+    if (twill_collective_facts(shape->collective)->parts)
+        return shape->flavour == TWILL_FLAVOUR_STAGED ||
+               (shape->flavour == TWILL_FLAVOUR_MAPPED && !shape->vector);
+    return shape->flavour != TWILL_FLAVOUR_IMM && blocks >> TWILL_BLOCK_BITS == 0;
+}
+
+static twill_status emit_ring(struct twill_schedule *schedule, const struct twill_world *world,
+                              uint32_t rank, const struct twill_shape *shape,
+                              struct twill_error *error)
+{
+    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_RING, error);
+}
+
+static bool applies_halving(const struct twill_world *world, const struct twill_shape *shape)
+{
+    uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
+    return world->nodes > 1 && shape->order == TWILL_ORDER_ANY && blocks >> TWILL_BLOCK_BITS == 0;
+}
+
+static twill_status emit_halving(struct twill_schedule *schedule, const struct twill_world *world,
+                                 uint32_t rank, const struct twill_shape *shape,
+                                 struct twill_error *error)
+{
+    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_HALVING_DOUBLING, error);
+}
+
+/* Node by node is by rank if no node has ranks on both sides of another's. */
+static bool applies_doubling(const struct twill_world *world, const struct twill_shape *shape)
+{
+    bool sorted = shape->order != TWILL_ORDER_LEFT;
+    for (uint32_t r = 1; r < world->size && shape->order == TWILL_ORDER_RANKS; r++)
+        sorted = sorted && world->node[r] >= world->node[r - 1];
+    return world->nodes > 1 && (sorted || shape->collective == TWILL_BARRIER);
+}
+
+static twill_status emit_doubling(struct twill_schedule *schedule, const struct twill_world *world,
+                                  uint32_t rank, const struct twill_shape *shape,
+                                  struct twill_error *error)
+{
+    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_RECURSIVE_DOUBLING, error);
+}
+
+#define SHARDED (1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED)
+
+/* With more nodes the G-1 messages take longer than the round that they save. */
+#define BRUCK_MOST_NODES 16
+
+static bool applies_bruck(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return world->nodes > 2 && world->nodes <= BRUCK_MOST_NODES && applies_doubling(world, shape);
+}
+
+static twill_status emit_bruck(struct twill_schedule *schedule, const struct twill_world *world,
+                               uint32_t rank, const struct twill_shape *shape,
+                               struct twill_error *error)
+{
+    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_BRUCK, error);
+}
+
+const struct twill_algorithm twill_algorithm_hierarchical_ring = {
+    .name = "hierarchical:ring",
+    .help = "within the nodes, and a ring between them per shard: 2(G-1) rounds, 2(n/L)(G-1)/G "
+            "bytes off the node per rank",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
+    .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT,
+    .applies = applies_ring,
+    .emit = emit_ring,
+};
+
+const struct twill_algorithm twill_algorithm_hierarchical_halving_doubling = {
+    .name = "hierarchical:halving_doubling",
+    .help = "within the nodes, and halving and doubling between them per shard: 2 ceil(lg G) "
+            "rounds, 2(n/L)(G-1)/G bytes off the node per rank",
+    .collectives = 1u << TWILL_ALLREDUCE,
+    .flavours = SHARDED,
+    .applies = applies_halving,
+    .emit = emit_halving,
+};
+
+const struct twill_algorithm twill_algorithm_hierarchical_bruck = {
+    .name = "hierarchical:bruck",
+    .help = "within the nodes, and between them an allgather by Bruck per shard that each reduces: "
+            "ceil(lg G) rounds, G-1 messages of n/L bytes off the node per rank",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_BARRIER,
+    .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_IMM,
+    .applies = applies_bruck,
+    .emit = emit_bruck,
+};
+
+const struct twill_algorithm twill_algorithm_hierarchical_recursive_doubling = {
+    .name = "hierarchical:recursive_doubling",
+    .help = "within the nodes, and recursive doubling between them per shard: lg G rounds, "
+            "(n/L) lg G bytes off the node per rank",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_BARRIER,
+    .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_IMM,
+    .applies = applies_doubling,
+    .emit = emit_doubling,
+};

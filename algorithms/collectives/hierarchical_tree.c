@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Trees between nodes: a binomial tree over one rank of each node, its head (on the root's node the
+ * root). Broadcast: first the tree, then each head gives to its node. Reduce: first each node folds
+ * for its head, then the tree. Rounds lg G, bytes off a node at most n lg G (broadcast) or n.
+ *
+ *     node 0:  0   1 (root)      broadcast  1 -> 2, 1 -> 4; then 1 -> 0, 2 -> 3
+ *     node 1:  2   3             reduce     0 -> 1, 3 -> 2; then 2 -> 1, 4 -> 1
+ *     node 2:  4
+ *
+ * On a node of L ranks the reduce is shared out among them (STAGED, MAPPED): each folds a slice,
+ * and the head collects the slices. */
+#include "algorithms/patterns/tree.h"
+
+#include <stdlib.h>
+
+static void broadcast(struct twill_emitter *e, const struct twill_tree *t,
+                      const struct twill_shape *shape)
+{
+    const struct twill_world *w = e->world;
+    const struct twill_group *g = t->group;
+    enum twill_space from = g->me == t->root ? TWILL_SRC : TWILL_DST;
+    bool posted = false;
+    if (e->rank == shape->root)
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
+                        0);
+    if (e->rank == g->rank[g->me]) {
+        twill_emit_tree_receive(e, g, t->root);
+        posted = twill_emit_tree_send(e, g, t->root, from);
+    }
+    twill_emit_node_broadcast(e, shape->flavour, w->local[g->rank[g->me]], from);
+    if (posted)
+        twill_emit_wait(e);
+}
+
+/* What heads bring is a partial, unless every rank has a node of its own. */
+static void reduce(struct twill_emitter *e, const struct twill_tree *t,
+                   const struct twill_shape *shape)
+{
+    const struct twill_world *w = e->world;
+    const struct twill_group *g = t->group;
+    struct twill_shards shards = {.count = e->blocks, .each = 1};
+    bool partials = twill_world_widest(w) > 1;
+    if (w->node_size[g->me] > 1)
+        twill_emit_node_reduce(e, shape->flavour, shards, g->rank[g->me]);
+    else if (partials)
+        twill_emit_widen(e, twill_operand_make(TWILL_TMP, 0), twill_operand_make(TWILL_SRC, 0),
+                         e->blocks);
+    if (e->rank == g->rank[g->me])
+        twill_emit_tree_reduce(e, t, partials ? TWILL_TMP : TWILL_SRC, t->root);
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    bool reduces = shape->collective == TWILL_REDUCE;
+    if (world->nodes < 2 || shape->root >= world->size ||
+        (!reduces && shape->flavour == TWILL_FLAVOUR_FLAT))
+        return false;
+    /* The fold begins at the root's node, and goes node by node. */
+    bool by_rank = shape->order != TWILL_ORDER_LEFT && world->node[shape->root] == 0;
+    for (uint32_t r = 1; r < world->size && by_rank && shape->order != TWILL_ORDER_ANY; r++)
+        by_rank = world->node[r] >= world->node[r - 1];
+    return !reduces || shape->order == TWILL_ORDER_ANY || by_rank;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    uint32_t root_node = world->node[shape->root], widest = twill_world_widest(world);
+    bool reduces = shape->collective == TWILL_REDUCE;
+    bool sliced = reduces && twill_flavour_is_sharded(shape->flavour);
+    uint32_t *heads = malloc(world->nodes * sizeof(*heads));
+    struct twill_emitter e;
+    if (heads == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for %u nodes", rank,
+                          world->nodes);
+    for (uint32_t n = 0; n < world->nodes; n++)
+        heads[n] = n == root_node ? shape->root : twill_world_member(world, n, 0);
+    twill_emitter_begin(&e, world, rank, sliced ? widest : 1);
+    if (widest > 1 && shape->flavour != TWILL_FLAVOUR_IMM &&
+        (reduces || shape->flavour != TWILL_FLAVOUR_MAPPED))
+        e.shared_blocks = e.blocks;
+    e.tmp_blocks = reduces ? e.blocks : 0;
+    struct twill_group g = {
+        .rank = heads, .size = world->nodes, .me = world->node[rank], .blocks = e.blocks};
+    struct twill_tree t = {.group = &g, .root = root_node, .radix = 2};
+    if (reduces)
+        reduce(&e, &t, shape);
+    else
+        broadcast(&e, &t, shape);
+    free(heads);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_hierarchical_tree = {
+    .name = "hierarchical:tree",
+    .help = "a binomial tree between the nodes, and memory within each: lg G rounds",
+    .collectives = 1u << TWILL_BROADCAST | 1u << TWILL_REDUCE,
+    .flavours = 1u << TWILL_FLAVOUR_IMM | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_STAGED |
+                1u << TWILL_FLAVOUR_MAPPED,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hub: one rank takes everybody's buffer, folds them, and hands the result back: a central
+ * parameter server (Li et al., "Scaling Distributed Machine Learning with the Parameter Server",
+ * 2014), and what every other algorithm is there to avoid.
+ *
+ * The hub receives a few at a time and folds from the left by rank, one window while the next is
+ * under way. Everybody else sends n and receives n; the hub receives n(P-1) and sends n(P-1), so
+ * that its link carries 2n(P-1) bytes. Rounds 2(P-1)/4 at the hub.
+ *
+ *     1   2   3   4
+ *      \   \ /   /      all to the hub, ((((0 op 1) op 2) op 3) op 4), and back
+ *       `-- 0 --' */
+#include "algorithms/schedule/emit.h"
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return shape->root < world->size;
+}
+
+static bool hears(const void *root, uint32_t rank, uint32_t other)
+{
+    (void)other;
+    return rank == *(const uint32_t *)root;
+}
+
+static void emit_spoke(struct twill_emitter *e, uint32_t hub, bool back)
+{
+    twill_emit_send(e, hub, twill_operand_make(TWILL_SRC, 0), 1, 0);
+    twill_emit_wait(e); /* in place the result goes where the data come from */
+    if (!back)
+        return;
+    twill_emit_recv(e, hub, twill_operand_make(TWILL_DST, 0), 1, 0);
+    twill_emit_wait(e);
+}
+
+static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool back)
+{
+    struct twill_intake in = {
+        .blocks = 1, .by_rank = true, .give = TWILL_GIVE_NOTHING, .stride = 1};
+    twill_emit_intake(e, g, &in);
+    for (uint32_t k = 0; back && k + 1 < g->size; k++) {
+        size_t mark = twill_emit_mark(e);
+        twill_emit_send(e, g->rank[k + (k >= g->me)], twill_operand_make(TWILL_DST, 0), 1, 0);
+        twill_emit_settle(e, mark);
+    }
+    if (back)
+        twill_emit_wait(e);
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    bool back = shape->collective == TWILL_ALLREDUCE;
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, 1);
+    struct twill_group g = twill_group_ranks(&e, 1);
+    e.tmp_blocks = world->size > 2 ? TWILL_INTAKE_COPIES : 0;
+    if (!back)
+        twill_emit_join(&e, hears, &shape->root);
+    if (world->size == 1)
+        twill_emit_alone(&e, &g, TWILL_SRC);
+    else if (rank == shape->root)
+        emit_hub(&e, &g, back);
+    else
+        emit_spoke(&e, shape->root, back);
+    if (!back)
+        twill_emit_part(&e, hears, &shape->root);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_hub = {
+    .name = "hub",
+    .help = "one rank takes all, folds from the left and hands back: 2n(P-1) bytes at the hub (Li "
+            "et al. 2014)",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE,
+    .applies = applies,
+    .emit = emit,
+};

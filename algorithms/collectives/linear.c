@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Linear: the root talks to everybody itself, a few at a time (=k: k), beginning behind its own
+ * rank. It is a tree of one level: P-1 messages at the root, one at the others, n bytes each, or in
+ * a gather or scatter a part each: n(P-1)/P bytes, none of them sent twice. (The "basic linear" of
+ * MPI libraries; an all-to-all like it is `pairwise`.)
+ *
+ *     0 -> 1, 0 -> 2, 0 -> 3, ...      a reduce takes them in this order, by rank from the left
+ *
+ * With =k, in a gather or reduce, no more than k send at once: the others wait for a message
+ * without bytes from the root, one more delay for each k. Where many senders overflow the queue
+ * before the root's link (incast), that is much less than what is lost; without =k the root's
+ * window bounds what is received at once, not what is sent.
+ *
+ * Every message is a part of the sender's and of the receiver's, so parts may have any sizes. */
+#include "algorithms/patterns/tree.h"
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return shape->root < world->size && shape->parameter[0] <= 64;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    uint32_t radix = (uint32_t)twill_max(world->size, 2);
+    return twill_tree_emit(schedule, world, rank, shape, radix, shape->parameter[0], error);
+}
+
+const struct twill_algorithm twill_algorithm_linear = {
+    .name = "linear",
+    .help =
+        "the root with everybody, a few at a time, =k: no more than k send at once (16 received): "
+        "P-1 messages there, n bytes each, or a part in a gather or scatter",
+    .collectives =
+        1u << TWILL_BROADCAST | 1u << TWILL_REDUCE | 1u << TWILL_GATHER | 1u << TWILL_SCATTER,
+    .parameters = 1,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Multi-ring: k rings at once, each with its share of the buffer (Patarasuk and Yuan 2009 show that
+ * rings use a whole fabric; several of them use all its links, as NCCL does).
+ *
+ * Each ring has a lane of its own. All go node by node, but every other one the other way round,
+ * and each enters a node at another rank, so that the crossings between nodes are spread over ranks
+ * (and the NICs near them) and over both directions of the links. Rounds 2(P-1), bytes 2n(P-1)/P as
+ * with one ring; up to 4 peers with two rings, 2k with k.
+ *
+ *     two nodes of four, ring 0:  0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7 -> 0
+ *                        ring 1:  2 <- 3 <- 0 <- 1 <- 6 <- 7 <- 4 <- 5 <- 2 */
+#include "algorithms/schedule/emit.h"
+
+#include <stdlib.h>
+
+static uint32_t rings_of(const struct twill_shape *shape)
+{
+    return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    (void)world;
+    return shape->order == TWILL_ORDER_ANY && rings_of(shape) <= TWILL_SCHEDULE_LANES;
+}
+
+/* The ranks in the order of ring number j of k; the position of rank `me`. */
+static uint32_t order(uint32_t *ranks, const struct twill_world *w, uint32_t me, uint32_t j,
+                      uint32_t k)
+{
+    uint32_t mine = 0;
+    for (uint32_t at = 0; at < w->size;) {
+        uint32_t first = at, size = w->node_size[w->node[w->order[at]]];
+        uint32_t turn = (uint32_t)((uint64_t)j * size / k);
+        for (uint32_t l = 0; l < size; l++, at++) {
+            uint32_t rank = w->order[first + (l + turn) % size];
+            uint32_t position = j % 2 == 0 ? at : w->size - 1 - at;
+            ranks[position] = rank;
+            if (rank == me)
+                mine = position;
+        }
+    }
+    return mine;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    uint32_t rings = rings_of(shape), size = world->size;
+    uint32_t *ranks = malloc(size * sizeof(*ranks));
+    if (ranks == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for a ring of %u", rank,
+                          size);
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, size * rings);
+    e.tmp_blocks = size < 3 ? 0 : e.blocks;
+    if (size == 1) {
+        struct twill_group g = twill_group_world(&e, e.blocks);
+        twill_emit_alone(&e, &g, TWILL_SRC);
+    }
+    for (e.lane = 0; e.lane < rings && size > 1; e.lane++) {
+        struct twill_group g = {
+            .rank = ranks, .size = size, .first = e.lane * size, .blocks = size};
+        g.me = order(ranks, world, rank, e.lane, rings);
+        if (twill_emit_ring(&e, &g, TWILL_SRC))
+            twill_emit_wait(&e);
+    }
+    free(ranks);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_multi_ring = {
+    .name = "multi_ring",
+    .help = "=k: k rings at once (2), both ways round, each with n/k: 2(P-1) rounds, 2n(P-1)/P "
+            "bytes (Patarasuk and Yuan 2009)",
+    .collectives = 1u << TWILL_ALLREDUCE,
+    .parameters = 1,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* "levels": the composer (compose.c) over levels of the machine that the caller names.
+ *
+ *     levels=tile:direct/numa:direct/node:direct/group:ring/all:recursive_doubling
+ *
+ * says, from the inside out, how the members of each unit work together: the ranks of a tile (or an
+ * L3 cache, l3:), the tiles of a NUMA domain, the domains of a node, the nodes of a group, the
+ * groups. Levels not named are passed over; the last one is that of the whole world unless it goes
+ * through memory, which ends at the node: then a ring comes on top. Without a list: memory on the
+ * node, rings above. */
+#include "algorithms/compose/compose.h"
+
+#include <string.h>
+
+static const char *const level_names[] = {"tile", "l3", "numa", "package", "node", "group", "all"};
+_Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_RUNGS, "a name for each");
+static const char *const methods[] = {"direct", "ring", "recursive_doubling", "halving_doubling",
+                                      "bruck"};
+_Static_assert(TWILL_ARRAY_LENGTH(methods) == TWILL_BY_COUNT, "a name for each");
+
+/* Which of the names the text is, or `count`. */
+static uint32_t find(const char *const *names, uint32_t count, const char *text, size_t length)
+{
+    uint32_t i = 0;
+    while (i < count && (strlen(names[i]) != length || memcmp(names[i], text, length) != 0))
+        i++;
+    return i;
+}
+
+/* One number for a level: both counted from 1, so that 0 stands for none. */
+static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS])
+{
+    uint32_t next = 0;
+    for (unsigned i = 0; i < TWILL_PARAMETERS; i++) {
+        const char *slash = memchr(text, '/', length);
+        size_t part = slash == NULL ? length : (size_t)(slash - text);
+        const char *colon = memchr(text, ':', part);
+        if (colon == NULL)
+            return false;
+        size_t name = (size_t)(colon - text);
+        uint32_t level = find(level_names, TWILL_RUNGS, text, name);
+        uint32_t how = find(methods, TWILL_BY_COUNT, colon + 1, part - name - 1);
+        if (level < next || level == TWILL_RUNGS || how == TWILL_BY_COUNT ||
+            (how == TWILL_BY_DIRECT && level > TWILL_LEVEL_NODE))
+            return false;
+        parameter[i] = (uint16_t)((level + 1) << 8 | (how + 1));
+        next = level + 1;
+        if (slash == NULL)
+            return true;
+        text = slash + 1;
+        length -= part + 1;
+    }
+    return false; /* too many */
+}
+
+static uint32_t read_choices(const struct twill_shape *shape,
+                             struct twill_rung_choice choice[TWILL_RUNGS])
+{
+    uint32_t count = 0;
+    for (; count < TWILL_PARAMETERS && shape->parameter[count] != 0; count++) {
+        choice[count].level = (uint8_t)((shape->parameter[count] >> 8) - 1);
+        choice[count].how = (uint8_t)((shape->parameter[count] & 0xff) - 1);
+    }
+    if (count == 0)
+        for (; count <= TWILL_LEVEL_GROUP; count++)
+            choice[count] = (struct twill_rung_choice){
+                .level = (uint8_t)count,
+                .how = count <= TWILL_LEVEL_NODE ? TWILL_BY_DIRECT : TWILL_BY_RING};
+    if (choice[count - 1].how == TWILL_BY_DIRECT || shape->parameter[0] == 0)
+        choice[count++] =
+            (struct twill_rung_choice){.level = TWILL_LEVEL_ALL, .how = TWILL_BY_RING};
+    choice[count - 1].level = TWILL_LEVEL_ALL;
+    return count;
+}
+
+/* Does folding along the ladder keep the order of ranks? */
+static bool keeps_order(const struct twill_ladder *l)
+{
+    for (uint32_t j = 0; j < l->count; j++) {
+        if (twill_how_divides(l->rung[j].choice.how))
+            return false;
+        for (uint32_t r = 1; r < l->world->size; r++)
+            if (twill_rung_unit(&l->rung[j], r) < twill_rung_unit(&l->rung[j], r - 1))
+                return false;
+    }
+    return true;
+}
+
+/* A broadcast is one node's, through memory, over levels that there are several of. */
+static bool suits(const struct twill_ladder *l, const struct twill_shape *shape)
+{
+    bool gives = shape->collective == TWILL_BROADCAST;
+    if (gives && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
+        return false;
+    for (uint32_t j = 0; j < l->count; j++) {
+        bool top = j + 1 == l->count;
+        if ((!top || l->parts) && twill_how_is_top(l->rung[j].choice.how))
+            return false;
+        if (gives && l->rung[j].choice.how != TWILL_BY_DIRECT)
+            return false;
+    }
+    if (!l->parts && (l->shards > TWILL_MOST_SHARDS || twill_ladder_blocks(l) >> 16 != 0))
+        return false;
+    return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    struct twill_rung_choice choice[TWILL_RUNGS];
+    struct twill_ladder l;
+    uint32_t choices = read_choices(shape, choice);
+    bool parts = twill_collective_facts(shape->collective)->parts;
+    if (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED)
+        return false;
+    bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape);
+    twill_ladder_close(&l);
+    return does;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    struct twill_rung_choice choice[TWILL_RUNGS];
+    return twill_compose(schedule, world, rank, shape, choice, read_choices(shape, choice), error);
+}
+
+const struct twill_algorithm twill_algorithm_levels = {
+    .name = "levels",
+    .help = "reduce-scatter down any levels, allreduce at the top, allgather back: "
+            "levels=tile:direct/numa:direct/node:direct/all:ring",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER |
+                   1u << TWILL_BROADCAST,
+    .flavours = 1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED,
+    .parameters = TWILL_PARAMETERS,
+    .applies = applies,
+    .parse = parse,
+    .examples = "node:ring/all:recursive_doubling;node:direct/all:halving_doubling;tile:direct/"
+                "numa:direct/package:direct;"
+                "package:ring/node:direct",
+    .emit = emit,
+};

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recursive doubling (Thakur, Rabenseifner and Gropp 2005), for any number of ranks.
+ *
+ * In round k a rank exchanges all it has with the rank whose number differs in bit k, and folds.
+ * With P not a power of two, of the first 2(P - 2^k) ranks each even one gives its data to the
+ * next rank before, and gets the result after. Rounds lg P (+2), bytes sent n lg P.
+ *     0 1 2 3 4      fold in: 0 -> 1, then 1 2 3 4 exchange at distance 1 and 2:
+ *      \| | | |      1-2 3-4, 1-3 2-4, then 1 -> 0
+ * The lower rank's operand goes first on both sides: all get the same bits, in the group's order.
+ * Each fold reads one of two copies in TMP, which is being sent, and writes the other, or DST. */
+#include "algorithms/schedule/emit.h"
+
+struct doubling {
+    twill_operand own; /* what the rank has so far */
+    bool partial;      /* is that a partial? */
+    uint32_t copy;     /* of TMP that it is not in */
+};
+
+/* Position in the group of participant p, when the first `extra` pairs are folded. */
+static uint32_t position(uint32_t p, uint32_t extra)
+{
+    return p < extra ? 2 * p + 1 : p + extra;
+}
+
+/* Fold what a peer sends with what is here; a WAIT is due. */
+static void take(struct twill_emitter *e, const struct twill_group *g, struct doubling *d,
+                 uint32_t peer, bool partial, bool final)
+{
+    twill_operand dst = final ? twill_operand_make(TWILL_DST, g->first)
+                              : twill_operand_make(TWILL_TMP, g->first + d->copy * e->blocks);
+    unsigned flags = (peer < g->me ? TWILL_STEP_FIRST : 0) | (final ? TWILL_STEP_FINAL : 0) |
+                     (partial ? TWILL_STEP_PARTIAL : 0) | (d->partial ? TWILL_STEP_PARTIAL_OWN : 0);
+    /* A message of nothing has nothing to fold: a RECV. */
+    if (g->blocks > 0)
+        twill_emit_recv_reduce(e, g->rank[peer], dst, d->own, g->blocks, flags);
+    else
+        twill_emit_recv(e, g->rank[peer], dst, 0, 0);
+    *d = (struct doubling){.own = dst, .partial = true, .copy = 1 - d->copy};
+}
+
+static void give(struct twill_emitter *e, const struct twill_group *g, const struct doubling *d,
+                 uint32_t peer)
+{
+    twill_emit_send(e, g->rank[peer], d->own, g->blocks,
+                    d->partial && g->blocks > 0 ? TWILL_STEP_PARTIAL : 0);
+}
+
+/* The rank that only gives, then gets. */
+static void stand_by(struct twill_emitter *e, const struct twill_group *g, const struct doubling *d)
+{
+    give(e, g, d, g->me + 1);
+    if (g->blocks > 0 && !d->partial) /* in place the result goes where raw data come from */
+        twill_emit_wait(e);
+    twill_emit_recv(e, g->rank[g->me + 1], twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
+}
+
+bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
+                                   enum twill_space from)
+{
+    uint32_t power = 1;
+    while (2 * power <= g->size)
+        power *= 2;
+    uint32_t extra = g->size - power;
+    bool brings = from == TWILL_TMP, paired = g->me < 2 * extra;
+    struct doubling d = {
+        .own = twill_operand_make(from, g->first), .partial = brings, .copy = brings};
+    if (g->size == 1) {
+        twill_emit_alone(e, g, from);
+        return false;
+    }
+    if (paired && g->me % 2 == 0) {
+        stand_by(e, g, &d);
+        return true;
+    }
+    if (paired) {
+        take(e, g, &d, g->me - 1, brings, false);
+        twill_emit_wait(e);
+    } else if (power == 2 && !brings && g->blocks > 0) {
+        /* The first fold is the last one: in place it would write what is being sent. */
+        d.own = twill_operand_make(TWILL_TMP, g->first);
+        twill_emit_copy(e, d.own, twill_operand_make(from, g->first), 0, g->blocks, 0);
+    }
+    uint32_t me = paired ? g->me / 2 : g->me - extra;
+    for (uint32_t bit = 1; bit < power; bit *= 2) {
+        uint32_t peer = position(me ^ bit, extra);
+        give(e, g, &d, peer);
+        take(e, g, &d, peer, brings || bit > 1 || peer < 2 * extra, 2 * bit == power);
+        if (paired || 2 * bit < power)
+            twill_emit_wait(e);
+    }
+    if (paired)
+        twill_emit_send(e, g->rank[g->me - 1], d.own, g->blocks, 0);
+    return true;
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return shape->order != TWILL_ORDER_LEFT || world->size < 4;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    struct twill_emitter e;
+    bool barrier = shape->collective == TWILL_BARRIER;
+    twill_emitter_begin(&e, world, rank, 1);
+    e.tmp_blocks = barrier || world->size == 1 ? 0 : world->size < 4 ? 1 : 2;
+    struct twill_group g = shape->order == TWILL_ORDER_ANY ? twill_group_world(&e, barrier ? 0 : 1)
+                                                           : twill_group_ranks(&e, barrier ? 0 : 1);
+    if (twill_emit_recursive_doubling(&e, &g, TWILL_SRC))
+        twill_emit_wait(&e);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_recursive_doubling = {
+    .name = "recursive_doubling",
+    .help = "exchange everything at distance 1, 2, 4, ...: lg P rounds (+2 unless P is a power of "
+            "two), n lg P bytes (Thakur, Rabenseifner and Gropp 2005)",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_BARRIER,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reduce as a reduce-scatter and a gather (after Rabenseifner 2004), for large messages: blocks,
+ * one for each rank, are folded going round a ring, and the results come up a binomial tree to the
+ * root. Rounds P-1 + ceil(lg P); everybody sends n(P-1)/P bytes round the ring and at most half as
+ * many up the tree, and folds n(P-1)/P, where the root of a tree folds n lg P.
+ *
+ *     everybody 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  0: 0 1 2 3
+ *                            round a ring, as in ring.c     (2 takes 3 along)
+ *
+ * Only the root has a DST: elsewhere results are in TMP, as complete as they will be. */
+#include "algorithms/patterns/tree.h"
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return shape->root < world->size && shape->order == TWILL_ORDER_ANY;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, world->size);
+    struct twill_group g = twill_group_world(&e, world->size);
+    struct twill_tree t = {.group = &g, .root = world->position[shape->root], .radix = 2};
+    e.tmp_blocks = world->size > 1 ? e.blocks : 0;
+    bool root = rank == shape->root;
+    bool due =
+        twill_emit_ring_reduce_scatter_final(&e, &g, TWILL_SRC, root ? TWILL_DST : TWILL_TMP);
+    /* What comes to the root now is not being folded or sent, unless that was SRC, in place. */
+    if (due && (!root || world->size == 2))
+        twill_emit_wait(&e);
+    twill_emit_tree_gather(&e, &t, TWILL_TMP);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_reduce_scatter_gather = {
+    .name = "reduce_scatter_gather",
+    .help = "reduce-scatter round a ring, gather up a tree: P-1 + ceil(lg P) rounds, at most "
+            "3n/2 bytes (after Rabenseifner 2004)",
+    .collectives = 1u << TWILL_REDUCE,
+    .applies = applies,
+    .emit = emit,
+};

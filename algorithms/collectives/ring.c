@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ring: reduce-scatter, then allgather, around a ring (Patarasuk and Yuan 2009); each half is a
+ * collective of its own.
+ *
+ * The buffer has one part per rank. In round k of the first half a rank sends part (me - 1 - k) to
+ * its right and folds part (me - 2 - k), which comes from its left, with its own; after P-1 rounds
+ * it holds part `me` complete. In the second half the complete parts travel round once more.
+ * Rounds 2(P-1), bytes sent 2n(P-1)/P, the least there is; only the two neighbours are talked to.
+ * The order is node by node, so a ring crosses between nodes once per node.
+ *
+ *     0 -> 1 -> 2 -> 3      part 3 starts at rank 0 as {0}, is {01} on 1, {012} on 2,
+ *     ^______________|      complete on 3, and goes from 3 to 0, 1 and 2
+ *
+ * The first send of a part reads what the rank brings; what was folded is in TMP, only the last
+ * fold goes to DST. So nothing is copied out of place, and the same steps are right in place. */
+#include "algorithms/schedule/emit.h"
+
+/* final: FINAL into `to`; else a partial into TMP. */
+static bool reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                           enum twill_space from, enum twill_space to, bool final)
+{
+    uint32_t n = g->size, each = g->blocks / n;
+    uint32_t right = g->rank[(g->me + 1) % n], left = g->rank[(g->me + n - 1) % n];
+    unsigned own = from == TWILL_TMP ? TWILL_STEP_PARTIAL_OWN : 0;
+    for (uint32_t k = 0; k + 1 < n; k++) {
+        uint32_t out = twill_group_block(g, g->me + 2 * n - k - 1);
+        uint32_t in = twill_group_block(g, g->me + 2 * n - k - 2);
+        bool ends = k + 2 == n && final;
+        /* What has been folded once, here or on the left, is a partial. */
+        unsigned moved = k > 0 || from == TWILL_TMP ? TWILL_STEP_PARTIAL : 0;
+        twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_TMP, out), each, moved);
+        twill_emit_recv_reduce(e, left, twill_operand_make(ends ? to : TWILL_TMP, in),
+                               twill_operand_make(from, in), each,
+                               TWILL_STEP_FIRST | moved | own | (ends ? TWILL_STEP_FINAL : 0));
+        if (k + 2 < n)
+            twill_emit_wait(e);
+    }
+    if (n == 1 && to == TWILL_DST)
+        twill_emit_alone(e, g, from);
+    return n > 1;
+}
+
+bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                    enum twill_space from, enum twill_space to)
+{
+    return reduce_scatter(e, g, from, to, to == TWILL_DST);
+}
+
+bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
+                                          enum twill_space from, enum twill_space to)
+{
+    return reduce_scatter(e, g, from, to, true);
+}
+
+bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
+                               enum twill_space from)
+{
+    uint32_t n = g->size, each = g->blocks / n, mine = twill_group_block(g, g->me);
+    uint32_t right = g->rank[(g->me + 1) % n], left = g->rank[(g->me + n - 1) % n];
+    if (from != TWILL_DST)
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, mine), twill_operand_make(from, mine), 0,
+                        each, 0);
+    for (uint32_t k = 0; k + 1 < n; k++) {
+        uint32_t out = twill_group_block(g, g->me + n - k);
+        uint32_t in = twill_group_block(g, g->me + n - k - 1);
+        twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_DST, out), each, 0);
+        twill_emit_recv(e, left, twill_operand_make(TWILL_DST, in), each, 0);
+        if (k + 2 < n)
+            twill_emit_wait(e);
+    }
+    return n > 1;
+}
+
+bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)
+{
+    if (twill_emit_ring_reduce_scatter(e, g, from, TWILL_DST))
+        twill_emit_wait(e);
+    return twill_emit_ring_allgather(e, g, TWILL_DST);
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    (void)world;
+    return shape->order == TWILL_ORDER_ANY;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, world->size);
+    struct twill_group g = twill_group_world(&e, world->size);
+    bool due;
+    if (twill_collective_facts(shape->collective)->parts) {
+        e.parts = world->size;
+        g.part = g.rank;
+    }
+    e.tmp_blocks = shape->collective == TWILL_ALLGATHER || world->size < 3 ? 0 : e.blocks;
+    if (shape->collective == TWILL_ALLGATHER)
+        due = twill_emit_ring_allgather(&e, &g, TWILL_SRC);
+    else if (shape->collective == TWILL_REDUCE_SCATTER)
+        due = twill_emit_ring_reduce_scatter(&e, &g, TWILL_SRC, TWILL_DST);
+    else
+        due = twill_emit_ring(&e, &g, TWILL_SRC);
+    if (due)
+        twill_emit_wait(&e);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_ring = {
+    .name = "ring",
+    .help = "reduce-scatter and allgather round a ring: 2(P-1) rounds, 2n(P-1)/P bytes, two peers "
+            "(Patarasuk and Yuan 2009)",
+    .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
+    .applies = applies,
+    .emit = emit,
+};

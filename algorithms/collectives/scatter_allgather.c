@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Broadcast as a scatter and an allgather (van de Geijn; Barnett et al. 1994), for large messages:
+ * the root scatters blocks, one for each rank, down a binomial tree, and they go round a ring until
+ * everybody has them all. Rounds ceil(lg P) + P-1; the root sends 2n(P-1)/P bytes, nobody more,
+ * where a tree has it send n lg P. What a rank passed on down the tree it gets again.
+ *
+ *     0: 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  everybody 0 1 2 3
+ *     (2 passes 3 on)                round a ring, as in ring.c
+ *
+ * The mirror image for reduce is reduce_scatter_gather. */
+#include "algorithms/patterns/tree.h"
+
+/* Of two ranks one would send back the half that it has got: a tree sends less. */
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return shape->root < world->size && world->size != 2;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, world->size);
+    struct twill_group g = twill_group_world(&e, world->size);
+    struct twill_tree t = {.group = &g, .root = world->position[shape->root], .radix = 2};
+    e.tmp_blocks = world->size > 2 ? e.blocks : 0;
+    bool due = twill_emit_tree_scatter(&e, &t);
+    if (due && rank == shape->root) /* in place the ring writes what is being sent */
+        twill_emit_wait(&e);
+    if (twill_emit_ring_allgather(&e, &g, TWILL_DST))
+        twill_emit_wait(&e);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_scatter_allgather = {
+    .name = "scatter_allgather",
+    .help = "scatter down a tree, allgather round a ring: ceil(lg P) + P-1 rounds, 2n(P-1)/P bytes "
+            "(Barnett et al. 1994)",
+    .collectives = 1u << TWILL_BROADCAST,
+    .applies = applies,
+    .emit = emit,
+};

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* 2-D torus (Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash",
+ * 2018): ranks in a grid of Y rows of X, a ring in every row and every column.
+ *
+ * Reduce-scatter along the rows, allreduce of the part along the columns, allgather along the rows.
+ * Rounds 2(X-1) + 2(Y-1) = 2(X+Y-2) instead of the ring's 2(P-1); bytes 2n(P-1)/P, as the ring's.
+ * Ranks go node by node, so that a row of as many ranks as a node has stays on it.
+ *
+ *     0 -> 1 -> 2 ->      3x2: part 0 of the rows' three ends on 0 and 3, which share it between
+ *     |    |    |         them, and so on; then each row gathers its three parts
+ *     3 -> 4 -> 5 -> */
+#include "algorithms/schedule/emit.h"
+
+#include <stdlib.h>
+
+/* X and Y: what is asked for, the missing one such as fits, or as square as it gets with the short
+ * rows; 0: there is none. */
+static uint32_t columns_of(const struct twill_world *world, const struct twill_shape *shape)
+{
+    uint32_t x = shape->parameter[0], y = shape->parameter[1], size = world->size;
+    if (x == 0 && y != 0)
+        x = size / y;
+    for (uint32_t i = 2; shape->parameter[0] == 0 && y == 0 && i * i <= size; i++)
+        if (size % i == 0)
+            x = i;
+    bool fits = x > 1 && size % x == 0 && size / x > 1 && (y == 0 || y == size / x);
+    return fits ? x : 0;
+}
+
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    return shape->order == TWILL_ORDER_ANY && columns_of(world, shape) > 0;
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    uint32_t x = columns_of(world, shape), y = world->size / x;
+    uint32_t *column = malloc(y * sizeof(*column));
+    if (column == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for a column of %u", rank,
+                          y);
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, world->size);
+    e.tmp_blocks = e.blocks;
+    uint32_t at = twill_group_world(&e, e.blocks).me;
+    for (uint32_t i = 0; i < y; i++)
+        column[i] = world->order[i * x + at % x];
+    struct twill_group along = {
+        .rank = world->order + at / x * x, .size = x, .me = at % x, .blocks = e.blocks};
+    struct twill_group across = {
+        .rank = column, .size = y, .me = at / x, .first = at % x * y, .blocks = y};
+    twill_emit_ring_reduce_scatter(&e, &along, TWILL_SRC, TWILL_TMP);
+    twill_emit_wait(&e);
+    twill_emit_ring(&e, &across, TWILL_TMP);
+    twill_emit_wait(&e);
+    twill_emit_ring_allgather(&e, &along, TWILL_DST);
+    twill_emit_wait(&e);
+    free(column);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+const struct twill_algorithm twill_algorithm_torus = {
+    .name = "torus",
+    .help = "=XxY: rings along rows of X and columns of Y ranks (as square as it gets): 2(X+Y-2) "
+            "rounds, 2n(P-1)/P bytes (Mikami et al. 2018)",
+    .collectives = 1u << TWILL_ALLREDUCE,
+    .parameters = 2,
+    .applies = applies,
+    .emit = emit,
+};

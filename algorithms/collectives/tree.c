@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* K-nomial trees. Broadcast and scatter go down, who has something passing it on, so that `radix`
+ * times as many have it after each turn; reduce and gather go up the same way. With k = radix:
+ * turns ceil(log_k P), each of up to k-1 messages; bytes sent n (k-1) log_k P by the root of a
+ * broadcast, n by everyone but the root in a reduce, and each subtree's parts but once a turn in a
+ * gather or scatter. Binomial (k = 2) is the least of rounds for small messages; more children a
+ * turn pay where starting a message is cheap beside its way. (k = 2: Thakur, Rabenseifner and Gropp
+ * 2005; more: Wilkins et al. 2023.)
+ *
+ *     0 -> 4, 0 -> 2, 0 -> 1      k = 2. Numbers count from the root; a rank's parent is its
+ *          4 -> 6, 2 -> 3         number with the lowest digit (to the base k) that is not 0
+ *               4 -> 5, 6 -> 7    made 0. The largest subtree goes first on the way down
+ *
+ * Below a number are the numbers next to it: that keeps a fold in order, and parts together. */
+#include "algorithms/patterns/tree.h"
+
+static void receive(struct twill_emitter *e, const struct twill_tree *t)
+{
+    const struct twill_group *g = t->group;
+    uint32_t me = twill_tree_me(t);
+    if (me == 0)
+        return;
+    twill_emit_recv(e, twill_tree_rank(t, twill_tree_parent(t, me)),
+                    twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
+    twill_emit_wait(e);
+}
+
+static bool send(struct twill_emitter *e, const struct twill_tree *t, enum twill_space from)
+{
+    const struct twill_group *g = t->group;
+    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
+    for (uint32_t i = 0; i < children; i++) {
+        if (i > 0 && i % twill_tree_window(t) == 0)
+            twill_emit_wait(e);
+        uint32_t child = twill_tree_child(t, me, children - 1 - i);
+        twill_emit_send(e, twill_tree_rank(t, child), twill_operand_make(from, g->first), g->blocks,
+                        0);
+    }
+    return children > 0;
+}
+
+void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root)
+{
+    receive(e, &(struct twill_tree){.group = g, .root = root, .radix = 2});
+}
+
+bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
+                          enum twill_space from)
+{
+    return send(e, &(struct twill_tree){.group = g, .root = root, .radix = 2}, from);
+}
+
+static void broadcast(struct twill_emitter *e, const struct twill_tree *t)
+{
+    bool root = twill_tree_me(t) == 0;
+    receive(e, t);
+    if (send(e, t, root ? TWILL_SRC : TWILL_DST))
+        twill_emit_wait(e);
+    if (root)
+        twill_emit_copy(e, twill_operand_make(TWILL_DST, t->group->first),
+                        twill_operand_make(TWILL_SRC, t->group->first), 0, t->group->blocks, 0);
+}
+
+twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
+                             uint32_t rank, const struct twill_shape *shape, uint32_t radix,
+                             uint32_t credit, struct twill_error *error)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, facts->parts ? world->size : 1);
+    e.parts = e.blocks;
+    bool up = facts->dst == TWILL_HOLDS_ROOT;
+    bool by_rank = facts->parts || (facts->reduces && shape->order != TWILL_ORDER_ANY);
+    struct twill_group g =
+        by_rank ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+    uint32_t last = by_rank ? shape->root : world->position[shape->root];
+    struct twill_tree t = {.group = &g,
+                           .root = facts->reduces && by_rank ? 0 : last,
+                           .radix = radix,
+                           .credit = credit};
+    if (facts->reduces ? world->size > 1 : facts->parts && radix < world->size)
+        e.tmp_blocks = e.blocks;
+    twill_emit_tree_enter(&e, &t, up, last);
+    if (shape->collective == TWILL_BROADCAST)
+        broadcast(&e, &t);
+    else if (shape->collective == TWILL_REDUCE)
+        twill_emit_tree_reduce(&e, &t, TWILL_SRC, last);
+    else if (shape->collective == TWILL_GATHER)
+        twill_emit_tree_gather(&e, &t, TWILL_SRC);
+    else if (twill_emit_tree_scatter(&e, &t))
+        twill_emit_wait(&e);
+    twill_emit_tree_leave(&e, &t, up, last);
+    return twill_emitter_finish(&e, schedule, error);
+}
+
+static uint32_t radix_of(const struct twill_shape *shape)
+{
+    return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
+}
+
+/* From the left only where one rank receives from all in turn. */
+static bool applies(const struct twill_world *world, const struct twill_shape *shape)
+{
+    uint32_t radix = radix_of(shape);
+    bool reduces = twill_collective_facts(shape->collective)->reduces;
+    return shape->root < world->size && radix >= 2 && radix <= 64 && !shape->vector &&
+           !(reduces && shape->order == TWILL_ORDER_LEFT && radix < world->size);
+}
+
+static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
+                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+{
+    return twill_tree_emit(schedule, world, rank, shape, radix_of(shape), 0, error);
+}
+
+const struct twill_algorithm twill_algorithm_tree = {
+    .name = "tree",
+    .help = "k-nomial tree, =k from 2 to 64 (2): log_k P turns of up to k-1 messages; the root of "
+            "a broadcast sends n (k-1) log_k P bytes, everyone in a reduce n (Wilkins et al. 2023)",
+    .collectives =
+        1u << TWILL_BROADCAST | 1u << TWILL_REDUCE | 1u << TWILL_GATHER | 1u << TWILL_SCATTER,
+    .parameters = 1,
+    .applies = applies,
+    .emit = emit,
+};

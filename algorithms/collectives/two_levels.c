@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two levels, the ranks of a node and the nodes: see hierarchical.c. */
+#include "algorithms/compose/compose.h"
+
+#include <stdlib.h>
+
+/* Between the leaders. What they bring is a partial unless every rank has a node of its own: who is
+ * alone on one among larger ones makes a partial of its data first. */
+static void emit_between_leaders(struct twill_emitter *e, enum twill_how how, uint32_t blocks)
+{
+    const struct twill_world *w = e->world;
+    uint32_t node = w->node[e->rank];
+    uint32_t *leaders = malloc(w->nodes * sizeof(*leaders));
+    if (leaders == NULL) {
+        e->no_memory = true;
+        return;
+    }
+    bool partials = twill_world_widest(w) > 1;
+    if (partials && w->node_size[node] == 1 && blocks > 0)
+        twill_emit_widen(e, twill_operand_make(TWILL_TMP, 0), twill_operand_make(TWILL_SRC, 0),
+                         blocks);
+    for (uint32_t n = 0; n < w->nodes; n++)
+        leaders[n] = twill_world_member(w, n, 0);
+    struct twill_group g = {.rank = leaders, .size = w->nodes, .me = node, .blocks = blocks};
+    enum twill_space from = partials ? TWILL_TMP : TWILL_SRC;
+    if (w->local[e->rank] == 0 && twill_compose_allreduce(how)(e, &g, from))
+        twill_emit_wait(e);
+    free(leaders);
+}
+
+static void emit_barrier(struct twill_emitter *e, enum twill_how how)
+{
+    bool alone = e->world->node_size[e->world->node[e->rank]] == 1;
+    if (!alone)
+        twill_emit_node_gather_signals(e);
+    emit_between_leaders(e, how, 0);
+    if (!alone)
+        twill_emit_node_release(e);
+}
+
+static void emit_leaders(struct twill_emitter *e, enum twill_flavour flavour, enum twill_how how)
+{
+    bool alone = e->world->node_size[e->world->node[e->rank]] == 1;
+    e->tmp_blocks = twill_compose_copies(how, e->world->nodes) * e->blocks;
+    if (twill_world_widest(e->world) > 1 && flavour == TWILL_FLAVOUR_FLAT)
+        e->shared_blocks = e->blocks;
+    if (!alone)
+        twill_emit_node_fold_leader(e, flavour);
+    emit_between_leaders(e, how, e->blocks);
+    if (!alone)
+        twill_emit_node_hand_back(e, flavour);
+}
+
+twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct twill_world *world,
+                                   uint32_t rank, const struct twill_shape *shape,
+                                   enum twill_how how, struct twill_error *error)
+{
+    const struct twill_rung_choice choice[] = {{TWILL_LEVEL_NODE, TWILL_BY_DIRECT},
+                                               {TWILL_LEVEL_ALL, (uint8_t)how}};
+    bool barrier = shape->collective == TWILL_BARRIER;
+    if (!barrier && twill_flavour_is_sharded(shape->flavour))
+        return twill_compose(schedule, world, rank, shape, choice, 2, error);
+    struct twill_emitter e;
+    twill_emitter_begin(&e, world, rank, twill_how_divides(how) ? world->nodes : 1);
+    if (barrier)
+        emit_barrier(&e, how);
+    else
+        emit_leaders(&e, shape->flavour, how);
+    return twill_emitter_finish(&e, schedule, error);
+}

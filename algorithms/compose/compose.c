@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The composer: an allreduce over any number of levels is a reduce-scatter down the levels, an
+ * allreduce at the top, and an allgather back up. Each half is a collective of its own, with the
+ * ranks' parts for shards.
+ *
+ * The buffer is cut into shards. At each level below the top the members of a unit share out among
+ * themselves the shards that they hold partials of, so that each shard has one owner in the unit;
+ * at the top the owners of a shard allreduce it. Levels of a node go through memory (direct): the
+ * lowest reads what the ranks bring (MAPPED: SRC where it lies, STAGED: out of SHARED), the next
+ * ones partials in SHARED. Levels by messages hand a shard's partial round the unit to its owner
+ * (ring). Back up the complete shards go the same ways.
+ *
+ *     node 0:  0   1          node and all: shard 0 is folded by 0, 2 and 4, shard 1 by 1, 3 and 4,
+ *     node 1:  2   3          which then allreduce it between them, and give it back on their nodes
+ *     node 2:  4
+ *
+ * A broadcast has no way down: in each unit of the highest level, the root's too, every rank
+ * fetches its shards from the root, and then they go back up the levels below. What leaves the
+ * root's unit is the message once for each other unit.
+ *
+ * Bytes that leave a unit are its message divided by its ranks, as if it were one rank: with equal
+ * nodes of L ranks 2(n/L)(G-1)/G per rank, ring on top. The cut depends on the world alone: nodes
+ * may use different flavours. Ranks that own several shards take them in ascending order
+ * everywhere, so that the lowest one under way can always go on. */
+#include "algorithms/compose/compose.h"
+
+#include <stdlib.h>
+
+/* The number of the signal that a rank gives on its way down at a rung, or back up. Where there is
+ * no way down, MAPPED has one to begin with: others write its DST. */
+static uint32_t ordinal_of(const struct twill_compose *c, uint32_t rung, bool up, uint32_t rank)
+{
+    const struct twill_ladder *l = &c->ladder;
+    if (!up)
+        return twill_ladder_signals(l, rank, 0, rung + 1);
+    uint32_t before = c->mapped;
+    if (c->gives)
+        before = 1 + (c->mapped && rank != c->root);
+    else if (c->down)
+        before = twill_ladder_signals(l, rank, 0, l->count) + !c->up;
+    return before + twill_ladder_signals(l, rank, rung, l->count);
+}
+
+void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up)
+{
+    const struct twill_group node = twill_group_node(&c->e);
+    for (uint32_t ordinal = 1; ordinal <= 2 * TWILL_RUNGS; ordinal++) {
+        struct twill_group g = {.rank = c->list, .size = 1};
+        c->list[0] = c->e.rank;
+        for (uint32_t i = 1; i < node.size; i++) {
+            uint32_t peer = node.rank[(node.me + i) % node.size];
+            if (c->marked[peer] && ordinal_of(c, rung, up, peer) == ordinal) {
+                c->list[g.size++] = peer;
+                c->marked[peer] = false;
+            }
+        }
+        twill_emit_await(&c->e, &g, ordinal, 0);
+    }
+}
+
+uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s)
+{
+    const struct twill_ladder *l = &c->ladder;
+    uint32_t n = 1, fan = l->rung[rung].fan, winner = twill_ladder_winner(l, rung, s);
+    for (; !l->parts && s + n < l->shards; n++) {
+        if (!twill_ladder_owns(l, rung, s + n) || twill_ladder_winner(l, rung, s + n) != winner)
+            return n;
+        for (uint32_t m = 0; m < fan; m++)
+            if (twill_ladder_owner(l, rung, c->e.rank, m, s) !=
+                twill_ladder_owner(l, rung, c->e.rank, m, s + n))
+                return n;
+    }
+    return n;
+}
+
+void twill_compose_settle(struct twill_emitter *e, bool all)
+{
+    const struct twill_step_list *list = &e->lanes[e->lane];
+    bool waits = false;
+    for (size_t i = list->count; i-- > 0 && list->steps[i].op != TWILL_STEP_WAIT && !waits;)
+        waits = list->steps[i].op == TWILL_STEP_RECV ||
+                list->steps[i].op == TWILL_STEP_RECV_REDUCE ||
+                (all && list->steps[i].op == TWILL_STEP_SEND);
+    if (waits)
+        twill_emit_wait(e);
+}
+
+twill_emit_allreduce_fn twill_compose_allreduce(unsigned how)
+{
+    static const twill_emit_allreduce_fn allreduce[TWILL_BY_COUNT] = {
+        [TWILL_BY_RING] = twill_emit_ring,
+        [TWILL_BY_RECURSIVE_DOUBLING] = twill_emit_recursive_doubling,
+        [TWILL_BY_HALVING_DOUBLING] = twill_emit_circulant,
+        [TWILL_BY_BRUCK] = twill_emit_gather_reduce};
+    return allreduce[how];
+}
+
+uint32_t twill_compose_copies(unsigned how, uint32_t members)
+{
+    return how == TWILL_BY_RECURSIVE_DOUBLING ? 2 : how == TWILL_BY_BRUCK ? members : 1;
+}
+
+/* The last messages of one shard may still be under way when the next begins, and those sent when
+ * others go back up. */
+static void emit_top(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_rung *r = &l->rung[l->count - 1];
+    for (uint32_t s = 0; s < l->shards; s++) {
+        if (!twill_ladder_owns(l, l->scatters, s))
+            continue;
+        struct twill_group g = {.rank = c->list,
+                                .size = r->fan,
+                                .me = r->me,
+                                .first = twill_compose_block(c, s),
+                                .blocks = c->each};
+        for (uint32_t m = 0; m < r->fan; m++)
+            c->list[m] = twill_ladder_owner(l, l->count - 1, c->e.rank, m, s);
+        twill_compose_allreduce(r->choice.how)(&c->e, &g, l->scatters == 0 ? TWILL_SRC : TWILL_TMP);
+    }
+    twill_compose_settle(&c->e, false);
+}
+
+static void emit_all(struct twill_compose *c)
+{
+    if (c->ladder.count == 0) {
+        twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
+        return;
+    }
+    if (c->gives)
+        twill_compose_give(c);
+    else if (c->down)
+        twill_compose_down(c);
+    else
+        twill_compose_begin_up(c);
+    if (c->ladder.scatters < c->ladder.count && !c->gives)
+        emit_top(c);
+    if (c->up)
+        twill_compose_up(c);
+    else
+        twill_compose_end_down(c);
+    if (c->gives)
+        twill_compose_end_give(c);
+    twill_compose_settle(&c->e, true);
+}
+
+/* What the schedule needs: the same on all ranks. */
+static void declare(struct twill_compose *c, enum twill_flavour flavour)
+{
+    struct twill_ladder *l = &c->ladder;
+    uint32_t messages = 0, shared = 0;
+    for (uint32_t j = 0; j < l->count; j++) {
+        bool direct = l->rung[j].choice.how == TWILL_BY_DIRECT;
+        messages += !direct;
+        shared += direct && (j > 0 || !c->mapped) && c->down;
+        c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped && c->up);
+        c->e.uses_peer_src =
+            c->e.uses_peer_src || (direct && c->mapped && ((j == 0 && c->down) || c->gives));
+    }
+    if (l->count == 0)
+        return;
+    const struct twill_rung *top = &l->rung[l->count - 1];
+    if (c->gives) /* every unit of the top gets all */
+        twill_ladder_drop_top(l);
+    bool direct_top = top->choice.how == TWILL_BY_DIRECT;
+    if (twill_how_divides(top->choice.how) && !l->parts)
+        c->each = top->fan;
+    if (!c->mapped && messages < l->count && l->rung[0].choice.how != TWILL_BY_DIRECT)
+        shared++; /* the first copy is there all the same: the way back goes through it */
+    else if (!c->mapped && messages < l->count && !c->down)
+        shared = 1;
+    c->e.blocks = l->shards * c->each;
+    c->e.parts = l->parts ? l->world->size : 1;
+    c->e.shared_blocks = shared * c->e.blocks;
+    c->final = TWILL_DST;
+    if (c->down && direct_top)
+        c->final = twill_node_final_space(flavour, top->fan);
+    if (twill_how_is_top(top->choice.how))
+        c->e.tmp_blocks = twill_compose_copies(top->choice.how, top->widest) * c->e.blocks;
+    else if (c->down && (messages > 0 || c->final == TWILL_TMP))
+        c->e.tmp_blocks = c->e.blocks;
+}
+
+twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
+                           uint32_t rank, const struct twill_shape *shape,
+                           const struct twill_rung_choice *choice, uint32_t choices,
+                           struct twill_error *error)
+{
+    struct twill_compose c = {.each = 1,
+                              .down = shape->collective != TWILL_ALLGATHER &&
+                                      shape->collective != TWILL_BROADCAST,
+                              .gives = shape->collective == TWILL_BROADCAST,
+                              .root = shape->root,
+                              .up = shape->collective != TWILL_REDUCE_SCATTER,
+                              .mapped = shape->flavour == TWILL_FLAVOUR_MAPPED};
+    bool parts = twill_collective_facts(shape->collective)->parts;
+    twill_emitter_begin(&c.e, world, rank, 1);
+    c.list = calloc((size_t)world->size + 1, sizeof(*c.list));
+    c.marked = calloc(world->size, sizeof(*c.marked));
+    if (c.list == NULL || c.marked == NULL ||
+        !twill_ladder_open(&c.ladder, world, rank, parts, choice, choices)) {
+        c.e.no_memory = true;
+    } else {
+        declare(&c, shape->flavour);
+        emit_all(&c);
+    }
+    twill_ladder_close(&c.ladder);
+    free(c.list);
+    free(c.marked);
+    return twill_emitter_finish(&c.e, schedule, error);
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The composer (compose.c), back up the rungs: complete shards from their owners to everybody. */
+#include "algorithms/compose/compose.h"
+
+/* Do owners store a shard with those who want it? Else they show it in their own SHARED, where the
+ * others fetch it: STAGED, with no contributions to give back the lines of (intra_node.c). */
+static bool stores(const struct twill_compose *c)
+{
+    return c->mapped || c->down;
+}
+
+/* Has this rank shown the complete shard to others at a rung above? */
+static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
+{
+    const struct twill_ladder *l = &c->ladder;
+    if (c->gives && c->e.rank == c->root)
+        return true;
+    for (uint32_t j = rung + 1; j < l->scatters; j++)
+        if (l->rung[j].choice.how == TWILL_BY_DIRECT && l->rung[j].fan > 1 &&
+            twill_ladder_owns(l, j + 1, s))
+            return true;
+    return false;
+}
+
+/* Those of the shards that are not shown yet. */
+static void show(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
+                 enum twill_space from)
+{
+    uint32_t first = s, end = s + run;
+    for (; s <= end; s++) {
+        if (s < end && !is_shown(c, rung, s))
+            continue;
+        if (s > first)
+            twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, first)),
+                            at(from, twill_compose_block(c, first)), 0, (s - first) * c->each, 0);
+        first = s + 1;
+    }
+}
+
+/* Back up a rung, at their owner. */
+static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
+                     enum twill_space from)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_rung *r = &l->rung[rung];
+    uint32_t first = twill_compose_block(c, s), blocks = run * c->each;
+    unsigned to = (c->mapped ? TWILL_DST : TWILL_SHARED) | TWILL_PEER;
+    if (!stores(c))
+        show(c, rung, s, run, from);
+    if (from != TWILL_DST)
+        twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first), 0, blocks, 0);
+    for (uint32_t i = 1; i < r->fan && stores(c); i++) {
+        uint32_t peer = twill_ladder_owner(l, rung, c->e.rank, (r->me + i) % r->fan, s);
+        if (!c->gives || peer != c->root) /* who has it from the beginning */
+            twill_emit_copy(&c->e, at(to, first), at(from, first), peer, blocks, 0);
+    }
+}
+
+/* Nobody writes the DST of who may not have begun. */
+static void await_begun(struct twill_compose *c, uint32_t rung)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_rung *r = &l->rung[rung];
+    for (uint32_t s = 0; s < l->shards; s++)
+        for (uint32_t m = 0; m < r->fan && twill_ladder_owns(l, rung + 1, s); m++)
+            c->marked[twill_ladder_owner(l, rung, c->e.rank, m, s)] = m != r->me;
+    twill_compose_await(c, l->count, true);
+}
+
+/* STAGED: what others have handed out. */
+static void fetch(struct twill_compose *c, uint32_t rung)
+{
+    const struct twill_ladder *l = &c->ladder;
+    unsigned from = stores(c) ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER;
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_ladder_owns(l, rung, s))
+            continue;
+        run = twill_compose_run(c, rung, s);
+        uint32_t winner = twill_ladder_winner(l, rung, s), first = twill_compose_block(c, s);
+        if (winner != l->rung[rung].me)
+            twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first),
+                            twill_ladder_owner(l, rung, c->e.rank, winner, s), run * c->each, 0);
+    }
+}
+
+static void up_direct(struct twill_compose *c, uint32_t rung)
+{
+    const struct twill_ladder *l = &c->ladder;
+    enum twill_space from = rung + 1 == l->count ? c->final : TWILL_DST;
+    bool has_all = c->gives && c->e.rank == c->root;
+    if (!c->down && c->mapped && !c->gives)
+        await_begun(c, rung);
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_ladder_owns(l, rung, s))
+            continue;
+        run = twill_compose_run(c, rung, s);
+        uint32_t winner = twill_ladder_winner(l, rung, s);
+        if (winner == l->rung[rung].me)
+            hand_out(c, rung, s, run, from);
+        else if (!has_all)
+            c->marked[twill_ladder_owner(l, rung, c->e.rank, winner, s)] = true;
+    }
+    twill_emit_signal(&c->e);
+    twill_compose_await(c, rung, true);
+    if (!c->mapped && !has_all)
+        fetch(c, rung);
+}
+
+/* Back up a rung, by messages: the shard goes on round the unit. */
+static void up_ring(struct twill_compose *c, uint32_t rung)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_rung *r = &l->rung[rung];
+    uint32_t right = (r->me + 1) % r->fan, left = (r->me + r->fan - 1) % r->fan;
+    for (uint32_t hop = 1; hop < r->fan; hop++) {
+        for (uint32_t s = 0; s < l->shards; s++) {
+            if (!twill_ladder_owns(l, rung, s))
+                continue;
+            uint32_t to = (twill_ladder_winner(l, rung, s) + hop) % r->fan;
+            twill_operand dst = at(TWILL_DST, twill_compose_block(c, s));
+            if (to == right)
+                twill_emit_send(&c->e, twill_ladder_owner(l, rung, c->e.rank, right, s), dst,
+                                c->each, 0);
+            if (to == r->me)
+                twill_emit_recv(&c->e, twill_ladder_owner(l, rung, c->e.rank, left, s), dst,
+                                c->each, 0);
+        }
+        twill_compose_settle(&c->e, false);
+    }
+}
+
+void twill_compose_up(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
+    for (uint32_t j = l->scatters; j-- > 0;) {
+        if (l->rung[j].fan > 1 && l->rung[j].choice.how == TWILL_BY_DIRECT)
+            up_direct(c, j);
+        else if (l->rung[j].fan > 1)
+            up_ring(c, j);
+    }
+}
+
+/* An allgather begins: own part, and MAPPED: nobody writes another's DST before it is there. */
+void twill_compose_begin_up(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
+    uint32_t me = c->e.rank;
+    if (c->mapped && twill_ladder_signals(l, me, 0, l->count) > 0)
+        twill_emit_signal(&c->e);
+    twill_emit_copy(&c->e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
+}
+
+/* A broadcast begins: the root, which all have told that they are there, shows the message, and all
+ * others fetch from it what is theirs below the top. MAPPED tells the root when. */
+void twill_compose_give(struct twill_compose *c)
+{
+    const struct twill_ladder *l = &c->ladder;
+    const struct twill_group node = twill_group_node(&c->e);
+    unsigned from = (c->mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
+    if (c->e.rank == c->root) {
+        twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+        if (!c->mapped)
+            twill_emit_copy(&c->e, at(TWILL_SHARED, 0), at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+        twill_emit_await(&c->e, &node, 1, 0);
+        twill_emit_signal(&c->e);
+        return;
+    }
+    twill_emit_signal(&c->e);
+    twill_emit_await_one(&c->e, c->root, 1, 0);
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_ladder_owns(l, l->scatters, s))
+            continue;
+        while (s + run < l->shards && twill_ladder_owns(l, l->scatters, s + run))
+            run++;
+        twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)),
+                        at(from, twill_compose_block(c, s)), c->root, run * c->each, 0);
+    }
+    if (c->mapped)
+        twill_emit_signal(&c->e);
+}
+
+/* MAPPED: the root's SRC is its own again when all have fetched. */
+void twill_compose_end_give(struct twill_compose *c)
+{
+    const struct twill_group node = twill_group_node(&c->e);
+    if (c->mapped && c->e.rank == c->root)
+        twill_emit_await(&c->e, &node, 2, 0);
+}

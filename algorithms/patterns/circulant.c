@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reduce-scatter and allgather on a circulant graph; the idea is told in halving_doubling.c. */
+#include "algorithms/schedule/emit.h"
+
+/* The same step for all parts of ranks `from` to `to` - 1 to the right of position `base`, in
+ * pieces that are consecutive blocks, and either all partials or all raw: what is `partials` or
+ * farther to the right was never folded. Sends if `out`, else receives into the position of this
+ * rank. */
+struct span {
+    uint32_t base, from, to, partials, peer;
+    bool out, reduces, ends;
+};
+
+static void emit_piece(struct twill_emitter *e, const struct span *s, uint32_t block,
+                       uint32_t blocks, bool partial, bool own)
+{
+    unsigned flags = partial ? TWILL_STEP_PARTIAL : 0;
+    enum twill_space mine = !s->reduces ? TWILL_DST : TWILL_TMP;
+    if (s->out)
+        twill_emit_send(e, s->peer,
+                        twill_operand_make(s->reduces && !partial ? TWILL_SRC : mine, block),
+                        blocks, flags);
+    else if (!s->reduces)
+        twill_emit_recv(e, s->peer, twill_operand_make(TWILL_DST, block), blocks, 0);
+    else
+        twill_emit_recv_reduce(e, s->peer, twill_operand_make(s->ends ? TWILL_DST : mine, block),
+                               twill_operand_make(own ? TWILL_TMP : TWILL_SRC, block), blocks,
+                               flags | TWILL_STEP_FIRST | (own ? TWILL_STEP_PARTIAL_OWN : 0) |
+                                   (s->ends ? TWILL_STEP_FINAL : 0));
+}
+
+/* From the farthest on: of what goes out that is what came last. distance: between the numbers of a
+ * part as seen from the receiver and from the sender. */
+static void emit_span(struct twill_emitter *e, const struct twill_group *g, const struct span *s,
+                      uint32_t distance)
+{
+    uint32_t each = g->blocks / g->size;
+    for (uint32_t end = s->to, first; end > s->from; end = first) {
+        bool partial = end - 1 + distance < s->partials;
+        first = s->from;
+        if (!partial && s->partials > first + distance)
+            first = s->partials - distance;
+        if (s->base + end > g->size) /* not past the last part */
+            first = (uint32_t)twill_max(first, s->base < g->size ? g->size - s->base : 0);
+        emit_piece(e, s, twill_group_block(g, s->base + first), (end - first) * each, partial,
+                   end - 1 < s->partials);
+    }
+}
+
+/* Skips by number: 0 is P, then each half of the one before, rounded up, down to 1. */
+static uint32_t skip(uint32_t size, uint32_t number)
+{
+    for (; number > 0; number--)
+        size = (size + 1) / 2;
+    return size;
+}
+
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                         enum twill_space from)
+{
+    uint32_t size = g->size;
+    for (uint32_t s = size, next; s > 1; s = next) {
+        next = (s + 1) / 2;
+        /* Out of TMP all are partials: no position is farther than this. */
+        uint32_t partials = from == TWILL_TMP ? 2 * size : s == size ? 0 : size / 2;
+        struct span out = {.base = g->me,
+                           .from = next,
+                           .to = s,
+                           .partials = partials,
+                           .peer = g->rank[(g->me + next) % size],
+                           .out = true,
+                           .reduces = true};
+        struct span in = {.base = g->me,
+                          .to = s - next,
+                          .partials = partials,
+                          .peer = g->rank[(g->me + size - next) % size],
+                          .reduces = true,
+                          .ends = next == 1};
+        size_t mark = twill_emit_mark(e);
+        emit_span(e, g, &in, next);
+        emit_span(e, g, &out, 0);
+        twill_emit_settle(e, mark);
+    }
+    twill_emit_wait(e);
+}
+
+void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g)
+{
+    uint32_t size = g->size, rounds = 0;
+    while (skip(size, rounds) > 1)
+        rounds++;
+    for (uint32_t k = rounds; k > 0; k--) {
+        uint32_t s = skip(size, k), next = skip(size, k - 1);
+        struct span out = {
+            .base = g->me, .to = next - s, .peer = g->rank[(g->me + size - s) % size], .out = true};
+        struct span in = {
+            .base = g->me, .from = s, .to = next, .peer = g->rank[(g->me + s) % size]};
+        size_t mark = twill_emit_mark(e);
+        emit_span(e, g, &out, 0);
+        emit_span(e, g, &in, 0);
+        twill_emit_settle(e, mark);
+    }
+    if (rounds > 0)
+        twill_emit_wait(e);
+}
+
+bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
+                          enum twill_space from)
+{
+    if (g->size > 1) {
+        twill_emit_circulant_reduce_scatter(e, g, from);
+        twill_emit_circulant_allgather(e, g);
+    } else {
+        twill_emit_alone(e, g, from);
+    }
+    return false;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Everybody with everybody over messages: whose turn it is, and folding what comes from all.
+ *
+ * What comes waits in TMP, in as many places as two windows have turns: one window is under way
+ * while the other is folded into an accumulator, which is in TMP too and takes the operands in
+ * order. DST gets the last operand, and then the accumulator and it are folded there. */
+#include "algorithms/schedule/emit.h"
+
+static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
+{
+    return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_WINDOW;
+}
+
+struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
+{
+    bool last = k + 2 >= g->size || window_of(g, by_rank, k) != window_of(g, by_rank, k + 1);
+    if (by_rank) {
+        uint32_t peer = k + (k >= g->me);
+        return (struct twill_turn){.to = peer, .from = peer, .operand = peer, .last = last};
+    }
+    return (struct twill_turn){.to = (g->me + k + 1) % g->size,
+                               .from = (g->me + g->size - k - 1) % g->size,
+                               .operand = k + 1,
+                               .last = last};
+}
+
+void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
+                         enum twill_space from)
+{
+    uint32_t each = g->blocks / g->size;
+    for (uint32_t k = 0; k + 1 < g->size; k++) {
+        struct twill_turn turn = twill_turn_at(g, false, k);
+        size_t mark = twill_emit_mark(e);
+        uint32_t out = twill_group_block(g, from == TWILL_SRC ? turn.to : g->me);
+        twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), each, 0);
+        twill_emit_recv(e, g->rank[turn.from],
+                        twill_operand_make(TWILL_DST, twill_group_block(g, turn.from)), each, 0);
+        if (k % (TWILL_EMIT_POSTED / 2) == 0)
+            twill_emit_settle(e, mark);
+    }
+    if (g->size > 1)
+        twill_emit_wait(e);
+}
+
+/* Where operand number i waits; the accumulator comes before. */
+static twill_operand place_of(const struct twill_intake *in, uint32_t i)
+{
+    return twill_operand_make(TWILL_TMP, in->tmp + (1 + i % (2 * TWILL_WINDOW)) * in->stride);
+}
+
+/* Receive operand number i. With one of the first two here already, the other is folded with it as
+ * it comes; with two in all that is the result. */
+static void receive(struct twill_emitter *e, const struct twill_group *g,
+                    const struct twill_intake *in, uint32_t own, uint32_t i, uint32_t from)
+{
+    twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
+    unsigned first = i < own ? TWILL_STEP_FIRST : 0;
+    if (g->size == 2)
+        twill_emit_recv_reduce(e, from, twill_operand_make(TWILL_DST, in->first),
+                               twill_operand_make(TWILL_SRC, in->first), in->blocks,
+                               first | TWILL_STEP_FINAL);
+    else if (i + own == 1)
+        twill_emit_recv_reduce(e, from, acc, twill_operand_make(TWILL_SRC, in->first), in->blocks,
+                               first);
+    else
+        twill_emit_recv(e, from, i == 0 ? acc : place_of(in, i), in->blocks, 0);
+}
+
+/* Does operand number i come folded, or where it is to be? */
+static bool comes_folded(uint32_t own, uint32_t i)
+{
+    return i == 0 || (i == 1 && own < 2);
+}
+
+/* Fold operands from number *i up to the one before `end`, `most` at most. */
+static void fold(struct twill_emitter *e, const struct twill_group *g,
+                 const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
+                 uint32_t most)
+{
+    twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
+    twill_operand dst = twill_operand_make(TWILL_DST, in->first);
+    for (; *i < end && g->size > 2; ++*i) {
+        twill_operand src = *i == own ? twill_operand_make(TWILL_SRC, in->first) : place_of(in, *i);
+        if (comes_folded(own, *i))
+            continue;
+        if (most-- == 0)
+            return;
+        if (*i + 1 < g->size) {
+            twill_emit_accumulate(e, acc, src, in->blocks, *i > 1 ? TWILL_STEP_PARTIAL_OWN : 0);
+            continue;
+        }
+        twill_emit_copy(e, dst, src, 0, in->blocks, 0);
+        twill_emit_accumulate(e, dst, acc, in->blocks,
+                              TWILL_STEP_PARTIAL | TWILL_STEP_FIRST | TWILL_STEP_FINAL);
+    }
+}
+
+void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
+                       const struct twill_intake *in)
+{
+    uint32_t own = in->by_rank ? g->me : 0, folded = 0, here = 0;
+    uint32_t given = in->give == TWILL_GIVE_ALL ? g->blocks : g->blocks / g->size;
+    enum twill_space from = TWILL_SRC;
+    if (g->size == 2 && in->give == TWILL_GIVE_ALL) {
+        /* The first fold is the last one: in place it would write what is being sent. */
+        from = TWILL_TMP;
+        twill_emit_copy(e, twill_operand_make(from, g->first),
+                        twill_operand_make(TWILL_SRC, g->first), 0, g->blocks, 0);
+    }
+    for (uint32_t k = 0; k + 1 < g->size; k++) {
+        struct twill_turn turn = twill_turn_at(g, in->by_rank, k);
+        uint32_t out = in->give == TWILL_GIVE_ALL ? g->first : twill_group_block(g, turn.to);
+        if (in->give != TWILL_GIVE_NOTHING)
+            twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), given, 0);
+        receive(e, g, in, own, turn.operand, g->rank[turn.from]);
+        /* A window that there is nothing to fold of goes with the next. */
+        uint32_t ends = turn.operand + 1 + (turn.operand + 1 == own);
+        if (k + 2 < g->size && (!turn.last || comes_folded(own, ends - 1)))
+            continue;
+        fold(e, g, in, own, &folded, here, here); /* the window before */
+        twill_emit_wait(e);
+        here = ends;
+        fold(e, g, in, own, &folded, here, 1);
+    }
+    fold(e, g, in, own, &folded, g->size, g->size);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks that travel along trees, one behind the other.
+ *
+ * There is one clock in mind: chunk c leaves depth d at time c + height - d on its way up, and at
+ * time c + height + d on its way down. What a rank sends and receives at one time is posted
+ * together, with a WAIT before it if it needs what came earlier; both ends of a message have it at
+ * the same time, so nobody waits in a circle. A chunk that has come is sent on at the next time. */
+#include "algorithms/schedule/emit.h"
+
+struct pipeline {
+    const struct twill_pipe *up, *down;
+    uint32_t first, chunks;
+    enum twill_space result;
+};
+
+/* The chunk that is `delay` behind the clock, as a block; false: none. */
+static bool chunk_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
+{
+    *block = p->first + time - delay;
+    return time >= delay && time - delay < p->chunks;
+}
+
+/* Receive from the children: the first one's is folded with SRC as it comes, the second one's lands
+ * beside. */
+static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
+{
+    bool ends = p->up->depth == 0;
+    for (uint32_t i = 0; i < p->up->children; i++) {
+        unsigned partial = p->up->child[i].partial ? TWILL_STEP_PARTIAL : 0;
+        unsigned flags = partial | (p->up->child[i].first ? TWILL_STEP_FIRST : 0) |
+                         (ends ? TWILL_STEP_FINAL : 0);
+        if (i > 0)
+            twill_emit_recv(e, p->up->child[i].rank,
+                            twill_operand_make(TWILL_TMP, block + e->blocks), 1, partial);
+        else
+            twill_emit_recv_reduce(e, p->up->child[i].rank,
+                                   twill_operand_make(ends ? p->result : TWILL_TMP, block),
+                                   twill_operand_make(TWILL_SRC, block), 1, flags);
+    }
+}
+
+static void fold_second(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
+{
+    if (p->up->children > 1)
+        twill_emit_accumulate(e, twill_operand_make(TWILL_TMP, block),
+                              twill_operand_make(TWILL_TMP, block + e->blocks), 1,
+                              TWILL_STEP_PARTIAL_OWN |
+                                  (p->up->child[1].partial ? TWILL_STEP_PARTIAL : 0) |
+                                  (p->up->child[1].first ? TWILL_STEP_FIRST : 0));
+}
+
+static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint32_t time)
+{
+    uint32_t block;
+    bool leaf = p->up->children == 0;
+    if (p->up->depth > 0 && chunk_at(p, time, p->up->height - p->up->depth, &block))
+        twill_emit_send(e, p->up->parent, twill_operand_make(leaf ? TWILL_SRC : TWILL_TMP, block),
+                        1, leaf ? 0 : TWILL_STEP_PARTIAL);
+}
+
+static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_t time,
+                      uint32_t start)
+{
+    uint32_t block, depth = p->down->depth;
+    if (depth > 0 && chunk_at(p, time, start + depth - 1, &block))
+        twill_emit_recv(e, p->down->parent, twill_operand_make(TWILL_DST, block), 1, 0);
+    bool sends = chunk_at(p, time, start + depth, &block);
+    for (uint32_t i = 0; sends && i < p->down->children; i++)
+        twill_emit_send(e, p->down->child[i].rank,
+                        twill_operand_make(depth == 0 ? p->result : TWILL_DST, block), 1, 0);
+}
+
+void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
+                         const struct twill_pipe *down, uint32_t first, uint32_t chunks,
+                         enum twill_space result)
+{
+    struct pipeline p = {
+        .up = up, .down = down, .first = first, .chunks = chunks, .result = result};
+    uint32_t start = up != NULL ? up->height : 0, block;
+    uint32_t end = chunks + start + (down != NULL ? down->height : 0);
+    for (uint32_t time = 0; time < end; time++) {
+        size_t mark = twill_emit_mark(e);
+        if (up != NULL && up->children > 0) {
+            uint32_t delay = up->height - up->depth - 1;
+            if (chunk_at(&p, time, delay, &block))
+                post_up_receive(e, &p, block);
+            if (chunk_at(&p, time, delay + 1, &block))
+                fold_second(e, &p, block);
+        }
+        if (up != NULL)
+            post_up_send(e, &p, time);
+        if (down != NULL)
+            post_down(e, &p, time, start);
+        twill_emit_settle(e, mark);
+    }
+    twill_emit_wait(e);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The emitter: appends steps, cuts what exceeds a step's fields, and makes a schedule of it. */
+#include "algorithms/schedule/emit.h"
+#include "algorithms/schedule/step_table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks)
+{
+    return (struct twill_group){.rank = e->world->order,
+                                .size = e->world->size,
+                                .me = e->world->position[e->rank],
+                                .blocks = blocks};
+}
+
+struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks)
+{
+    return (struct twill_group){
+        .rank = e->world->everyone, .size = e->world->size, .me = e->rank, .blocks = blocks};
+}
+
+struct twill_group twill_group_node(const struct twill_emitter *e)
+{
+    const struct twill_world *w = e->world;
+    uint32_t node = w->node[e->rank];
+    return (struct twill_group){.rank = w->member + w->node_first[node],
+                                .size = w->node_size[node],
+                                .me = w->local[e->rank],
+                                .blocks = e->blocks};
+}
+
+uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
+                           uint32_t length)
+{
+    uint32_t head = (uint32_t)twill_min(length, size - first);
+    range[0] = (struct twill_range){.first = first, .length = head};
+    range[1] = (struct twill_range){.first = 0, .length = length - head};
+    return (head > 0) + (head < length);
+}
+
+uint32_t twill_group_block(const struct twill_group *g, uint32_t position)
+{
+    uint32_t i = position % g->size;
+    return g->first + (g->part == NULL ? i : g->part[i]) * (g->blocks / g->size);
+}
+
+bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape)
+{
+    (void)world;
+    (void)shape;
+    return true;
+}
+
+void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *world, uint32_t rank,
+                         uint32_t blocks)
+{
+    memset(e, 0, sizeof(*e));
+    e->world = world;
+    e->rank = rank;
+    e->parts = 1;
+    e->blocks = blocks;
+}
+
+static void append(struct twill_emitter *e, struct twill_step step)
+{
+    struct twill_step_list *list = &e->lanes[e->lane];
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 32;
+        struct twill_step *steps = realloc(list->steps, capacity * sizeof(*steps));
+        if (steps == NULL) {
+            e->no_memory = true;
+            return;
+        }
+        list->steps = steps;
+        list->capacity = capacity;
+    }
+    step.lane = (uint8_t)e->lane;
+    list->steps[list->count++] = step;
+}
+
+twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule *schedule,
+                                  struct twill_error *error)
+{
+    size_t count = 0;
+    uint32_t lanes = 1;
+    for (uint32_t l = 0; l < TWILL_SCHEDULE_LANES; l++) {
+        count += e->lanes[l].count;
+        if (e->lanes[l].count > 0)
+            lanes = l + 1;
+    }
+    memset(schedule, 0, sizeof(*schedule));
+    struct twill_step *steps = malloc((count + 1) * sizeof(*steps)); /* never 0 bytes */
+    bool fits = steps != NULL && !e->no_memory && count <= UINT32_MAX;
+    uint32_t at = 0;
+    for (uint32_t l = 0; l < TWILL_SCHEDULE_LANES; l++) {
+        schedule->lane_first[l] = at;
+        if (fits && e->lanes[l].count > 0)
+            memcpy(steps + at, e->lanes[l].steps, e->lanes[l].count * sizeof(*steps));
+        at += (uint32_t)e->lanes[l].count;
+        free(e->lanes[l].steps);
+    }
+    schedule->lane_first[TWILL_SCHEDULE_LANES] = at;
+    uint32_t rank = e->rank;
+    if (!fits) {
+        free(steps);
+        memset(schedule, 0, sizeof(*schedule));
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for a schedule of %zu steps",
+                          rank, count);
+    }
+    schedule->steps = steps;
+    schedule->lanes = lanes;
+    schedule->count = at;
+    schedule->parts = e->parts;
+    schedule->blocks = e->blocks;
+    schedule->tmp_blocks = e->tmp_blocks;
+    schedule->shared_blocks = e->shared_blocks;
+    schedule->uses_peer_src = e->uses_peer_src;
+    schedule->uses_peer_dst = e->uses_peer_dst;
+    schedule->eager = e->eager;
+    twill_schedule_derive(schedule);
+    return TWILL_OK;
+}
+
+/* A message of more blocks than a step can name is several messages on both sides alike. */
+static void append_cut(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
+{
+    if (blocks == 0) /* only the message: no operand */
+        step.dst = step.src = 0;
+    do {
+        step.blocks = (uint16_t)twill_min(blocks, UINT16_MAX);
+        append(e, step);
+        step.dst += step.op == TWILL_STEP_SEND ? 0 : step.blocks;
+        step.src += step.op == TWILL_STEP_RECV ? 0 : step.blocks;
+        blocks -= step.blocks;
+    } while (blocks > 0);
+}
+
+void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks,
+                     unsigned flags)
+{
+    append_cut(
+        e,
+        (struct twill_step){
+            .op = TWILL_STEP_SEND, .flags = (uint8_t)flags, .src = src, .peer = {(uint16_t)peer}},
+        blocks);
+}
+
+void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks,
+                     unsigned flags)
+{
+    append_cut(
+        e,
+        (struct twill_step){
+            .op = TWILL_STEP_RECV, .flags = (uint8_t)flags, .dst = dst, .peer = {(uint16_t)peer}},
+        blocks);
+}
+
+void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
+                            twill_operand src, uint32_t blocks, unsigned flags)
+{
+    append_cut(e,
+               (struct twill_step){.op = TWILL_STEP_RECV_REDUCE,
+                                   .flags = (uint8_t)flags,
+                                   .dst = dst,
+                                   .src = src,
+                                   .peer = {(uint16_t)peer}},
+               blocks);
+}
+
+void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                      uint32_t blocks)
+{
+    append_cut(e, (struct twill_step){.op = TWILL_STEP_REDUCE, .nsrc = 1, .dst = dst, .src = src},
+               blocks);
+}
+
+void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                           uint32_t blocks, unsigned flags)
+{
+    append_cut(e,
+               (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                   .nsrc = 1,
+                                   .flags = (uint8_t)(flags | TWILL_STEP_ACC),
+                                   .dst = dst,
+                                   .src = src},
+               blocks);
+}
+
+void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
+                     twill_operand src, uint32_t blocks, unsigned flags)
+{
+    for (uint32_t first = 0, n; first < g->size; first += n) {
+        struct twill_step step = {.op = TWILL_STEP_REDUCE, .dst = dst, .src = src};
+        /* A kernel takes 8 sources, the accumulator included. */
+        n = (uint32_t)twill_min(g->size - first, TWILL_STEP_PEERS - (first > 0));
+        step.nsrc = (uint8_t)n;
+        for (uint32_t i = 0; i < n; i++)
+            step.peer[i] = (uint16_t)g->rank[first + i];
+        if (first > 0)
+            step.flags |= TWILL_STEP_ACC | TWILL_STEP_PARTIAL_OWN;
+        step.flags |= (uint8_t)(flags & TWILL_STEP_PARTIAL);
+        if (first + n == g->size)
+            step.flags |= (uint8_t)(flags & TWILL_STEP_FINAL);
+        if (g->me >= first && g->me < first + n)
+            step.flags |= (uint8_t)(flags & TWILL_STEP_OWN_SRC);
+        append_cut(e, step, blocks);
+    }
+}
+
+void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
+                     uint32_t blocks, unsigned flags)
+{
+    bool names_peer = twill_operand_is_peer(dst) || twill_operand_is_peer(src);
+    append_cut(e,
+               (struct twill_step){.op = TWILL_STEP_COPY,
+                                   .flags = (uint8_t)flags,
+                                   .dst = dst,
+                                   .src = src,
+                                   .peer = {(uint16_t)(names_peer ? peer : 0)}},
+               blocks);
+}
+
+void twill_emit_complete(struct twill_emitter *e, twill_operand dst, twill_operand src,
+                         uint32_t blocks)
+{
+    append_cut(e,
+               (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                   .nsrc = 1,
+                                   .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
+                                   .dst = dst,
+                                   .src = src},
+               blocks);
+}
+
+void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)
+{
+    twill_operand dst = twill_operand_make(TWILL_DST, g->first);
+    twill_operand src = twill_operand_make(from, g->first);
+    if (g->blocks > 0 && from == TWILL_TMP)
+        twill_emit_complete(e, dst, src, g->blocks);
+    else if (g->blocks > 0 && from != TWILL_DST)
+        twill_emit_copy(e, dst, src, 0, g->blocks, 0);
+}
+
+void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags)
+{
+    append(e, (struct twill_step){
+                  .op = TWILL_STEP_PUT_IMM, .flags = (uint8_t)flags, .blocks = 1, .src = src});
+}
+
+void twill_emit_wait(struct twill_emitter *e)
+{
+    append(e, (struct twill_step){.op = TWILL_STEP_WAIT});
+}
+
+void twill_emit_signal(struct twill_emitter *e)
+{
+    append(e, (struct twill_step){.op = TWILL_STEP_SIGNAL});
+}
+
+void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint32_t ordinal,
+                      unsigned flags)
+{
+    struct twill_step step = {.op = TWILL_STEP_AWAIT, .flags = (uint8_t)flags};
+    step.ordinal = (uint16_t)ordinal;
+    /* Begin behind this rank: not all of a node should read the same line at once. */
+    for (uint32_t i = 1; i < g->size; i++) {
+        step.peer[step.nsrc++] = (uint16_t)g->rank[(g->me + i) % g->size];
+        if (step.nsrc == TWILL_STEP_PEERS || i + 1 == g->size) {
+            append(e, step);
+            memset(step.peer, 0, sizeof(step.peer));
+            step.nsrc = 0;
+        }
+    }
+}
+
+void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags)
+{
+    append(e, (struct twill_step){.op = TWILL_STEP_AWAIT,
+                                  .nsrc = 1,
+                                  .flags = (uint8_t)flags,
+                                  .ordinal = (uint16_t)ordinal,
+                                  .peer = {(uint16_t)peer}});
+}
+
+void twill_emit_enter(struct twill_emitter *e)
+{
+    if (twill_group_node(e).size > 1)
+        twill_emit_signal(e);
+}
+
+void twill_emit_leave(struct twill_emitter *e)
+{
+    struct twill_group node = twill_group_node(e);
+    twill_emit_await(e, &node, 1, 0);
+}

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* WAITs and AWAITs where they are needed and nowhere else: by what steps touch, and by who hears of
+ * whom. */
+#include "algorithms/schedule/emit.h"
+#include "algorithms/schedule/step_table.h"
+
+#include <string.h>
+
+/* Blocks of this rank that a step touches through one operand. */
+struct touch {
+    unsigned space;
+    uint32_t first, blocks;
+    bool write;
+};
+
+static bool meet(const struct touch *a, const struct touch *b)
+{
+    return a->space == b->space && (a->write || b->write) && a->first < b->first + b->blocks &&
+           b->first < a->first + a->blocks;
+}
+
+/* In place SRC is DST. */
+static struct touch touch_of(const struct twill_step *step, twill_operand operand, bool write)
+{
+    unsigned space = twill_operand_space(operand);
+    return (struct touch){.space = space == TWILL_SRC ? TWILL_DST : space,
+                          .first = twill_operand_block(operand),
+                          .blocks = twill_operand_is_peer(operand) ? 0 : step->blocks,
+                          .write = write};
+}
+
+static unsigned touches(const struct twill_step *step, struct touch touch[2])
+{
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    unsigned count = 0;
+    if (shape->src != 0)
+        touch[count++] = touch_of(step, step->src, false);
+    if (shape->dst != 0)
+        touch[count++] = touch_of(step, step->dst, true);
+    return count;
+}
+
+static bool steps_meet(const struct twill_step *a, const struct twill_step *b)
+{
+    struct touch x[2], y[2];
+    unsigned n = touches(a, x), m = touches(b, y);
+    for (unsigned i = 0; i < n; i++)
+        for (unsigned k = 0; k < m; k++)
+            if (meet(&x[i], &y[k]))
+                return true;
+    return false;
+}
+
+size_t twill_emit_mark(const struct twill_emitter *e)
+{
+    return e->lanes[e->lane].count;
+}
+
+/* Move the first step that needs the WAIT right behind it: then all that is before it could not go
+ * before the WAIT either. Not past a message that goes the
+ * same way, whose order counts. */
+static void hurry(struct twill_step_list *list, size_t mark, size_t step)
+{
+    struct twill_step first = list->steps[step];
+    for (size_t i = mark; i < step; i++)
+        if (twill_step_shape(first.op)->posts && list->steps[i].peer[0] == first.peer[0] &&
+            (list->steps[i].op == TWILL_STEP_SEND) == (first.op == TWILL_STEP_SEND))
+            return;
+    memmove(&list->steps[mark + 1], &list->steps[mark], (step - mark) * sizeof(first));
+    list->steps[mark] = first;
+}
+
+void twill_emit_settle(struct twill_emitter *e, size_t mark)
+{
+    struct twill_step_list *list = &e->lanes[e->lane];
+    size_t posted = 0, end = list->count, needs = list->count; /* the first that needs it */
+    for (size_t i = mark; i > 0 && list->steps[i - 1].op != TWILL_STEP_WAIT; i--) {
+        const struct twill_step *step = &list->steps[i - 1];
+        if (!twill_step_shape(step->op)->posts)
+            continue;
+        posted++;
+        for (size_t k = mark; k < needs; k++)
+            if (steps_meet(step, &list->steps[k]))
+                needs = k;
+    }
+    if (mark == end || (needs == end && posted < TWILL_EMIT_POSTED))
+        return;
+    if (needs < end)
+        hurry(list, mark, needs);
+    twill_emit_wait(e);
+    if (e->no_memory)
+        return;
+    struct twill_step wait = list->steps[end];
+    memmove(&list->steps[mark + 1], &list->steps[mark], (end - mark) * sizeof(wait));
+    list->steps[mark] = wait;
+}
+
+void twill_emit_join(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user)
+{
+    struct twill_group node = twill_group_node(e);
+    bool needed = false;
+    for (uint32_t i = 0; i < node.size; i++)
+        needed = needed || (i != node.me && !hears(user, node.rank[i], e->rank));
+    if (needed)
+        twill_emit_signal(e);
+}
+
+void twill_emit_part(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user)
+{
+    struct twill_group node = twill_group_node(e);
+    for (uint32_t i = 1; i < node.size; i++) {
+        uint32_t other = node.rank[(node.me + i) % node.size];
+        if (!hears(user, e->rank, other))
+            twill_emit_await_one(e, other, 1, 0);
+    }
+}

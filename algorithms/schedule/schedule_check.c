@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Invariants of one rank's schedule as plain data: every step well formed, every range inside its
+ * space, every field that an operation does not use zero. What steps mean is the verifier's. */
+#include "algorithms/algorithms.h"
+#include "algorithms/schedule/step_table.h"
+
+/* A schedule under check. */
+struct check {
+    const struct twill_schedule *schedule;
+    const struct twill_world *world;
+    const struct twill_shape *shape;
+    uint32_t rank;
+};
+
+static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned space)
+{
+    switch (space) {
+    case TWILL_TMP:
+        return schedule->tmp_blocks;
+    case TWILL_SHARED:
+        return schedule->shared_blocks;
+    case TWILL_IMM:
+        return 1;
+    default:
+        return schedule->blocks;
+    }
+}
+
+static const char *check_operand(const struct check *c, const struct twill_step *step,
+                                 twill_operand operand, unsigned own, unsigned peer)
+{
+    bool remote = twill_operand_is_peer(operand);
+    unsigned space = twill_operand_space(operand);
+    if ((own == 0 && peer == 0) || step->blocks == 0)
+        return operand == 0 ? NULL : "has an operand it does not use";
+    if (space >= TWILL_SPACE_COUNT || ((remote ? peer : own) >> space & 1) == 0)
+        return "names a space it may not";
+    if ((uint64_t)twill_operand_block(operand) + step->blocks > space_blocks(c->schedule, space))
+        return "names blocks beyond the space";
+    if (twill_operand_block(operand) % c->schedule->blocks + step->blocks > c->schedule->blocks)
+        return "goes from one copy of the blocks to the next, which may lie elsewhere";
+    if (remote && space == TWILL_SRC && !c->schedule->uses_peer_src)
+        return "reads a peer's SRC, which is not declared";
+    if (remote && space == TWILL_DST && !c->schedule->uses_peer_dst)
+        return "touches a peer's DST, which is not declared";
+    return NULL;
+}
+
+static const char *check_peers(const struct check *c, const struct twill_step *step)
+{
+    unsigned peers = twill_step_peers(step);
+    bool counts = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_AWAIT;
+    unsigned most = TWILL_STEP_PEERS - ((step->flags & TWILL_STEP_ACC) != 0);
+    if (counts ? step->nsrc < 1 || step->nsrc > most : step->nsrc != 0)
+        return "has a wrong number of sources";
+    if (step->op == TWILL_STEP_REDUCE && peers == 0 && step->nsrc != 1)
+        return "folds one operand of its own several times";
+    bool names_self = false;
+    for (unsigned i = 0; i < TWILL_STEP_PEERS; i++) {
+        uint32_t peer = step->peer[i];
+        names_self = names_self || (i < peers && peer == c->rank);
+        if (i >= peers && peer != 0)
+            return "names a peer it does not use";
+        if (i >= peers)
+            continue;
+        if (peer >= c->world->size)
+            return "names a rank that does not exist";
+        if (!twill_step_shape(step->op)->posts && c->world->node[peer] != c->world->node[c->rank])
+            return "reaches into a rank of another node";
+        if (step->op != TWILL_STEP_REDUCE && peer == c->rank)
+            return "talks to its own rank";
+    }
+    if ((step->flags & TWILL_STEP_OWN_SRC) != 0 && !names_self)
+        return "has OWN_SRC, but does not name its own rank";
+    return NULL;
+}
+
+static const char *check_flags(const struct twill_step *step)
+{
+    unsigned flags = step->flags;
+    unsigned source = twill_operand_space(step->src);
+    if ((flags & ~(unsigned)twill_step_shape(step->op)->flags) != 0)
+        return "has a flag it may not";
+    if (step->op == TWILL_STEP_REDUCE && (flags & TWILL_STEP_FIRST) && !(flags & TWILL_STEP_ACC))
+        return "has FIRST without ACC";
+    if ((flags & TWILL_STEP_OWN_SRC) != 0 &&
+        (!twill_operand_is_peer(step->src) || (source != TWILL_SHARED && source != TWILL_IMM)))
+        return "has OWN_SRC, but does not read SHARED or IMM of peers";
+    bool counted = step->op == TWILL_STEP_AWAIT && (flags & TWILL_STEP_IMM) == 0;
+    if (counted != (step->ordinal != 0))
+        return "has a wrong ordinal";
+    return NULL;
+}
+
+static bool is_buffer(unsigned space)
+{
+    return space == TWILL_SRC || space == TWILL_DST;
+}
+
+/* Does the owner have these blocks of SRC or DST at all? */
+static const char *check_held(const struct check *c, uint32_t owner, unsigned space,
+                              const struct twill_step *step, twill_operand operand)
+{
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    uint32_t first = twill_operand_block(operand), last = first + step->blocks - 1;
+    for (uint32_t part = first / pieces; part <= last / pieces && is_buffer(space); part++)
+        if (space == TWILL_SRC ? !twill_shape_holds_src(c->shape, owner, part)
+                               : !twill_shape_holds_dst(c->shape, owner, part))
+            return "names a part that the rank does not hold";
+    return NULL;
+}
+
+static const char *check_owners(const struct check *c, const struct twill_step *step,
+                                twill_operand operand)
+{
+    unsigned space = twill_operand_space(operand), peers = twill_step_peers(step);
+    if (!twill_operand_is_peer(operand))
+        return check_held(c, c->rank, space, step, operand);
+    const char *why = NULL;
+    for (unsigned i = 0; i < peers && why == NULL; i++) {
+        bool own = step->peer[i] == c->rank && (step->flags & TWILL_STEP_OWN_SRC) != 0;
+        why = check_held(c, step->peer[i], own ? TWILL_SRC : space, step, operand);
+    }
+    return why;
+}
+
+/* Partials are not in SRC or DST, and are said to be what they are where it can be. */
+static const char *check_partials(const struct twill_step *step)
+{
+    unsigned flags = step->flags, dst = twill_operand_space(step->dst);
+    bool partial = (flags & TWILL_STEP_PARTIAL) != 0, own = (flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool from_buffer = is_buffer(twill_operand_space(step->src)) && step->op != TWILL_STEP_RECV;
+    bool folds = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
+    bool stores = folds || step->op == TWILL_STEP_RECV || step->op == TWILL_STEP_COPY;
+    if (partial && step->blocks == 0)
+        return "sends nothing and calls it a partial";
+    if (partial && from_buffer && step->op != TWILL_STEP_RECV_REDUCE)
+        return "calls what is in SRC or DST a partial";
+    if (own && step->op == TWILL_STEP_RECV_REDUCE && from_buffer)
+        return "calls what is in SRC or DST a partial";
+    if (own && step->op == TWILL_STEP_REDUCE && (flags & TWILL_STEP_ACC) == 0)
+        return "has PARTIAL_OWN without ACC";
+    if (own && step->op == TWILL_STEP_REDUCE && dst == TWILL_DST)
+        return "calls what is in SRC or DST a partial";
+    if (stores && dst == TWILL_DST && (folds ? (flags & TWILL_STEP_FINAL) == 0 : partial))
+        return "stores a partial in DST";
+    return NULL;
+}
+
+/* Parts of different sizes: see `vector` in the shape. */
+static const char *check_vector(const struct check *c, const struct twill_step *step)
+{
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    bool knows = twill_shape_knows_all(c->shape);
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    twill_operand operand = shape->dst != 0 ? step->dst : step->src;
+    if (step->blocks == 0)
+        return NULL;
+    if ((twill_operand_is_peer(step->src) && is_buffer(twill_operand_space(step->src))) ||
+        (twill_operand_is_peer(step->dst) && is_buffer(twill_operand_space(step->dst))))
+        return "touches a peer's SRC or DST, whose parts lie elsewhere";
+    if (!knows && (step->op == TWILL_STEP_PUT_IMM || (step->flags & TWILL_STEP_IMM) != 0))
+        return "uses IMM, but does not know how large the blocks are";
+    if (!knows && shape->posts && twill_operand_block(operand) % pieces + step->blocks > pieces)
+        return "has a message of several parts";
+    return NULL;
+}
+
+/* Peers' memory is read by a system call, so nobody may store there. */
+static const char *check_fetched(const struct check *c, const struct twill_step *step)
+{
+    bool fetched = c->shape->flavour == TWILL_FLAVOUR_FETCHED;
+    bool stores = twill_operand_is_peer(step->dst) && is_buffer(twill_operand_space(step->dst));
+    return fetched && stores ? "stores into a peer's DST, which is FETCHED" : NULL;
+}
+
+static const char *check_meaning(const struct check *c, const struct twill_step *step)
+{
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    bool folds = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
+    if (folds && !twill_collective_facts(c->shape->collective)->reduces)
+        return "folds in a collective that has nothing to fold";
+    const char *why = NULL;
+    if (shape->dst != 0 && step->blocks > 0)
+        why = check_owners(c, step, step->dst);
+    if (why == NULL && shape->src != 0 && step->blocks > 0)
+        why = check_owners(c, step, step->src);
+    if (why == NULL)
+        why = check_partials(step);
+    if (why == NULL && c->shape->vector)
+        why = check_vector(c, step);
+    if (why == NULL)
+        why = check_fetched(c, step);
+    return why;
+}
+
+static const char *check_step(const struct check *c, const struct twill_step *step)
+{
+    if (step->op >= TWILL_STEP_OP_COUNT)
+        return "is no operation";
+    const struct twill_step_shape *shape = twill_step_shape(step->op);
+    const char *why = check_operand(c, step, step->dst, shape->dst, shape->dst_peer);
+    if (why == NULL)
+        why = check_operand(c, step, step->src, shape->src, shape->src_peer);
+    if (why == NULL)
+        why = check_flags(step);
+    if (why == NULL)
+        why = check_peers(c, step);
+    if (why != NULL)
+        return why;
+    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    bool has_data = shape->dst != 0 || shape->src != 0;
+    if (!has_data && step->blocks != 0)
+        return "has blocks, but no operand";
+    if (has_data && !shape->posts && step->blocks == 0)
+        return "moves nothing";
+    if (step->op == TWILL_STEP_RECV_REDUCE && step->blocks == 0)
+        return "folds nothing";
+    if (shape->dst != 0 && shape->src != 0 && twill_operand_space(step->src) != TWILL_IMM &&
+        twill_operand_block(step->dst) % pieces != twill_operand_block(step->src) % pieces)
+        return "mixes pieces of different places";
+    if (twill_operand_is_peer(step->dst) && twill_operand_is_peer(step->src))
+        return "has a peer on both sides";
+    if (step->op == TWILL_STEP_PUT_IMM && step->blocks != 1)
+        return "puts several blocks: a line takes one";
+    return check_meaning(c, step);
+}
+
+static const char *check_facts(const struct check *c)
+{
+    const struct twill_schedule *schedule = c->schedule;
+    bool parts = twill_collective_facts(c->shape->collective)->parts;
+    struct twill_schedule again = *schedule;
+    twill_schedule_derive(&again);
+    if (schedule->blocks == 0 || schedule->blocks >> TWILL_BLOCK_BITS != 0)
+        return "number of blocks";
+    if (schedule->parts != (parts ? c->world->size : 1) || schedule->blocks % schedule->parts != 0)
+        return "parts";
+    if (c->shape->vector && !twill_shape_knows_all(c->shape) &&
+        (schedule->tmp_blocks > 0 || schedule->shared_blocks > 0))
+        return "scratch: nobody knows how large it is";
+    if (schedule->tmp_blocks % schedule->blocks != 0)
+        return "tmp_blocks";
+    if (schedule->shared_blocks % schedule->blocks != 0)
+        return "shared_blocks";
+    if (again.most_posted != schedule->most_posted)
+        return "most_posted";
+    return again.uses_imm != schedule->uses_imm ? "uses_imm" : NULL;
+}
+
+static const char *check_lanes(const struct twill_schedule *schedule)
+{
+    if (schedule->lanes < 1 || schedule->lanes > TWILL_SCHEDULE_LANES)
+        return "lanes";
+    if (schedule->lane_first[0] != 0 || schedule->lane_first[schedule->lanes] != schedule->count)
+        return "first steps of lanes";
+    for (uint32_t l = 0; l < schedule->lanes; l++)
+        if (schedule->lane_first[l] > schedule->lane_first[l + 1])
+            return "first steps of lanes";
+    return NULL;
+}
+
+twill_status twill_schedule_check(const struct twill_schedule *schedule,
+                                  const struct twill_world *world, uint32_t rank,
+                                  const struct twill_shape *shape, struct twill_error *error)
+{
+    struct check c = {.schedule = schedule, .world = world, .shape = shape, .rank = rank};
+    const char *why = check_lanes(schedule);
+    if (why == NULL)
+        why = check_facts(&c);
+    if (why != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "schedule of rank %u: wrong %s", rank, why);
+    for (uint32_t l = 0; l < schedule->lanes; l++) {
+        bool posted = false;
+        for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++) {
+            const struct twill_step *step = &schedule->steps[i];
+            why = step->lane == l ? check_step(&c, step) : "is in the wrong lane";
+            if (why != NULL)
+                return TWILL_FAIL(
+                    error, TWILL_ERR_INTERNAL, "schedule of rank %u, lane %u, step %u (%s): %s",
+                    rank, l, i - schedule->lane_first[l],
+                    step->op < TWILL_STEP_OP_COUNT ? twill_step_shape(step->op)->name : "?", why);
+            posted = step->op != TWILL_STEP_WAIT && (posted || twill_step_shape(step->op)->posts);
+        }
+        if (posted)
+            return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                              "schedule of rank %u, lane %u: ends with something posted", rank, l);
+    }
+    return TWILL_OK;
+}

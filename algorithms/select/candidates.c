@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The candidates and their curves: see candidates.h. */
+#include "algorithms/select/candidates.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where prices are worked out; in between they are nearly straight. */
+static const size_t steps_at[] = {0,         512,     8 << 10,  64 << 10,
+                                  512 << 10, 4 << 20, 64 << 20, (size_t)1 << 30};
+enum {
+    STEPS = TWILL_ARRAY_LENGTH(steps_at),
+    MEASURED_MOST = TWILL_CURVE_POINTS - TWILL_ARRAY_LENGTH(steps_at) - 1
+};
+/* In gather, scatter and alltoall with vector nobody knows how much there is: what a part is taken
+ * to be. */
+#define GUESSED_PART ((size_t)4 << 10)
+/* Flat algorithms: see price_most(). */
+#define FLAT_MOST     ((size_t)64 << 10)
+#define SHARING_RANKS 8
+
+size_t twill_request_bytes(const struct twill_world *world,
+                           const struct twill_select_request *request)
+{
+    struct twill_shape shape = {.collective = request->collective, .vector = request->vector};
+    return twill_shape_knows_all(&shape) ? request->bytes : GUESSED_PART * world->size;
+}
+
+size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(request->collective);
+    size_t most = TWILL_IMM_BYTES;
+    if (facts->parts && !request->vector)
+        most *= world->size;
+    /* Partials are as wide as f32. */
+    size_t element = twill_type_size(request->type);
+    bool widens = facts->reduces && twill_type_is_narrow(request->type);
+    return widens && world->nodes > 1 ? most * element / 4 : most;
+}
+
+/* --- curves ----------------------------------------------------------------------------------- */
+
+static uint64_t times(uint64_t rate, uint64_t bytes)
+{
+    return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
+}
+
+uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes)
+{
+    unsigned low = 0, high = candidate->points;
+    while (high - low > 1) {
+        unsigned middle = (low + high) / 2;
+        if (candidate->point[middle].bytes <= bytes)
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct twill_curve_point *point = &candidate->point[low];
+    uint64_t more = times(point->rate, bytes - point->bytes);
+    return point->falls ? point->picoseconds - more : point->picoseconds + more;
+}
+
+/* Rates between the points; beyond the last it goes on as before. */
+static void draw(struct twill_candidate *c)
+{
+    for (unsigned i = 0; i + 1 < c->points; i++) {
+        struct twill_curve_point *a = &c->point[i], *b = &c->point[i + 1];
+        uint64_t bytes = b->bytes - a->bytes;
+        a->falls = b->picoseconds < a->picoseconds;
+        uint64_t difference =
+            a->falls ? a->picoseconds - b->picoseconds : b->picoseconds - a->picoseconds;
+        a->rate = difference / bytes * 1024 + difference % bytes * 1024 / bytes;
+    }
+    if (c->points > 1 && !c->point[c->points - 2].falls)
+        c->point[c->points - 1].rate = c->point[c->points - 2].rate;
+}
+
+static void add(struct twill_candidate *c, size_t bytes, uint64_t picoseconds)
+{
+    c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};
+}
+
+/* A price outside of what was measured, scaled so that it meets the nearest measurement. */
+static uint64_t scaled(uint64_t price, uint64_t measured, uint64_t priced)
+{
+    uint64_t scale = twill_min((size_t)(measured * 256 / (priced + 1)), 1u << 16);
+    return price / 256 * scale + price % 256 * scale / 256;
+}
+
+/* The prices below the least measured size, what was measured, the prices above. */
+static void blend(struct twill_candidate *c, const uint64_t price[STEPS], unsigned steps,
+                  const struct twill_measured *measured, size_t count)
+{
+    struct twill_candidate priced = {.points = 0};
+    for (unsigned i = 0; i < steps; i++)
+        add(&priced, steps_at[i], price[i]);
+    draw(&priced);
+    /* So many that they do not fit are thinned out. */
+    size_t every = count / MEASURED_MOST + 1;
+    c->measured = count;
+    for (unsigned i = 0; i < steps && (count == 0 || steps_at[i] < measured[0].bytes); i++)
+        add(c, steps_at[i],
+            count == 0 ? price[i]
+                       : scaled(price[i], measured[0].picoseconds,
+                                twill_candidate_cost(&priced, measured[0].bytes)));
+    for (size_t i = 0; i < count; i++)
+        if (i % every == 0 || i + 1 == count)
+            add(c, measured[i].bytes, measured[i].picoseconds);
+    const struct twill_measured *last = count > 0 ? &measured[count - 1] : NULL;
+    for (unsigned i = 0; i < steps && last != NULL; i++)
+        if (steps_at[i] > last->bytes)
+            add(c, steps_at[i],
+                scaled(price[i], last->picoseconds, twill_candidate_cost(&priced, last->bytes)));
+    draw(c);
+}
+
+/* --- which ------------------------------------------------------------------------------------ */
+
+static void bound(struct twill_candidate *c, const struct twill_world *world,
+                  const struct twill_select_request *like)
+{
+    c->most = SIZE_MAX;
+    if (c->algorithm->flavours == 0 || like->collective == TWILL_BARRIER)
+        return;
+    if (c->shape.flavour == TWILL_FLAVOUR_IMM)
+        c->most = twill_imm_most(world, like);
+    if (c->shape.flavour >= TWILL_FLAVOUR_MAPPED)
+        c->least = TWILL_MAPPED_BYTES;
+}
+
+/* Of a candidate, while they are put together. */
+struct priced {
+    uint64_t fingerprint;
+    uint64_t small, large;         /* prices at these sizes */
+    struct twill_pricing *pricing; /* of what was measured, else NULL */
+};
+enum { SMALL = 1, LARGE = 4 }; /* of steps_at: where latency counts, and where bandwidth does */
+
+struct gathering {
+    struct twill_candidates *all;
+    struct priced *priced; /* [all->count] */
+};
+
+/* Return the largest message that a flat algorithm, one that does not distinguish the ranks of a
+ * node, may be chosen for by its price: where eight ranks or more share an interface slower than
+ * their memory, an allreduce is hierarchical above 64 KiB. Few flat algorithms come near to it, and
+ * those that do are nearer than the model is exact. Measurements may choose them. */
+static size_t price_most(const struct gathering *g, const struct twill_candidate *c,
+                         const struct twill_world *world, const struct twill_machine_model *model)
+{
+    uint32_t least = twill_world_narrowest(world);
+    uint64_t memory = model->link[TWILL_LINK_NODE].shared / least;
+    bool shared = world->nodes > 1 && least >= SHARING_RANKS && model->interface > memory;
+    if (c->algorithm->flavours != 0 || c->measured > 0 || !shared ||
+        g->all->collective != TWILL_ALLREDUCE)
+        return SIZE_MAX;
+    for (size_t i = 0; i < g->all->count; i++)
+        if (g->all->candidate[i].algorithm->flavours != 0 &&
+            twill_candidate_takes(&g->all->candidate[i], FLAT_MOST + 1, 0))
+            return FLAT_MOST;
+    return SIZE_MAX;
+}
+
+/* A number given to an algorithm, where its own choice is as good both where latency counts and
+ * where bandwidth does. */
+static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
+                      const struct twill_shape *shape, const struct priced *priced)
+{
+    if (shape->parameter[0] == 0)
+        return false;
+    for (size_t i = 0; i < g->all->count; i++) {
+        const struct twill_candidate *own = &g->all->candidate[i];
+        if (own->algorithm == algorithm && own->shape.parameter[0] == 0 &&
+            own->shape.flavour == shape->flavour)
+            return priced->small >= g->priced[i].small && priced->large >= g->priced[i].large;
+    }
+    return false;
+}
+
+/* An algorithm whose own choice takes more than twice the time of another, both where latency
+ * counts and where bandwidth does: no number will make it the best one. */
+static bool is_hopeless(const struct gathering *g, const struct twill_algorithm *algorithm,
+                        enum twill_flavour flavour)
+{
+    uint64_t small = UINT64_MAX, large = UINT64_MAX;
+    const struct priced *own = NULL;
+    for (size_t i = 0; i < g->all->count; i++) {
+        const struct twill_candidate *c = &g->all->candidate[i];
+        bool needs = twill_shape_needs(c->algorithm, &c->shape) != 0;
+        if (c->algorithm == algorithm && c->shape.parameter[0] == 0 && c->shape.flavour == flavour)
+            own = &g->priced[i];
+        if (!needs && g->priced[i].small < small && c->most == SIZE_MAX)
+            small = g->priced[i].small;
+        if (!needs && g->priced[i].large < large && c->most == SIZE_MAX)
+            large = g->priced[i].large;
+    }
+    return own != NULL && own->small / 2 > small && own->large / 2 > large;
+}
+
+static bool is_known(const struct gathering *g, const struct twill_pricing *pricing)
+{
+    for (size_t i = 0; i < g->all->count; i++)
+        if (g->priced[i].fingerprint == twill_pricing_fingerprint(pricing) &&
+            g->all->candidate[i].least == 0 && g->all->candidate[i].most == SIZE_MAX)
+            return true;
+    return false;
+}
+
+static twill_status make_room(struct gathering *g, struct twill_error *error)
+{
+    size_t count = g->all->count + 1;
+    struct twill_candidate *c = realloc(g->all->candidate, count * sizeof(*c));
+    if (c != NULL)
+        g->all->candidate = c;
+    struct priced *p = realloc(g->priced, count * sizeof(*p));
+    if (p != NULL)
+        g->priced = p;
+    return c != NULL && p != NULL
+               ? TWILL_OK
+               : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
+}
+
+/* Prices at the sizes that it can be chosen for, and a little beyond; how many. */
+static unsigned price(uint64_t price[STEPS], const struct priced *priced,
+                      struct twill_pricing *pricing, const struct twill_candidate *c,
+                      const struct twill_machine_model *model,
+                      const struct twill_select_request *like)
+{
+    unsigned steps = 0;
+    while (steps < STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
+           (steps == 0 || steps_at[steps - 1] < c->most)) {
+        price[steps] = steps == SMALL ? priced->small
+                       : steps == LARGE
+                           ? priced->large
+                           : twill_pricing_at(pricing, model, steps_at[steps], like->type);
+        steps++;
+    }
+    return steps;
+}
+
+static twill_status add_candidate(struct gathering *g, const struct twill_world *world,
+                                  const struct twill_tuning *tuning,
+                                  const struct twill_select_request *like,
+                                  const struct twill_algorithm *algorithm,
+                                  const struct twill_shape *shape, struct twill_error *error)
+{
+    uint64_t prices[STEPS];
+    const struct twill_measured *measured;
+    struct twill_pricing *pricing;
+    struct twill_error why = {.status = TWILL_OK};
+    twill_status status = twill_pricing_create(&pricing, algorithm, world, shape, &why);
+    if (status ==
+        TWILL_ERR_UNSUPPORTED) /* too much for a schedule's numbers, on a world so large */
+        return TWILL_OK;
+    if (status != TWILL_OK)
+        return TWILL_FAIL(error, status, "%s", why.message);
+    struct priced priced = {.fingerprint = twill_pricing_fingerprint(pricing)};
+    bool idle = is_known(g, pricing);
+    if (!idle && like->collective != TWILL_BARRIER) {
+        priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL], like->type);
+        priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE], like->type);
+        idle = is_beaten(g, algorithm, shape, &priced);
+    }
+    status = idle ? TWILL_PENDING : make_room(g, error);
+    if (status != TWILL_OK) {
+        twill_pricing_destroy(pricing);
+        return status == TWILL_PENDING ? TWILL_OK : status;
+    }
+    struct twill_candidate *c = &g->all->candidate[g->all->count];
+    *c = (struct twill_candidate){.algorithm = algorithm, .shape = *shape};
+    bound(c, world, like);
+    unsigned steps = price(prices, &priced, pricing, c, &tuning->model, like);
+    size_t count = twill_tuning_find(tuning, algorithm, shape, world, &measured);
+    blend(c, prices, steps, measured, count);
+    c->price_most = price_most(g, c, world, &tuning->model);
+    if (count > 0)
+        priced.pricing = pricing;
+    else
+        twill_pricing_destroy(pricing);
+    g->priced[g->all->count++] = priced;
+    return TWILL_OK;
+}
+
+/* What was measured of this flavour, with its pricing; of another algorithm. */
+static const struct twill_candidate *
+measured_of(const struct gathering *g, enum twill_flavour flavour, struct twill_pricing **pricing)
+{
+    for (size_t i = 0; i < g->all->count; i++) {
+        const struct twill_candidate *c = &g->all->candidate[i];
+        *pricing = g->priced[i].pricing;
+        if (c->measured > 0 && c->algorithm->flavours != 0 && c->shape.flavour == flavour)
+            return c;
+    }
+    return NULL;
+}
+
+/* How ranks of a node exchange data has a price that is as wrong for one algorithm as for another:
+ * who was not measured is corrected by what measuring made of the price of one that was, and has to
+ * promise an eighth more than it. */
+static void correct(const struct gathering *g, const struct twill_machine_model *model,
+                    twill_type type)
+{
+    for (size_t i = 0; i < g->all->count; i++) {
+        struct twill_candidate *c = &g->all->candidate[i];
+        struct twill_pricing *pricing;
+        const struct twill_candidate *known = measured_of(g, c->shape.flavour, &pricing);
+        if (c->measured > 0 || c->algorithm->flavours == 0 || known == NULL)
+            continue;
+        for (unsigned p = 0; p < c->points; p++) {
+            size_t bytes = c->point[p].bytes;
+            c->point[p].picoseconds =
+                scaled(c->point[p].picoseconds / 8 * 9, twill_candidate_cost(known, bytes),
+                       twill_pricing_at(pricing, model, bytes, type));
+        }
+        draw(c);
+    }
+}
+
+/* What algorithms that take one number are tried with, besides their own choice. */
+static const uint16_t tried[] = {0, 2, 4, 8};
+
+static twill_status add_algorithm(struct gathering *g, const struct twill_world *world,
+                                  const struct twill_tuning *tuning,
+                                  const struct twill_select_request *like,
+                                  const struct twill_algorithm *a, struct twill_error *error)
+{
+    bool flavours = a->flavours != 0 && like->collective != TWILL_BARRIER;
+    unsigned values = a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried) : 1;
+    for (unsigned f = 0; f < (flavours ? TWILL_FLAVOUR_COUNT : 1); f++) {
+        for (unsigned v = 0; v < values; v++) {
+            struct twill_shape shape = {.collective = like->collective,
+                                        .flavour = (enum twill_flavour)f,
+                                        .vector = like->vector,
+                                        .order = like->order,
+                                        .parameter = {tried[v]}};
+            if (twill_algorithm_applies(a, world, &shape) &&
+                (v == 0 || !is_hopeless(g, a, shape.flavour)))
+                TWILL_TRY(error, add_candidate(g, world, tuning, like, a, &shape, error));
+        }
+    }
+    return TWILL_OK;
+}
+
+static size_t place_of(const struct twill_candidate *c)
+{
+    size_t place = 0;
+    while (twill_algorithm_at(place) != c->algorithm)
+        place++;
+    return place;
+}
+
+/* Those of one algorithm stay as they are. */
+static void put_in_order(struct twill_candidates *all)
+{
+    for (size_t i = 1; i < all->count; i++) {
+        struct twill_candidate c = all->candidate[i];
+        size_t at = i;
+        for (; at > 0 && place_of(&all->candidate[at - 1]) > place_of(&c); at--)
+            all->candidate[at] = all->candidate[at - 1];
+        all->candidate[at] = c;
+    }
+}
+
+twill_status twill_candidates_create(struct twill_candidates **candidates,
+                                     const struct twill_world *world,
+                                     const struct twill_tuning *tuning,
+                                     const struct twill_select_request *like,
+                                     struct twill_error *error)
+{
+    const struct twill_algorithm *a;
+    struct twill_candidates *all = *candidates = calloc(1, sizeof(*all));
+    if (all == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
+    all->collective = like->collective;
+    all->vector = like->vector;
+    all->order = like->order;
+    all->type = like->type;
+    struct gathering gathering = {.all = all};
+    twill_status status = TWILL_OK;
+    /* Those that know of nodes go first, which others are measured by; in the end all come in the
+     * order of the registry. */
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (size_t i = 0; status == TWILL_OK && (a = twill_algorithm_at(i)) != NULL; i++)
+            if ((a->flavours != 0 && twill_world_widest(world) > 1) == (pass == 0))
+                status = add_algorithm(&gathering, world, tuning, like, a, error);
+    if (like->collective != TWILL_BARRIER)
+        correct(&gathering, &tuning->model, like->type);
+    for (size_t i = 0; i < all->count; i++)
+        twill_pricing_destroy(gathering.priced[i].pricing);
+    free(gathering.priced);
+    put_in_order(all);
+    if (status != TWILL_OK) {
+        twill_candidates_destroy(all);
+        *candidates = NULL;
+    }
+    return status;
+}
+
+void twill_candidates_destroy(struct twill_candidates *candidates)
+{
+    if (candidates == NULL)
+        return;
+    free(candidates->candidate);
+    free(candidates);
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machines that are known without measuring, and the fields of a description by name.
+ *
+ * auto: what twill meets most: nodes with one or two packages and an Ethernet. On the node the
+ * constants are those of README's table (2 ranks on 2 cores of a virtual Zen 5): 0.44 us for a
+ * synchronisation with its call, 55 ps a byte staged, 10 to 14 mapped. A message on a node is
+ * matched, and copied through slots (some 6 GB/s): memory that is read in place goes before it.
+ * Between nodes: twill's tcp over a virtual link between two cores of a Sapphire Rapids, 4 to 5 us
+ * for half a round trip, of which most is spent by the two ranks in the kernel, and 4.5 GB/s, which
+ * the cores move themselves: so two rings at once have nothing to hide behind each other (measured,
+ * 2 ranks, cubic, in us: 64 KiB 37, one ring 27; 512 KiB 127 and 115; bbr 456 and 126).
+ *
+ * What is fetched by a system call (process_vm_readv) is taken to be slow, so that it is chosen
+ * where it was measured to pay (TWILL_TUNING), and nowhere else: 10 to 11 GB/s each way and 1.15 us
+ * a call on a virtual Sapphire Rapids, 14 to 17 GB/s on Zen 5 (PEERS). On the former, between two
+ * ranks, an allgather in place is faster fetched than staged from 64 KiB to 64 MiB (1 MiB: 24 to 62
+ * us, staged 62 to 92), and an allreduce of 16 MiB in most runs. On KNL it has not been
+ * measured.
+ *
+ * Between parts of a node what limits is the link that the ranks of a part share, not taken from
+ * one machine but as the vendors have it, one way: 40 GB/s between packages (two or three UPI or
+ * xGMI links), 50 for an island of EPYC's cores to its I/O die, 60 between quarters of a mesh. Not
+ * run on hardware: only their order matters, and calibration can say them (link.node.port).
+ *
+ * theta: KNL 7230 on Aries. Not fitted, but taken as they are: 0.71 million messages a second a
+ * rank, so an overhead of 1.41 us; injection of 6.1 to 7.1 GB/s from one rank, so a gap of 1/6.6
+ * ns, and 7.8 GB/s from a node with four and more; STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM)
+ * shared by 64 cores, so that one core copies some 5 GB/s; a message on the node is copied twice,
+ * into a slot and out of it (8 GB/s out of a cache that the two cores share). Fitted is one number,
+ * the latency of a message within a collective: such that recursive doubling, which MPICH runs, for
+ * 8 bytes on 12 nodes with a rank each, costs the measured 33.6 us. It is larger than a ping-pong's
+ * because it holds what waiting for each other costs besides.
+ * tests/unit/algorithms/test_algorithms_price.c fits it again, and compares 24 and 48 nodes with
+ * what was measured there. */
+#include "algorithms/select/machine_model.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NS   UINT64_C(1000)
+#define US   UINT64_C(1000000)
+#define MB_S UINT64_C(1024000000) /* divided by MB/s: picoseconds per KiB */
+#define GB_S UINT64_C(1024000)    /* by GB/s */
+
+/* Bytes a second hardly depend on the type where memory is what limits; narrow floats are widened
+ * and narrowed, 64-bit integers multiply slowly but add fast. */
+#define REDUCE(wide, integer, narrow, tiny)                                                        \
+    {                                                                                              \
+        [TWILL_F32] = (wide), [TWILL_F64] = (wide), [TWILL_I32] = (integer),                       \
+        [TWILL_I64] = (integer), [TWILL_F16] = (narrow), [TWILL_BF16] = (narrow),                  \
+        [TWILL_I8] = (integer), [TWILL_U8] = (integer), [TWILL_I16] = (integer),                   \
+        [TWILL_U16] = (integer), [TWILL_U32] = (integer), [TWILL_U64] = (integer),                 \
+        [TWILL_F8E4M3] = (tiny), [TWILL_F8E5M2] = (tiny)                                           \
+    }
+
+static const struct twill_machine_model
+    models[] =
+        {
+            {
+                .name = "auto",
+                .link =
+                    {
+                        [TWILL_LINK_TILE] = {300 * NS, 250 * NS, GB_S / 8, 250 * NS, GB_S / 50,
+                                             GB_S / 150, .fetched = GB_S / 8},
+                        [TWILL_LINK_L3] = {400 * NS, 300 * NS, GB_S / 6, 300 * NS, GB_S / 40,
+                                           GB_S / 150, .fetched = GB_S / 8},
+                        [TWILL_LINK_NUMA] = {400 * NS, 300 * NS, GB_S / 6, 300 * NS, GB_S / 40,
+                                             GB_S / 150, .fetched = GB_S / 8, .port = GB_S / 50},
+                        [TWILL_LINK_PACKAGE] = {400 * NS, 300 * NS, GB_S / 6, 350 * NS,
+                                                GB_S / 40, GB_S / 120, .fetched = GB_S / 8,
+                                                .port = GB_S / 60},
+                        [TWILL_LINK_NODE] = {400 * NS, 300 * NS, GB_S / 6, 350 * NS, GB_S / 40,
+                                             GB_S / 120, .fetched = GB_S / 8, .port = GB_S / 40},
+                        [TWILL_LINK_NETWORK] = {.overhead = 2 * US, 1 * US, MB_S / 4500},
+                        [TWILL_LINK_GROUP] = {.overhead = 2 * US, 3 * US, MB_S / 3000},
+                    },
+                .start = 50 * NS,
+                .vote = 350 * NS,
+                .fetch = 1200 * NS,
+                .step = 2 * NS,
+                .raise = 20 * NS,
+                .poll = 50 * NS,
+                .copy = GB_S / 100,
+                .stage = GB_S / 40,
+                .moves = 1,
+                .interface = MB_S / 4500,
+                .reduce = REDUCE(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),
+                .slice = 256 << 10,
+                .slice_rank = 64 << 10,
+                .slice_net = 4 << 20,
+                .window = 4,
+            },
+            {
+                .name = "theta",
+                .link =
+                    {
+                        [TWILL_LINK_TILE] = {500 * NS, 500 * NS, GB_S / 8 + GB_S / 5, 500 * NS,
+                                             GB_S / 8, GB_S / 8, .fetched = GB_S / 3},
+                        [TWILL_LINK_L3] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
+                                           GB_S / 5, .fetched = GB_S / 3},
+                        [TWILL_LINK_NUMA] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
+                                             GB_S / 5, .fetched = GB_S / 3},
+                        [TWILL_LINK_PACKAGE] = {600 * NS, 800 * NS,
+                                                GB_S / 5 * 2, 800 * NS, GB_S / 5, GB_S / 5,
+                                                .fetched = GB_S / 3},
+                        [TWILL_LINK_NODE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS,
+                                             GB_S / 5, GB_S / 5, .fetched = GB_S / 3},
+                        [TWILL_LINK_NETWORK] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
+                        [TWILL_LINK_GROUP] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
+                    },
+                .start = 200 * NS,
+                .vote = 800 * NS,
+                .fetch = 4 * US,
+                .step = 10 * NS,
+                .raise = 100 * NS,
+                .poll = 150 * NS,
+                .copy = GB_S / 5,
+                .stage = GB_S / 5,
+                .interface = MB_S / 7800,
+                .reduce = REDUCE(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
+                .slice = 256 << 10,
+                .slice_rank = 64 << 10,
+                .slice_net = 4 << 20,
+                .window = 4,
+            },
+};
+
+const struct twill_machine_model *twill_machine_model_at(size_t index)
+{
+    return index < TWILL_ARRAY_LENGTH(models) ? &models[index] : NULL;
+}
+
+const struct twill_machine_model *twill_machine_model_find(const char *name)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(models); i++)
+        if (strcmp(models[i].name, name) == 0)
+            return &models[i];
+    return NULL;
+}
+
+const char *twill_machine_model_names(char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(models) && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, i > 0 ? ", %s" : "%s", models[i].name);
+    return text;
+}
+
+const char *twill_link_class_name(enum twill_link_class link)
+{
+    static const char *const names[] = {"tile", "l3",      "numa", "package",
+                                        "node", "network", "group"};
+    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LINK_COUNT, "a name for each");
+    return (unsigned)link < TWILL_LINK_COUNT ? names[link] : "?";
+}
+
+static bool share(const struct twill_world *world, unsigned level, uint32_t a, uint32_t b)
+{
+    const uint32_t *unit = world->unit[level];
+    return unit != NULL && unit[a] == unit[b];
+}
+
+enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b)
+{
+    if (world->node[a] != world->node[b])
+        return world->unit[TWILL_LEVEL_GROUP] == NULL || share(world, TWILL_LEVEL_GROUP, a, b)
+                   ? TWILL_LINK_NETWORK
+                   : TWILL_LINK_GROUP;
+    if (share(world, TWILL_LEVEL_TILE, a, b))
+        return TWILL_LINK_TILE;
+    if (share(world, TWILL_LEVEL_L3, a, b))
+        return TWILL_LINK_L3;
+    if (share(world, TWILL_LEVEL_NUMA, a, b))
+        return TWILL_LINK_NUMA;
+    return share(world, TWILL_LEVEL_PACKAGE, a, b) ? TWILL_LINK_PACKAGE : TWILL_LINK_NODE;
+}
+
+unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link)
+{
+    for (unsigned level = link; level-- > 0 && link <= TWILL_LINK_NODE;)
+        if (world->unit[level] != NULL)
+            return level;
+    return TWILL_LEVEL_COUNT;
+}
+
+struct field {
+    const char *name;
+    size_t offset;
+};
+
+static const struct field of_link[] = {
+    {"overhead", offsetof(struct twill_link_cost, overhead)},
+    {"latency", offsetof(struct twill_link_cost, latency)},
+    {"gap", offsetof(struct twill_link_cost, gap)},
+    {"signal", offsetof(struct twill_link_cost, signal)},
+    {"shared", offsetof(struct twill_link_cost, shared)},
+    {"mapped", offsetof(struct twill_link_cost, mapped)},
+    {"fetched", offsetof(struct twill_link_cost, fetched)},
+    {"port", offsetof(struct twill_link_cost, port)},
+};
+
+static const struct field of_model[] = {
+    {"start", offsetof(struct twill_machine_model, start)},
+    {"vote", offsetof(struct twill_machine_model, vote)},
+    {"fetch", offsetof(struct twill_machine_model, fetch)},
+    {"step", offsetof(struct twill_machine_model, step)},
+    {"raise", offsetof(struct twill_machine_model, raise)},
+    {"poll", offsetof(struct twill_machine_model, poll)},
+    {"copy", offsetof(struct twill_machine_model, copy)},
+    {"stage", offsetof(struct twill_machine_model, stage)},
+    {"moves", offsetof(struct twill_machine_model, moves)},
+    {"interface", offsetof(struct twill_machine_model, interface)},
+    {"slice", offsetof(struct twill_machine_model, slice)},
+    {"slice_rank", offsetof(struct twill_machine_model, slice_rank)},
+    {"slice_net", offsetof(struct twill_machine_model, slice_net)},
+    {"window", offsetof(struct twill_machine_model, window)},
+};
+
+static uint64_t *at(void *of, size_t offset)
+{
+    return (uint64_t *)(void *)((char *)of + offset);
+}
+
+bool twill_machine_model_field(struct twill_machine_model *model, size_t index, char name[40],
+                               uint64_t **value)
+{
+    const size_t links = TWILL_LINK_COUNT * TWILL_ARRAY_LENGTH(of_link);
+    if (index < links) {
+        unsigned link = (unsigned)(index / TWILL_ARRAY_LENGTH(of_link));
+        const struct field *field = &of_link[index % TWILL_ARRAY_LENGTH(of_link)];
+        snprintf(name, 40, "link.%s.%s", twill_link_class_name((enum twill_link_class)link),
+                 field->name);
+        *value = at(&model->link[link], field->offset);
+        return true;
+    }
+    index -= links;
+    if (index < TWILL_ARRAY_LENGTH(of_model)) {
+        snprintf(name, 40, "%s", of_model[index].name);
+        *value = at(model, of_model[index].offset);
+        return true;
+    }
+    index -= TWILL_ARRAY_LENGTH(of_model);
+    if (index >= TWILL_TYPE_COUNT)
+        return false;
+    const char *type = twill_type_name((twill_type)index);
+    snprintf(name, 40, "reduce.%s", type != NULL ? type : "?");
+    *value = &model->reduce[index];
+    return true;
+}

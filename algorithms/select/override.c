@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads TWILL_ALGORITHM: see override.h. */
+#include "algorithms/select/override.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLIP = 5 }; /* letters off: from here on it is no slip of the hand */
+
+struct text {
+    const char *at;
+    size_t length;
+};
+
+/* --- names ------------------------------------------------------------------------------------ */
+
+static const char *collective_name(unsigned i)
+{
+    return twill_collective_name((enum twill_collective)i);
+}
+
+static const char *flavour_name(unsigned i)
+{
+    return twill_flavour_name((enum twill_flavour)i);
+}
+
+static const char *algorithm_name(unsigned i)
+{
+    return twill_algorithm_at(i)->name;
+}
+
+static unsigned algorithms(void)
+{
+    unsigned n = 0;
+    while (twill_algorithm_at(n) != NULL)
+        n++;
+    return n;
+}
+
+static int lookup(struct text text, const char *(*name)(unsigned), unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (strlen(name(i)) == text.length && memcmp(name(i), text.at, text.length) == 0)
+            return (int)i;
+    return -1;
+}
+
+const char *twill_wish_nearest(const char *text, size_t length, const char *(*name)(unsigned),
+                               unsigned count)
+{
+    const char *nearest = NULL;
+    unsigned least = SLIP;
+    for (unsigned i = 0; i < count; i++) {
+        unsigned d = twill_text_distance(text, length, name(i));
+        if (d < least) {
+            least = d;
+            nearest = name(i);
+        }
+    }
+    return nearest;
+}
+
+/* --- complaints ------------------------------------------------------------------------------- */
+
+#define REFUSE(error, wish, ...) refuse((error), (wish), __FILE__, __LINE__, __VA_ARGS__)
+
+static twill_status refuse(struct twill_error *error, const struct twill_wish *wish,
+                           const char *file, int line, const char *format, ...) TWILL_PRINTF(5, 6);
+
+static twill_status refuse(struct twill_error *error, const struct twill_wish *wish,
+                           const char *file, int line, const char *format, ...)
+{
+    char text[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    return twill_error_set(error, TWILL_ERR_CONFIG, file, line, "TWILL_ALGORITHM: \"%.*s\": %s",
+                           wish->length, wish->text, text);
+}
+
+/* Text that is none of the names: what it might be, and what there is. */
+static twill_status refuse_name(struct twill_error *error, const struct twill_wish *wish,
+                                struct text text, const char *what, const char *(*name)(unsigned),
+                                unsigned count)
+{
+    char names[320] = "";
+    const char *nearest = twill_wish_nearest(text.at, text.length, name, count);
+    size_t used = 0;
+    for (unsigned i = 0; i < count && used < sizeof(names); i++)
+        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
+                                 name(i));
+    if (nearest != NULL)
+        return REFUSE(error, wish, "\"%.*s\" is not the name of %s, did you mean \"%s\"?",
+                      (int)text.length, text.at, what, nearest);
+    return REFUSE(error, wish, "\"%.*s\" is not the name of %s; there are: %s", (int)text.length,
+                  text.at, what, names);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+size_t twill_wish_read_bytes(const char *text, size_t length, size_t *bytes)
+{
+    static const char suffixes[] = "KMG";
+    size_t used = 0, value = 0;
+    for (; used < length && text[used] >= '0' && text[used] <= '9'; used++) {
+        if (value > SIZE_MAX / 16)
+            return 0;
+        value = value * 10 + (size_t)(text[used] - '0');
+    }
+    if (used > 0 && used < length) {
+        const char *suffix = memchr(suffixes, text[used] & ~0x20, 3);
+        size_t factor = suffix != NULL ? (size_t)1 << (10 * (suffix - suffixes + 1)) : 1;
+        if (value > SIZE_MAX / factor)
+            return 0;
+        used += suffix != NULL;
+        value *= factor;
+    }
+    *bytes = value;
+    return used;
+}
+
+/* What is between the brackets. */
+static twill_status read_range(struct twill_wish *wish, struct text text, struct twill_error *error)
+{
+    size_t from = twill_wish_read_bytes(text.at, text.length, &wish->least);
+    bool dash = from < text.length && text.at[from] == '-';
+    size_t rest = dash ? text.length - from - 1 : 0;
+    size_t to = dash ? twill_wish_read_bytes(text.at + from + 1, rest, &wish->most) : 0;
+    if (!dash || to != rest || from + to == 0)
+        return REFUSE(error, wish,
+                      "\"[%.*s]\" is not a range of bytes such as [0-64K], [64K-] or [-4096]",
+                      (int)text.length, text.at);
+    if (from == 0)
+        wish->least = 0;
+    if (to == 0)
+        wish->most = SIZE_MAX;
+    if (wish->least > wish->most)
+        return REFUSE(error, wish, "the range [%.*s] is empty: it ends before it begins",
+                      (int)text.length, text.at);
+    return TWILL_OK;
+}
+
+/* "COLLECTIVE" or "COLLECTIVE[RANGE]" before the colon, if it is that. */
+static twill_status read_collective(struct twill_wish *wish, struct text *rest,
+                                    struct twill_error *error)
+{
+    const char *equals = memchr(rest->at, '=', rest->length);
+    size_t head = equals != NULL ? (size_t)(equals - rest->at) : rest->length;
+    const char *colon = memchr(rest->at, ':', head);
+    const char *bracket = memchr(rest->at, '[', head);
+    if (colon == NULL && bracket == NULL)
+        return TWILL_OK;
+    struct text name = {rest->at, (size_t)((bracket != NULL ? bracket : colon) - rest->at)};
+    wish->collective = lookup(name, collective_name, TWILL_COLLECTIVE_COUNT);
+    if (bracket != NULL) {
+        const char *end = memchr(bracket, ']', head - (size_t)(bracket - rest->at));
+        if (wish->collective < 0)
+            return refuse_name(error, wish, name, "a collective", collective_name,
+                               TWILL_COLLECTIVE_COUNT);
+        if (end == NULL || end + 1 == rest->at + rest->length || end[1] != ':')
+            return REFUSE(error, wish, "after the range \"]:\" is missing");
+        TWILL_TRY(error,
+                  read_range(wish, (struct text){bracket + 1, (size_t)(end - bracket - 1)}, error));
+        colon = end + 1;
+    } else if (wish->collective < 0) {
+        /* Names of algorithms may have a colon; a slip in a collective's must be told apart. */
+        struct text whole = {rest->at, head};
+        if (lookup(whole, algorithm_name, algorithms()) < 0 &&
+            twill_wish_nearest(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&
+            !twill_wish_nearest(whole.at, whole.length, algorithm_name, algorithms()))
+            return refuse_name(error, wish, name, "a collective", collective_name,
+                               TWILL_COLLECTIVE_COUNT);
+        return TWILL_OK;
+    }
+    rest->length -= (size_t)(colon + 1 - rest->at);
+    rest->at = colon + 1;
+    return TWILL_OK;
+}
+
+/* "@FLAVOUR" at the end. */
+static twill_status read_flavour(struct twill_wish *wish, struct text *rest,
+                                 struct twill_error *error)
+{
+    const char *at = memrchr(rest->at, '@', rest->length);
+    if (at == NULL)
+        return TWILL_OK;
+    struct text name = {at + 1, (size_t)(rest->at + rest->length - at - 1)};
+    wish->flavour = lookup(name, flavour_name, TWILL_FLAVOUR_COUNT);
+    if (wish->flavour < 0)
+        return refuse_name(error, wish, name, "a flavour", flavour_name, TWILL_FLAVOUR_COUNT);
+    rest->length = (size_t)(at - rest->at);
+    return TWILL_OK;
+}
+
+static bool read_numbers(struct text text, uint32_t most, uint16_t parameter[TWILL_PARAMETERS])
+{
+    for (uint32_t n = 0; n < most; n++) {
+        unsigned long value = 0;
+        size_t used = 0;
+        for (; used < text.length && text.at[used] >= '0' && text.at[used] <= '9'; used++)
+            if (value <= UINT16_MAX)
+                value = value * 10 + (unsigned long)(text.at[used] - '0');
+        if (used == 0 || value == 0 || value > UINT16_MAX)
+            return false;
+        parameter[n] = (uint16_t)value;
+        if (used == text.length)
+            return true;
+        if (text.at[used] != 'x')
+            return false;
+        text = (struct text){text.at + used + 1, text.length - used - 1};
+    }
+    return false;
+}
+
+static twill_status read_parameters(struct twill_wish *wish, struct text text,
+                                    struct twill_error *error)
+{
+    const struct twill_algorithm *a = wish->algorithm;
+    if (a->parameters == 0 && a->parse == NULL)
+        return REFUSE(error, wish, "%s takes no parameters", a->name);
+    if (a->parse != NULL ? !a->parse(text.at, text.length, wish->parameter)
+                         : !read_numbers(text, a->parameters, wish->parameter))
+        return REFUSE(error, wish,
+                      "\"%.*s\" is no parameter of %s, which takes %s%u number%s from 1 to 65535, "
+                      "with x between them",
+                      (int)text.length, text.at, a->name, a->parse != NULL ? "words, or " : "",
+                      a->parameters, a->parameters == 1 ? "" : "s");
+    return TWILL_OK;
+}
+
+static twill_status read_entry(struct twill_wish *wish, struct twill_error *error)
+{
+    struct text rest = {wish->text, (size_t)wish->length};
+    TWILL_TRY(error, read_collective(wish, &rest, error));
+    TWILL_TRY(error, read_flavour(wish, &rest, error));
+    const char *equals = memchr(rest.at, '=', rest.length);
+    struct text name = {rest.at, equals != NULL ? (size_t)(equals - rest.at) : rest.length};
+    if (wish->flavour < 0 && equals == NULL && name.length == 4 && memcmp(name.at, "auto", 4) == 0)
+        return TWILL_OK;
+    int index = lookup(name, algorithm_name, algorithms());
+    if (index < 0)
+        return refuse_name(error, wish, name, "an algorithm", algorithm_name, algorithms());
+    wish->algorithm = twill_algorithm_at((size_t)index);
+    if (wish->flavour >= 0 && wish->algorithm->flavours == 0)
+        return REFUSE(error, wish, "%s has no flavours", wish->algorithm->name);
+    if (equals == NULL)
+        return TWILL_OK;
+    size_t before = (size_t)(equals + 1 - rest.at);
+    return read_parameters(wish, (struct text){equals + 1, rest.length - before}, error);
+}
+
+twill_status twill_wishes_parse(struct twill_wish **wishes, size_t *count, const char *text,
+                                struct twill_error *error)
+{
+    *wishes = NULL;
+    *count = 0;
+    for (; *text != '\0'; text += *text == ';') {
+        size_t length = strcspn(text, ";");
+        if (length > 0) {
+            struct twill_wish *more = realloc(*wishes, (*count + 1) * sizeof(**wishes));
+            twill_status status =
+                more == NULL ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory") : TWILL_OK;
+            *wishes = more != NULL ? more : *wishes;
+            if (status == TWILL_OK) {
+                more[*count] = (struct twill_wish){.text = text,
+                                                   .length = (int)length,
+                                                   .collective = -1,
+                                                   .flavour = -1,
+                                                   .most = SIZE_MAX};
+                status = read_entry(&more[(*count)++], error);
+            }
+            if (status != TWILL_OK) {
+                free(*wishes);
+                *wishes = NULL;
+                *count = 0;
+                return status;
+            }
+        }
+        text += length;
+    }
+    return TWILL_OK;
+}
+
+const struct twill_wish *twill_wish_for(const struct twill_wish *wishes, size_t count,
+                                        enum twill_collective collective, size_t bytes)
+{
+    const struct twill_wish *chosen = NULL;
+    for (size_t i = 0; i < count; i++) {
+        const struct twill_wish *wish = &wishes[i];
+        bool mine = wish->collective == (int)collective;
+        bool general =
+            wish->collective < 0 &&
+            (wish->algorithm == NULL || (wish->algorithm->collectives >> collective & 1) != 0);
+        if ((mine || (general && (chosen == NULL || chosen->collective < 0))) &&
+            bytes >= wish->least && bytes <= wish->most)
+            chosen = wish;
+    }
+    return chosen;
+}

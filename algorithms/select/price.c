@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The price of a schedule: running it against clocks. See price.h. */
+#include "algorithms/schedule/step_table.h"
+#include "algorithms/select/price_state.h"
+
+#include <string.h>
+
+/* --- sizes and resources -------------------------------------------------------------------- */
+
+static uint64_t per_kib(uint64_t rate, uint64_t bytes)
+{
+    return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
+}
+
+/* Bytes of a step's blocks; a partial of narrow floats is kept in 32 bits. */
+static uint64_t bytes_of(const struct twill_pricing *p, const struct twill_step *step)
+{
+    uint64_t more = p->rest > 0 ? (p->rest * step->blocks + p->blocks - 1) / p->blocks : 0;
+    uint64_t bytes = p->each * step->blocks + more;
+    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->widen : bytes;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The lane has its rank's core for so long. */
+static void work(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
+{
+    lane->time = later(lane->time, p->core[lane->rank]) + time;
+    p->core[lane->rank] = lane->time;
+    p->busy[lane->rank] += time;
+}
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+static const struct twill_link_cost *link_of(const struct twill_pricing *p, uint32_t at)
+{
+    return &p->model->link[p->link[at]];
+}
+
+/* From a lane's rank to a peer that its step names: the peers of a step are mostly alike. */
+static enum twill_link_class class_to(const struct twill_pricing *p,
+                                      const struct twill_price_lane *lane, uint32_t peer)
+{
+    uint8_t all = p->link[lane->at];
+    return all != TWILL_PRICE_MIXED ? (enum twill_link_class)all
+                                    : twill_link_between(p->world, lane->rank, peer);
+}
+
+/* The node's interface, which all its ranks go through, on both sides: when the message is there as
+ * far as they are concerned. */
+static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t to, uint64_t bytes,
+                                uint64_t latency, uint64_t *start)
+{
+    uint32_t node = p->world->node[from], other = p->world->node[to];
+    uint64_t share = per_kib(p->model->interface, bytes);
+    *start = later(*start, p->node_out[node]);
+    p->node_out[node] = *start + share;
+    p->busy_node[node] += share;
+    p->node_in[other] = later(p->node_in[other], *start + latency) + share;
+    return p->node_in[other];
+}
+
+/* Of a rank that is run alone: its node's other ranks are not there to take their part, and are
+ * taken to want as much of the interface. */
+static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
+                           uint64_t bytes)
+{
+    uint32_t node = p->world->node[lane->rank];
+    return later(per_kib(link_of(p, lane->at)->gap, bytes),
+                 per_kib(p->model->interface, bytes) * p->world->node_size[node]);
+}
+
+/* Does the core itself move the bytes? On a node it does; between nodes the network does, unless
+ * that is TCP. */
+static bool moves(const struct twill_pricing *p, uint32_t at)
+{
+    return p->link[at] < TWILL_LINK_NETWORK || p->model->moves != 0;
+}
+
+static void send(struct twill_pricing *p, struct twill_price_lane *lane,
+                 const struct twill_step *step)
+{
+    uint32_t from = lane->rank, to = step->peer[0];
+    const struct twill_link_cost *link = link_of(p, lane->at);
+    uint64_t bytes = bytes_of(p, step), time = per_kib(link->gap, bytes), there = 0;
+    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
+    uint64_t moved = moves(p, lane->at) ? time : 0;
+    work(p, lane, link->overhead + moved);
+    lane->moved += moved;
+    p->sent[lane->at] = lane->time;
+    p->when[lane->at] = lane->time + link->latency;
+    if (!remote)
+        return;
+    uint64_t start = later(lane->time - moved, p->out[from]);
+    if (p->whole)
+        there = pass_interfaces(p, from, to, bytes, link->latency, &start);
+    else
+        time = time_alone(p, lane, bytes);
+    p->out[from] = p->sent[lane->at] = start + time;
+    p->busy_out[from] += time;
+    if (p->whole) {
+        p->in[to] = later(p->in[to], start + link->latency) + time;
+        p->when[lane->at] = later(there, p->in[to]);
+    }
+}
+
+/* What a rank that is run alone receives: sent by a peer that was where it is now, or where it was
+ * when it sent itself. */
+static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane *lane,
+                         const struct twill_step *step)
+{
+    const struct twill_link_cost *link = link_of(p, lane->at);
+    uint64_t bytes = bytes_of(p, step), sent = lane->time;
+    bool remote = p->link[lane->at] >= TWILL_LINK_NETWORK;
+    if (lane->posted == lane->at || p->step[lane->posted].op != TWILL_STEP_SEND)
+        sent += link->overhead + (remote ? 0 : per_kib(link->gap, bytes));
+    if (!remote)
+        return sent + link->latency;
+    sent -= lane->moved; /* what is moved is under way meanwhile */
+    uint64_t *in = &p->in[lane->rank];
+    *in = later(*in, sent + link->latency) + time_alone(p, lane, bytes);
+    return *in;
+}
+
+static uint64_t fold(const struct twill_pricing *p, uint64_t bytes)
+{
+    return per_kib(p->fold, bytes);
+}
+
+/* The first of the messages posted since the last WAIT that has not been sent, or TWILL_PRICE_NONE.
+ */
+static int32_t unsent(const struct twill_pricing *p, const struct twill_price_lane *lane)
+{
+    for (uint32_t i = lane->posted; i < lane->at && p->whole; i++)
+        if (p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts &&
+            p->match[i] != TWILL_PRICE_NONE && p->when[p->match[i]] == TWILL_PRICE_NOT_YET)
+            return p->match[i];
+    return TWILL_PRICE_NONE;
+}
+
+/* Done with what was posted, in its order. LATER: the next of it is still under way; the lane's
+ * time is now when it is there, and until then the core is free for other lanes. */
+static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *lane)
+{
+    for (; lane->posted < lane->at; lane->posted++) {
+        uint32_t i = lane->posted;
+        const struct twill_step *step = &p->step[i];
+        bool sends = step->op == TWILL_STEP_SEND;
+        if (!twill_step_shape(step->op)->posts)
+            continue;
+        uint64_t when = sends ? p->sent[i] : p->when[i];
+        if (!sends && p->whole)
+            when = p->match[i] == TWILL_PRICE_NONE ? 0 : p->when[p->match[i]];
+        if (when > lane->time) {
+            lane->time = when;
+            return TWILL_PRICE_LATER;
+        }
+        bool folds = step->op == TWILL_STEP_RECV_REDUCE;
+        if (!sends)
+            work(p, lane, link_of(p, i)->overhead + (folds ? fold(p, bytes_of(p, step)) : 0));
+    }
+    lane->posted = lane->at + 1;
+    lane->moved = 0;
+    return TWILL_PRICE_NONE;
+}
+
+/* --- shared memory ---------------------------------------------------------------------------- */
+
+/* What the ranks of a unit read or write of another's goes through the link between the two, which
+ * all of them share: until when it does, or for one that is run alone how long, with the others of
+ * its unit doing the same at once. Messages do not come near: what limits them are the cores. */
+static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
+                           uint32_t peer, enum twill_link_class link, bool writes, uint64_t bytes)
+{
+    unsigned level = p->leaves[link];
+    uint64_t share = per_kib(p->model->link[link].port, bytes);
+    if (share == 0 || level == TWILL_LEVEL_COUNT)
+        return 0;
+    size_t first = (size_t)level * p->world->size;
+    size_t own = first + p->world->unit[level][lane->rank];
+    size_t other = first + p->world->unit[level][peer];
+    if (!p->whole)
+        return share * p->crowd[own];
+    size_t out = writes ? own : other, in = writes ? other : own;
+    uint64_t start = later(lane->time, p->core[lane->rank]);
+    p->port_out[out] = later(p->port_out[out], start) + share;
+    p->port_in[in] = later(p->port_in[in], start) + share;
+    p->busy_port_out[out] += share;
+    p->busy_port_in[in] += share;
+    return later(p->port_out[out], p->port_in[in]);
+}
+
+/* How long the core takes; *until: not before that. */
+static uint64_t touch(struct twill_pricing *p, const struct twill_price_lane *lane,
+                      twill_operand operand, uint32_t peer, bool writes, uint64_t bytes,
+                      uint64_t *until)
+{
+    unsigned space = twill_operand_space(operand);
+    bool shared = space == TWILL_SHARED;
+    if (!twill_operand_is_peer(operand) || peer == lane->rank)
+        return per_kib(shared ? p->model->stage : p->model->copy, bytes);
+    enum twill_link_class class = class_to(p, lane, peer);
+    const struct twill_link_cost *link = &p->model->link[class];
+    uint64_t time = shared || space == TWILL_IMM ? per_kib(link->shared, bytes)
+                    : p->fetches                 ? p->model->fetch + per_kib(link->fetched, bytes)
+                                                 : per_kib(link->mapped, bytes);
+    uint64_t passed = pass_ports(p, lane, peer, class, writes, bytes);
+    if (!p->whole)
+        return later(time, passed);
+    *until = later(*until, passed);
+    return time;
+}
+
+static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
+                       const struct twill_step *step)
+{
+    uint64_t bytes = bytes_of(p, step), time = 0, until = 0;
+    unsigned operands = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
+    for (unsigned i = 0; i < operands; i++)
+        time += touch(p, lane, step->src, step->peer[i], false, bytes, &until);
+    if (step->op == TWILL_STEP_REDUCE) {
+        operands += (step->flags & TWILL_STEP_ACC) != 0;
+        time += (operands - 1) * fold(p, bytes);
+    } else { /* of a copy the dearer end */
+        time = later(time, touch(p, lane, step->dst, step->peer[0], true, bytes, &until));
+    }
+    work(p, lane, time);
+    lane->time = p->core[lane->rank] = later(lane->time, until);
+}
+
+/* The step that raises what peer i of an AWAIT is awaited for, or TWILL_PRICE_NONE. */
+static int32_t awaited(const struct twill_pricing *p, const struct twill_step *step, unsigned i)
+{
+    uint32_t lane = step->peer[i] * TWILL_SCHEDULE_LANES + step->lane;
+    if ((step->flags & TWILL_STEP_IMM) != 0)
+        return p->put[lane];
+    int32_t at = p->raised[lane];
+    for (unsigned n = 1; n < step->ordinal && at != TWILL_PRICE_NONE; n++)
+        at = p->match[at];
+    return at;
+}
+
+/* TWILL_PRICE_NONE if all have raised their flag and the lane has seen it; LATER, as above; else a
+ * step to wait for. */
+static int32_t await(struct twill_pricing *p, struct twill_price_lane *lane,
+                     const struct twill_step *step)
+{
+    uint64_t time = later(lane->time, lane->until);
+    for (unsigned i = lane->seen; i < step->nsrc && !lane->awaited; i++) {
+        const struct twill_link_cost *link = &p->model->link[class_to(p, lane, step->peer[i])];
+        uint64_t when = lane->time;
+        if (p->whole && step->peer[i] != lane->rank) {
+            int32_t raised = awaited(p, step, i);
+            if (raised != TWILL_PRICE_NONE && p->when[raised] == TWILL_PRICE_NOT_YET) {
+                lane->seen = i;
+                lane->until = time;
+                return raised;
+            }
+            when = raised != TWILL_PRICE_NONE ? p->when[raised] : 0;
+        }
+        time = later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
+    }
+    lane->seen = 0;
+    lane->until = 0;
+    lane->awaited = time > lane->time;
+    lane->time = time;
+    if (lane->awaited)
+        return TWILL_PRICE_LATER;
+    work(p, lane, step->nsrc * p->model->poll);
+    return TWILL_PRICE_NONE;
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static bool before(const struct twill_price_next *a, const struct twill_price_next *b)
+{
+    return a->time != b->time ? a->time < b->time : a->lane < b->lane;
+}
+
+static void heap_put(struct twill_pricing *p, uint32_t lane)
+{
+    const struct twill_price_next next = {p->lane[lane].time, lane};
+    uint32_t at = p->heaped++;
+    while (at > 0 && before(&next, &p->heap[(at - 1) / 2])) {
+        p->heap[at] = p->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    p->heap[at] = next;
+}
+
+static uint32_t heap_take(struct twill_pricing *p)
+{
+    const struct twill_price_next last = p->heap[--p->heaped];
+    uint32_t first = p->heap[0].lane, at = 0;
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= p->heaped)
+            break;
+        if (child + 1 < p->heaped && before(&p->heap[child + 1], &p->heap[child]))
+            child++;
+        if (before(&last, &p->heap[child]))
+            break;
+        p->heap[at] = p->heap[child];
+        at = child;
+    }
+    p->heap[at] = last;
+    return first;
+}
+
+/* A SEND, SIGNAL or PUT_IMM is done: who waits for it may go on. */
+static void wake(struct twill_pricing *p, uint32_t step)
+{
+    for (int32_t l = p->waiter[step]; l != TWILL_PRICE_NONE;) {
+        int32_t next = p->lane[l].next;
+        heap_put(p, (uint32_t)l);
+        l = next;
+    }
+    p->waiter[step] = TWILL_PRICE_NONE;
+}
+
+/* One step of a lane; TWILL_PRICE_NONE, LATER, or the step that it has to wait for. */
+static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
+{
+    const struct twill_step *step = &p->step[lane->at];
+    int32_t missing = TWILL_PRICE_NONE;
+    switch (step->op) {
+    case TWILL_STEP_SEND:
+        send(p, lane, step);
+        wake(p, lane->at);
+        break;
+    case TWILL_STEP_RECV:
+    case TWILL_STEP_RECV_REDUCE:
+        if (!p->whole)
+            p->when[lane->at] = mirrored(p, lane, step);
+        break;
+    case TWILL_STEP_WAIT:
+        missing = unsent(p, lane);
+        if (missing == TWILL_PRICE_NONE)
+            missing = finish_posted(p, lane);
+        break;
+    case TWILL_STEP_SIGNAL:
+    case TWILL_STEP_PUT_IMM:
+        work(p, lane, p->model->raise + per_kib(p->model->stage, bytes_of(p, step)));
+        p->when[lane->at] = lane->time;
+        wake(p, lane->at);
+        break;
+    case TWILL_STEP_AWAIT:
+        missing = await(p, lane, step);
+        break;
+    default:
+        local_work(p, lane, step);
+        break;
+    }
+    if (missing == TWILL_PRICE_NONE) {
+        lane->time += p->model->step;
+        lane->at++;
+    }
+    return missing;
+}
+
+static void reset(struct twill_pricing *p)
+{
+    const struct twill_world *world = p->world;
+    uint32_t steps = p->base[world->size];
+    memset(p->when, 0xff, steps * sizeof(*p->when));
+    memset(p->waiter, 0xff, steps * sizeof(*p->waiter));
+    memset(p->core, 0, (size_t)world->size * 5 * sizeof(*p->core));
+    memset(p->node_out, 0, (size_t)world->nodes * 3 * sizeof(*p->node_out));
+    memset(p->port_out, 0, (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->port_out));
+    memcpy(p->lane, p->first, p->lanes * sizeof(*p->lane));
+    p->heaped = 0;
+}
+
+/* A lane is left where it waits, ends, or is no longer the earliest. */
+static bool goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
+{
+    const struct twill_price_lane *lane = &p->lane[l];
+    const struct twill_price_next next = {lane->time, l};
+    return missing < 0 && lane->at < lane->end && (p->heaped == 0 || before(&next, &p->heap[0]));
+}
+
+/* When the last lane ends; TWILL_PRICE_NEVER if some never do. */
+static uint64_t run(struct twill_pricing *p, size_t bytes)
+{
+    uint64_t end = 0;
+    uint32_t ended = 0;
+    p->each = bytes / p->blocks;
+    p->rest = bytes % p->blocks;
+    reset(p);
+    for (uint32_t l = 0; l < p->lanes; l++)
+        heap_put(p, l);
+    while (p->heaped > 0) {
+        uint32_t l = heap_take(p);
+        struct twill_price_lane *lane = &p->lane[l];
+        int32_t missing = TWILL_PRICE_NONE;
+        do
+            missing = lane->at < lane->end ? advance(p, lane) : TWILL_PRICE_NONE;
+        while (goes_on(p, l, missing));
+        if (missing >= 0) {
+            lane->next = p->waiter[missing];
+            p->waiter[missing] = (int32_t)l;
+        } else if (lane->at < lane->end) {
+            heap_put(p, l);
+        } else {
+            end = later(end, lane->time);
+            ended++;
+        }
+    }
+    return ended == p->lanes ? end : TWILL_PRICE_NEVER;
+}
+
+/* Of the run before: what the busiest core, link, interface or port had to do. */
+static uint64_t busiest(const struct twill_pricing *p)
+{
+    uint64_t most = 0;
+    for (uint32_t r = 0; r < p->world->size; r++)
+        most = later(most, later(p->busy[r], p->busy_out[r]));
+    for (uint32_t n = 0; n < p->world->nodes; n++)
+        most = later(most, p->busy_node[n]);
+    for (size_t i = 0; i < (size_t)p->world->size * TWILL_LEVEL_NODE; i++)
+        most = later(most, later(p->busy_port_out[i], p->busy_port_in[i]));
+    return most;
+}
+
+/* Bytes of a slice; 0: the message is not cut. */
+static size_t slice_of(const struct twill_pricing *p, const struct twill_machine_model *model)
+{
+    uint64_t all = model->slice_rank * p->ranks;
+    if (p->cut == TWILL_PRICE_UNCUT)
+        return 0;
+    if (p->cut == TWILL_PRICE_CUT_NET)
+        return (size_t)model->slice_net;
+    return (size_t)(all > 0 && all < model->slice ? all : model->slice);
+}
+
+static void set_up(struct twill_pricing *p, const struct twill_machine_model *model,
+                   twill_type type)
+{
+    p->model = model;
+    p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
+    p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
+    p->fold = model->reduce[p->type];
+}
+
+uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,
+                         size_t bytes, twill_type type)
+{
+    set_up(p, model, type);
+    return run(p, bytes);
+}
+
+uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
+                          size_t bytes, twill_type type)
+{
+    if (p->mode == TWILL_PRICE_SCALED)
+        return twill_price_scaled_at(&p->scale, model, bytes, type);
+    size_t slice = slice_of(p, model);
+    set_up(p, model, type);
+    uint64_t entry = model->start + (p->asks ? model->vote : 0);
+    if (bytes < slice || slice == 0)
+        return entry + run(p, bytes);
+    struct twill_price_sliced *sliced = &p->sliced;
+    if (sliced->model != model || sliced->type != p->type) {
+        sliced->one = run(p, slice);
+        sliced->each = later(busiest(p), sliced->one / later(model->window, 1));
+        sliced->model = model;
+        sliced->type = p->type;
+    }
+    return entry + sliced->one + per_kib(sliced->each * 1024 / slice, bytes - slice);
+}
+
+uint64_t twill_pricing_fingerprint(const struct twill_pricing *p)
+{
+    return p->fingerprint;
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The price of a schedule: emitting, and finding what each step waits for. See price.h. */
+#include "algorithms/schedule/step_table.h"
+#include "algorithms/select/price_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where not even a few nodes can be run with the steps that are allowed, as many times more are. */
+#define PATIENCE 32u
+/* Ranks that tell how long the schedules are. */
+#define SAMPLE 13u
+
+static void drop_schedules(struct twill_pricing *p)
+{
+    for (uint32_t r = 0; p->schedule != NULL && r < p->scheduled; r++)
+        twill_schedule_destroy(&p->schedule[r]);
+    free(p->schedule);
+    p->schedule = NULL;
+}
+
+/* All but the world that it is on. */
+static void unmake(struct twill_pricing *p)
+{
+    drop_schedules(p);
+    twill_world_destroy(&p->one);
+    void *const all[] = {p->first,  p->base,   p->step,     p->match, p->link,    p->hop,
+                         p->raised, p->put,    p->lane,     p->heap,  p->when,    p->sent,
+                         p->core,   p->waiter, p->node_out, p->crowd, p->port_out};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
+        free(all[i]);
+    p->base = NULL;
+    p->step = NULL;
+    p->match = p->raised = p->put = p->waiter = NULL;
+    p->link = NULL;
+    p->hop = NULL;
+    p->lane = p->first = NULL;
+    p->heap = NULL;
+    p->crowd = NULL;
+    p->when = p->sent = p->core = p->node_out = p->port_out = NULL;
+    p->mode = TWILL_PRICE_WHOLE;
+    p->world = p->truth;
+}
+
+void twill_pricing_destroy(struct twill_pricing *p)
+{
+    if (p == NULL)
+        return;
+    unmake(p);
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(p->scale.part); i++)
+        twill_pricing_destroy(p->scale.part[i]);
+    twill_world_destroy(&p->own);
+    free(p);
+}
+
+/* --- schedules -------------------------------------------------------------------------------- */
+
+twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_asked *a,
+                              uint32_t rank, struct twill_schedule *schedule)
+{
+    if (schedule->blocks != 0)
+        return TWILL_OK;
+    if (p->checked) /* those of other ranks are alike, and checked again where they are run */
+        return a->algorithm->emit(schedule, p->truth, rank, a->shape, a->error);
+    p->checked = true;
+    return twill_schedule_emit(schedule, a->algorithm, p->truth, rank, a->shape, a->error);
+}
+
+bool twill_price_make_schedules(struct twill_pricing *p, uint32_t count)
+{
+    drop_schedules(p);
+    p->scheduled = count;
+    p->schedule = calloc(count, sizeof(*p->schedule));
+    return p->schedule != NULL;
+}
+
+twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_asked *a)
+{
+    uint32_t size = p->world->size;
+    uint64_t steps = 0, most = a->steps < INT32_MAX ? a->steps : INT32_MAX;
+    for (uint32_t i = 0; i < size; i++) {
+        uint32_t rank =
+            p->mode == TWILL_PRICE_FOLDED ? twill_world_member(p->truth, p->node, i) : i;
+        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[i]));
+        steps += p->schedule[i].count;
+        if (steps > most)
+            return TWILL_PENDING;
+    }
+    return TWILL_OK;
+}
+
+/* How many steps all ranks take, about, from a few of them; the one that takes most is no measure
+ * of others. */
+static twill_status guess_steps(struct twill_pricing *p, const struct twill_price_asked *a,
+                                uint64_t *steps)
+{
+    uint32_t size = p->world->size, some = size < SAMPLE ? size : SAMPLE;
+    uint64_t sum = 0, most = 0;
+    for (uint32_t i = 0; i < some; i++) {
+        uint32_t rank = (uint32_t)((uint64_t)i * (size - 1) / (some > 1 ? some - 1 : 1));
+        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[rank]));
+        sum += p->schedule[rank].count;
+        most = p->schedule[rank].count > most ? p->schedule[rank].count : most;
+        if (i == 2 && (sum - most) / 2 * size / 4 > a->steps) /* by far */
+            some = i + 1;
+    }
+    *steps = some > 1 ? (sum - most) * (size - 1) / (some - 1) + most : sum;
+    return TWILL_OK;
+}
+
+static twill_status emit_whole(struct twill_pricing *p, const struct twill_price_asked *a)
+{
+    uint64_t steps = 0;
+    if (p->world->size > a->steps)
+        return TWILL_PENDING;
+    if (!twill_price_make_schedules(p, p->world->size))
+        return TWILL_ERR_MEMORY;
+    TWILL_TRY(a->error, guess_steps(p, a, &steps));
+    return steps > a->steps ? TWILL_PENDING : twill_price_emit_all(p, a);
+}
+
+/* --- everything else -------------------------------------------------------------------------- */
+
+static bool make_room(struct twill_pricing *p)
+{
+    size_t size = p->world->size, nodes = p->world->nodes, steps = 0;
+    p->base = calloc(size + 1, sizeof(*p->base));
+    p->lanes = 0;
+    for (uint32_t r = 0; r < size && p->base != NULL; r++) {
+        p->base[r + 1] = (uint32_t)(steps += p->schedule[r].count);
+        p->lanes += p->schedule[r].lanes;
+    }
+    p->step = malloc((steps + 1) * sizeof(*p->step));
+    p->match = malloc((steps + 1) * sizeof(*p->match));
+    p->link = malloc(steps + 1);
+    p->hop = p->mode == TWILL_PRICE_FOLDED ? malloc((steps + 1) * sizeof(*p->hop)) : NULL;
+    p->when = malloc((steps + 1) * sizeof(*p->when));
+    p->sent = calloc(steps + 1, sizeof(*p->sent));
+    p->waiter = malloc((steps + 1) * sizeof(*p->waiter));
+    p->raised = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->raised));
+    p->put = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->put));
+    p->first = malloc((p->lanes + 1) * sizeof(*p->first));
+    p->lane = malloc((p->lanes + 1) * sizeof(*p->lane));
+    p->heap = malloc((p->lanes + 1) * sizeof(*p->heap));
+    p->core = malloc(size * 5 * sizeof(*p->core));
+    p->node_out = malloc(nodes * 3 * sizeof(*p->node_out));
+    p->crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->crowd));
+    p->port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->port_out));
+    return (p->mode != TWILL_PRICE_FOLDED || p->hop != NULL) && p->base != NULL &&
+           p->step != NULL && p->match != NULL && p->link != NULL && p->when != NULL &&
+           p->sent != NULL && p->waiter != NULL && p->raised != NULL && p->put != NULL &&
+           p->first != NULL && p->lane != NULL && p->heap != NULL && p->core != NULL &&
+           p->node_out != NULL && p->crowd != NULL && p->port_out != NULL;
+}
+
+static void deal_room(struct twill_pricing *p)
+{
+    size_t size = p->world->size;
+    p->out = p->core + size;
+    p->in = p->out + size;
+    p->busy = p->in + size;
+    p->busy_out = p->busy + size;
+    p->node_in = p->node_out + p->world->nodes;
+    p->busy_node = p->node_in + p->world->nodes;
+    p->port_in = p->port_out + size * TWILL_LEVEL_NODE;
+    p->busy_port_out = p->port_in + size * TWILL_LEVEL_NODE;
+    p->busy_port_in = p->busy_port_out + size * TWILL_LEVEL_NODE;
+    for (size_t i = 0; i < size * TWILL_LEVEL_NODE; i++)
+        if (p->world->unit[i / size] != NULL)
+            p->crowd[i / size * size + p->world->unit[i / size][i % size]]++;
+    for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
+        p->leaves[link] = (uint8_t)twill_link_leaves(p->world, (enum twill_link_class)link);
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
+{
+    uint64_t word[sizeof(*s->steps) / sizeof(uint64_t)];
+    for (uint32_t i = 0; i < s->count; i++) {
+        memcpy(word, &s->steps[i], sizeof(word));
+        for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
+            hash = mix(hash, word[w]);
+    }
+    return hash;
+}
+
+/* Steps and lanes, and what is to be known of the schedules without them. */
+static void take_apart(struct twill_pricing *p)
+{
+    uint32_t lanes = 0;
+    uint64_t hash = mix(mix(mix(1, p->mode), p->cut), (uint64_t)p->blocks << 1 | p->fetches);
+    for (uint32_t r = 0; r < p->world->size; r++) {
+        const struct twill_schedule *s = &p->schedule[r];
+        if (s->count > 0)
+            memcpy(&p->step[p->base[r]], s->steps, s->count * sizeof(*p->step));
+        if (s->count > p->most_steps)
+            p->most_steps = s->count;
+        hash = mix(hash, (uint64_t)s->shared_blocks << 32 | s->count);
+        hash = mix_steps(hash, s);
+        for (uint32_t l = 0; l < s->lanes; l++) {
+            uint32_t at = p->base[r] + s->lane_first[l], end = p->base[r] + s->lane_first[l + 1];
+            p->first[lanes++] =
+                (struct twill_price_lane){.rank = r, .at = at, .end = end, .posted = at};
+            hash = mix(hash, end);
+        }
+    }
+    p->fingerprint = hash;
+    drop_schedules(p);
+}
+
+/* To all peers that a step names but its own rank. */
+static uint8_t class_of(const struct twill_pricing *p, uint32_t rank, const struct twill_step *step)
+{
+    uint8_t class = TWILL_LINK_NODE;
+    bool found = false;
+    for (unsigned n = 0; n < twill_step_peers(step); n++) {
+        if (step->peer[n] == rank)
+            continue;
+        uint8_t one = (uint8_t)twill_link_between(p->truth, rank, step->peer[n]);
+        if (found && one != class)
+            return TWILL_PRICE_MIXED;
+        class = one;
+        found = true;
+    }
+    return class;
+}
+
+static void classify_links(struct twill_pricing *p)
+{
+    for (uint32_t r = 0; r < p->world->size; r++) {
+        uint32_t rank =
+            p->mode == TWILL_PRICE_FOLDED ? twill_world_member(p->truth, p->node, r) : r;
+        for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++)
+            p->link[i] = class_of(p, rank, &p->step[i]);
+    }
+    if (p->mode == TWILL_PRICE_FOLDED)
+        twill_price_fold_peers(p);
+}
+
+/* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
+ * first meeting the two cost what one does. */
+static bool asks(const struct twill_pricing *p)
+{
+    const struct twill_schedule *first = &p->schedule[0];
+    if (!first->uses_peer_src && !first->uses_peer_dst)
+        return false;
+    return p->truth->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
+}
+
+/* As the executor does: what crosses the network, or goes by messages, in large slices, what is
+ * staged in small ones, what is mapped or fetched not at all, unless it takes scratch. */
+static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
+                                    const struct twill_world *world,
+                                    const struct twill_shape *shape,
+                                    const struct twill_schedule *schedule)
+{
+    if (world->nodes > 1 || algorithm->flavours == 0)
+        return TWILL_PRICE_CUT_NET;
+    return shape->flavour >= TWILL_FLAVOUR_MAPPED && schedule->tmp_blocks == 0
+               ? TWILL_PRICE_UNCUT
+               : TWILL_PRICE_CUT_SHARED;
+}
+
+/* From schedules to what can be run. PENDING: folded, it would not end. */
+static twill_status finish(struct twill_pricing *p, const struct twill_price_asked *a,
+                           const struct twill_world *of)
+{
+    p->blocks = p->schedule[0].blocks;
+    p->whole = p->mode != TWILL_PRICE_ALONE;
+    p->cut = how_cut(a->algorithm, of, a->shape, &p->schedule[0]);
+    p->fetches = a->algorithm->flavours != 0 && a->shape->flavour == TWILL_FLAVOUR_FETCHED &&
+                 (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
+    p->asks = asks(p);
+    if (!make_room(p))
+        return TWILL_ERR_MEMORY;
+    deal_room(p);
+    take_apart(p);
+    classify_links(p);
+    twill_status status = twill_price_match(p);
+    if (status == TWILL_OK && p->mode == TWILL_PRICE_FOLDED &&
+        twill_price_run(p, twill_machine_model_at(0), 0, TWILL_U8) == TWILL_PRICE_NEVER)
+        status = TWILL_PENDING;
+    return status;
+}
+
+static twill_status fail(struct twill_pricing **pricing, const struct twill_price_asked *a,
+                         twill_status status)
+{
+    twill_pricing_destroy(*pricing);
+    *pricing = NULL;
+    return status == TWILL_ERR_MEMORY
+               ? TWILL_FAIL(a->error, status, "out of memory for the price of %s",
+                            a->algorithm->name)
+               : status;
+}
+
+/* On world, or if that is NULL on a part of `of`. */
+static twill_status begin(struct twill_pricing **pricing, const struct twill_world *world,
+                          const struct twill_world *of, uint32_t units, struct twill_error *error)
+{
+    struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return TWILL_ERR_MEMORY;
+    p->world = p->truth = world != NULL ? world : &p->own;
+    p->ranks = (world != NULL ? world : of)->size;
+    return world != NULL ? TWILL_OK : twill_price_shrink(&p->own, of, units, error);
+}
+
+twill_status twill_price_prepare(struct twill_pricing **pricing,
+                                 const struct twill_algorithm *algorithm,
+                                 const struct twill_world *world, const struct twill_world *of,
+                                 uint32_t units, const struct twill_shape *shape, uint64_t steps,
+                                 struct twill_error *error)
+{
+    const struct twill_price_asked asked = {algorithm, shape, steps, error};
+    struct twill_pricing *p;
+    twill_status status = begin(&p, world, of, units, error);
+    bool applies = status == TWILL_OK && twill_algorithm_applies(algorithm, p->truth, shape);
+    *pricing = p;
+    of = world != NULL ? world : of;
+    if (status == TWILL_OK)
+        status = applies && steps < UINT64_MAX ? twill_price_emit_folded(p, &asked) : TWILL_PENDING;
+    if (status == TWILL_OK)
+        status = finish(p, &asked, of);
+    if (status == TWILL_PENDING && applies) {
+        unmake(p);
+        status = emit_whole(p, &asked);
+        if (status == TWILL_OK)
+            status = finish(p, &asked, of);
+    }
+    return status == TWILL_OK ? status : fail(pricing, &asked, status);
+}
+
+twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
+                                       const struct twill_algorithm *algorithm,
+                                       const struct twill_world *world,
+                                       const struct twill_world *of, uint32_t units,
+                                       const struct twill_shape *shape, struct twill_error *error)
+{
+    const struct twill_price_asked asked = {algorithm, shape, 0, error};
+    struct twill_pricing *p;
+    twill_status status = begin(&p, world, of, units, error);
+    *pricing = p;
+    if (status == TWILL_OK)
+        status = twill_price_emit_alone(p, &asked);
+    if (status == TWILL_OK)
+        status = finish(p, &asked, world != NULL ? world : of);
+    return status == TWILL_OK ? status : fail(pricing, &asked, status);
+}
+
+/* Can it be emitted at all, and could one rank at least be run? PENDING: its schedule alone is too
+ * long. */
+static twill_status try_one(const struct twill_algorithm *algorithm,
+                            const struct twill_world *world, const struct twill_shape *shape,
+                            uint64_t steps, struct twill_error *error)
+{
+    struct twill_schedule one;
+    TWILL_TRY(error, twill_schedule_emit(&one, algorithm, world, shape->root, shape, error));
+    twill_status status = one.count > steps ? TWILL_PENDING : TWILL_OK;
+    twill_schedule_destroy(&one);
+    return status;
+}
+
+twill_status twill_pricing_create_within(struct twill_pricing **pricing,
+                                         const struct twill_algorithm *algorithm,
+                                         const struct twill_world *world,
+                                         const struct twill_shape *shape, uint64_t steps,
+                                         struct twill_error *error)
+{
+    *pricing = NULL;
+    twill_status status = try_one(algorithm, world, shape, steps, error);
+    if (status == TWILL_OK)
+        status = twill_price_prepare(pricing, algorithm, world, NULL, 0, shape, steps, error);
+    for (unsigned i = 0; i < 3 && status == TWILL_PENDING; i++)
+        status = twill_price_prepare_scaled(pricing, algorithm, world, shape,
+                                            i == 1   ? 0
+                                            : i == 0 ? steps
+                                                     : steps * PATIENCE,
+                                            error);
+    if (status == TWILL_PENDING)
+        status = twill_price_prepare_alone(pricing, algorithm, world, NULL, 0, shape, error);
+    if (status == TWILL_PENDING)
+        status =
+            twill_price_prepare(pricing, algorithm, world, NULL, 0, shape, steps * PATIENCE, error);
+    return status != TWILL_PENDING
+               ? status
+               : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s has no price", algorithm->name);
+}
+
+twill_status twill_pricing_create(struct twill_pricing **pricing,
+                                  const struct twill_algorithm *algorithm,
+                                  const struct twill_world *world, const struct twill_shape *shape,
+                                  struct twill_error *error)
+{
+    return twill_pricing_create_within(pricing, algorithm, world, shape, TWILL_PRICE_STEPS, error);
+}
+
+twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
+                         const struct twill_world *world, const struct twill_shape *shape,
+                         const struct twill_machine_model *model, size_t bytes, twill_type type,
+                         struct twill_error *error)
+{
+    struct twill_pricing *pricing;
+    *picoseconds = TWILL_PRICE_NEVER;
+    if (!twill_algorithm_applies(algorithm, world, shape))
+        return TWILL_OK;
+    TWILL_TRY(error, twill_pricing_create(&pricing, algorithm, world, shape, error));
+    *picoseconds = twill_pricing_at(pricing, model, bytes, type);
+    twill_pricing_destroy(pricing);
+    return TWILL_OK;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The price of a schedule on a large world, worked out of those on smaller ones. See price.h. */
+#include "algorithms/select/price_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Three parts that all have something to go between, and that is not too little to go by. */
+#define PART_LEAST 8u
+#define PART_RANKS 128u
+
+uint32_t twill_price_units(const struct twill_world *world)
+{
+    return world->nodes > 1 ? world->nodes : world->size;
+}
+
+static bool is_power(uint32_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+/* What is no power of two stays none, for what algorithms do in that case costs more. */
+static uint32_t halve(uint32_t units)
+{
+    uint32_t half = units / 2;
+    return half + (!is_power(units) && is_power(half) && half + 1 < units);
+}
+
+static bool is_picked(uint64_t i, uint32_t units, uint32_t of)
+{
+    return i == 0 || i * units / of != (i - 1) * units / of;
+}
+
+twill_status twill_price_shrink(struct twill_world *small, const struct twill_world *world,
+                                uint32_t units, struct twill_error *error)
+{
+    uint32_t size = 0;
+    twill_status status = TWILL_ERR_MEMORY;
+    uint32_t *picked = calloc(world->size, sizeof(*picked));
+    uint32_t *label = calloc(world->size, sizeof(*label));
+    for (uint32_t r = 0; r < world->size && picked != NULL; r++)
+        if (world->nodes > 1 ? is_picked(world->node[r], units, world->nodes)
+                             : is_picked(r, units, world->size))
+            picked[size++] = r;
+    if (picked != NULL && label != NULL) {
+        for (uint32_t i = 0; i < size; i++)
+            label[i] = world->node[picked[i]];
+        status = twill_world_create(small, size, label, error);
+    }
+    for (unsigned level = TWILL_LEVEL_COUNT; level-- > 0 && status == TWILL_OK;) {
+        if (world->unit[level] == NULL || level == TWILL_LEVEL_NODE)
+            continue;
+        for (uint32_t i = 0; i < size; i++)
+            label[i] = world->unit[level][picked[i]];
+        status = twill_world_set_level(small, (twill_level)level, label, error);
+    }
+    free(picked);
+    free(label);
+    return status;
+}
+
+/* --- parts ------------------------------------------------------------------------------------ */
+
+static twill_status prepare_part(struct twill_pricing **part,
+                                 const struct twill_algorithm *algorithm,
+                                 const struct twill_world *world, uint32_t units,
+                                 const struct twill_shape *shape, uint64_t steps,
+                                 struct twill_error *error)
+{
+    return steps > 0 ? twill_price_prepare(part, algorithm, NULL, world, units, shape, steps, error)
+                     : twill_price_prepare_alone(part, algorithm, NULL, world, units, shape, error);
+}
+
+/* The smallest part that has enough nodes and ranks. */
+static twill_status prepare_first(struct twill_price_scale *scale,
+                                  const struct twill_algorithm *algorithm,
+                                  const struct twill_world *world, const struct twill_shape *shape,
+                                  uint64_t steps, struct twill_error *error)
+{
+    uint32_t units = scale->units, next;
+    uint64_t each = world->size / scale->units;
+    scale->halvings = 0;
+    while ((next = halve(units)) >= PART_LEAST && next * each >= PART_RANKS) {
+        units = next;
+        scale->halvings++;
+    }
+    scale->of[0] = units;
+    /* The sides of a grid are divisors of the number of ranks: other numbers say nothing. */
+    bool grid = algorithm->parameters == 2;
+    return scale->halvings > 0 && !grid
+               ? prepare_part(&scale->part[0], algorithm, world, units, shape, steps, error)
+               : TWILL_PENDING;
+}
+
+/* Its half, and if that can be the half of that. They take fewer steps. */
+static twill_status prepare_others(struct twill_price_scale *scale,
+                                   const struct twill_algorithm *algorithm,
+                                   const struct twill_world *world, const struct twill_shape *shape,
+                                   uint64_t steps, struct twill_error *error)
+{
+    twill_status status = TWILL_OK;
+    for (scale->parts = 1; scale->parts < TWILL_ARRAY_LENGTH(scale->part); scale->parts++) {
+        uint32_t last = scale->of[scale->parts - 1], units = halve(last);
+        if (units < 2 || units == last)
+            break;
+        scale->of[scale->parts] = units;
+        status =
+            prepare_part(&scale->part[scale->parts], algorithm, world, units, shape, steps, error);
+        if (status != TWILL_OK)
+            break;
+    }
+    if (status < 0 || scale->parts < 2)
+        return status < 0 ? status : TWILL_PENDING;
+    scale->by_unit =
+        5 * (uint64_t)scale->part[0]->most_steps > 8 * (uint64_t)scale->part[1]->most_steps;
+    return TWILL_OK;
+}
+
+/* Estimate what leaves a node, in 1024ths of the message: what the least of three ranks of the
+ * middle node sends to others, as often as there are ranks. */
+static twill_status find_leaving(uint64_t *leaving, const struct twill_algorithm *algorithm,
+                                 const struct twill_world *world, const struct twill_shape *shape,
+                                 struct twill_error *error)
+{
+    uint32_t node = world->nodes / 2, size = world->node_size[node];
+    const uint32_t local[] = {0, size / 2, size - 1};
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(local); i++) {
+        struct twill_schedule s;
+        uint32_t rank = twill_world_member(world, node, local[i]);
+        uint64_t blocks = 0;
+        TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
+        for (uint32_t k = 0; k < s.count; k++)
+            if (s.steps[k].op == TWILL_STEP_SEND && world->node[s.steps[k].peer[0]] != node)
+                blocks += s.steps[k].blocks;
+        least = s.blocks > 0 && blocks * 1024 / s.blocks < least ? blocks * 1024 / s.blocks : least;
+        twill_schedule_destroy(&s);
+    }
+    *leaving = least == UINT64_MAX ? 0 : least * size;
+    return TWILL_OK;
+}
+
+twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
+                                        const struct twill_algorithm *algorithm,
+                                        const struct twill_world *world,
+                                        const struct twill_shape *shape, uint64_t steps,
+                                        struct twill_error *error)
+{
+    struct twill_shape small = *shape;
+    struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the price of %s",
+                          algorithm->name);
+    small.root = 0; /* which rank of them all is the root matters little */
+    p->mode = TWILL_PRICE_SCALED;
+    p->world = p->truth = world;
+    p->scale.units = twill_price_units(world);
+    twill_status status = prepare_first(&p->scale, algorithm, world, &small, steps, error);
+    if (status == TWILL_OK)
+        status = prepare_others(&p->scale, algorithm, world, &small, steps, error);
+    if (status == TWILL_OK)
+        status = find_leaving(&p->scale.leaving, algorithm, world, &small, error);
+    if (status != TWILL_OK) {
+        twill_pricing_destroy(p);
+        *pricing = NULL;
+        return status;
+    }
+    p->fingerprint = p->scale.part[0]->fingerprint ^ p->scale.part[1]->fingerprint << 1;
+    return TWILL_OK;
+}
+
+/* --- prices ----------------------------------------------------------------------------------- */
+
+/* Rates of growth, in 256ths: by how much more with each doubling than with the one before. How
+ * things grow is known, only which it is: prices of small worlds are too uneven to say it exactly.
+ */
+enum { LESS = 128, LITTLE_LESS = 181, SAME = 256, SQUARE = 362, TWICE = 512 };
+
+/* Of what no bytes cost: a chain takes twice as long where there are twice as many. */
+static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
+{
+    return 5 * now > 8 * before ? TWICE : 10 * now > 13 * before ? SQUARE : SAME;
+}
+
+/* Of what bytes add: `last` with the last doubling, `before` with the one before (0: not known). */
+static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
+{
+    static const struct {
+        unsigned below, rate;
+    } rates[] = {{152, LESS}, {215, LITTLE_LESS}, {304, SAME}, {431, SQUARE}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rates) && before > 0; i++)
+        if (last < before / 256 * rates[i].below + before % 256 * rates[i].below / 256)
+            return rates[i].rate < rounds || rounds > SAME ? rates[i].rate : rounds;
+    return before > 0 ? rounds : SAME;
+}
+
+static uint64_t more(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* From the first part to the world. */
+static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
+{
+    uint64_t sum = 0, last = more(at[0], at[1]);
+    if (rate == SAME && scale->parts == 3)
+        last = more(at[0], at[2]) / 2;
+    if (rate == TWICE) /* by each unit the same */
+        return last / (scale->of[0] - scale->of[1]) * (scale->units - scale->of[0]);
+    for (unsigned i = 0; i < scale->halvings; i++) {
+        last = last / 256 * rate + last % 256 * rate / 256;
+        sum += last;
+    }
+    return sum;
+}
+
+uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
+                               const struct twill_machine_model *model, size_t bytes,
+                               twill_type type)
+{
+    uint64_t at[3] = {0}, *empty = scale->empty;
+    bool three = scale->parts == 3;
+    for (unsigned i = 0; i < scale->parts; i++) {
+        if (scale->model != model || scale->type != type)
+            empty[i] = twill_pricing_at(scale->part[i], model, 0, type);
+        at[i] = bytes == 0 ? empty[i] : twill_pricing_at(scale->part[i], model, bytes, type);
+        at[i] = more(at[i], empty[i]);
+    }
+    scale->model = model;
+    scale->type = type;
+    uint64_t rounds = three ? rate_of_rounds(empty[0], empty[1]) : scale->by_unit ? TWICE : SAME;
+    uint64_t rate = rate_of_bytes(more(at[0], at[1]), three ? more(at[1], at[2]) : 0, rounds);
+    uint64_t price = empty[0] + growth(scale, empty, rounds) + at[0] + growth(scale, at, rate);
+    uint64_t least = model->interface * (bytes / 1024) / 1024 * scale->leaving;
+    return price > least ? price : least;
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which algorithm for which call: what the user wants, else the cheapest candidate. Integers only,
+ * and only what all ranks know alike, so that all choose alike.
+ *
+ * There are no thresholds: at every size the curves of all candidates are compared. Curves have no
+ * jumps, so neither has the cheapest of them, but where a candidate begins or ends to be one: what
+ * fits a cache line, and what is worth asking for mapped buffers. */
+#include "algorithms/select/candidates.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+
+enum { TABLES = 32 };
+
+struct twill_chooser {
+    const struct twill_world *world;
+    const struct twill_tuning *tuning;
+    struct twill_tuning *own; /* where none was given */
+    char *wanted;
+    struct twill_wish *wishes;
+    size_t wish_count;
+    struct twill_candidates *table[TABLES]; /* the one asked for last goes first */
+    struct twill_select_request asked;      /* by twill_mapping_matters(), and its answer */
+    bool asked_once;
+    unsigned matters;
+};
+
+twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
+                                  const struct twill_tuning *tuning, const char *wanted,
+                                  struct twill_error *error)
+{
+    twill_status status = TWILL_ERR_MEMORY;
+    struct twill_chooser *c = *chooser = calloc(1, sizeof(*c));
+    if (c == NULL)
+        return TWILL_FAIL(error, status, "out of memory for the choice of algorithms");
+    c->world = world;
+    c->tuning = tuning;
+    if (tuning == NULL) {
+        TWILL_TRY_OR_FAIL(error, twill_tuning_create(&c->own, NULL, NULL, NULL, error));
+        c->tuning = c->own;
+    }
+    if (wanted != NULL) {
+        c->wanted = strdup(wanted);
+        status = TWILL_ERR_MEMORY;
+        if (c->wanted == NULL) {
+            TWILL_FAIL(error, status, "out of memory for the choice of algorithms");
+            goto fail;
+        }
+        TWILL_TRY_OR_FAIL(error, twill_wishes_parse(&c->wishes, &c->wish_count, c->wanted, error));
+    }
+    return TWILL_OK;
+fail:
+    twill_chooser_destroy(c);
+    *chooser = NULL;
+    return status;
+}
+
+void twill_chooser_destroy(struct twill_chooser *chooser)
+{
+    if (chooser == NULL)
+        return;
+    for (unsigned i = 0; i < TABLES; i++)
+        twill_candidates_destroy(chooser->table[i]);
+    twill_tuning_destroy(chooser->own);
+    free(chooser->wishes);
+    free(chooser->wanted);
+    free(chooser);
+}
+
+/* --- the cheapest ----------------------------------------------------------------------------- */
+
+/* Which table; types make a difference where something is folded. */
+static bool is_table_for(const struct twill_candidates *table,
+                         const struct twill_select_request *request, twill_type type)
+{
+    return table->collective == request->collective && table->vector == request->vector &&
+           table->order == request->order && table->type == type;
+}
+
+twill_status twill_chooser_candidates(struct twill_chooser *chooser,
+                                      const struct twill_select_request *request,
+                                      const struct twill_candidates **candidates,
+                                      struct twill_error *error)
+{
+    struct twill_select_request like = *request;
+    like.type = twill_collective_facts(request->collective)->reduces ? request->type : TWILL_U8;
+    unsigned i = 0;
+    while (i < TABLES - 1 && chooser->table[i] != NULL &&
+           !is_table_for(chooser->table[i], request, like.type))
+        i++;
+    struct twill_candidates *found = chooser->table[i];
+    if (found == NULL || !is_table_for(found, request, like.type)) {
+        TWILL_TRY(error,
+                  twill_candidates_create(&found, chooser->world, chooser->tuning, &like, error));
+        twill_candidates_destroy(chooser->table[i]); /* asked for longest ago */
+    }
+    memmove(&chooser->table[1], &chooser->table[0], i * sizeof(chooser->table[0]));
+    chooser->table[0] = found;
+    *candidates = found;
+    return TWILL_OK;
+}
+
+/* Nodes differ in whether their buffers are mapped, but must talk alike: with several of them the
+ * choice is made as if nothing were mapped, and what is staged then may be mapped instead. */
+static void map_instead(struct twill_choice *choice, const struct twill_candidate *staged,
+                        const struct twill_candidates *all,
+                        const struct twill_select_request *request)
+{
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        bool twin =
+            c->algorithm == staged->algorithm && c->shape.flavour == TWILL_FLAVOUR_MAPPED &&
+            memcmp(c->shape.parameter, staged->shape.parameter, sizeof(c->shape.parameter)) == 0;
+        if (twin && twill_candidate_takes(c, request->bytes, TWILL_ACCESS_MAPPED) &&
+            twill_candidate_cost(c, request->bytes) < twill_candidate_cost(staged, request->bytes))
+            choice->shape.flavour = TWILL_FLAVOUR_MAPPED;
+    }
+}
+
+/* The cheapest candidate, of this algorithm if it is not NULL. */
+static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
+                            const struct twill_candidates *all,
+                            const struct twill_algorithm *algorithm,
+                            const struct twill_select_request *request)
+{
+    size_t bytes = twill_request_bytes(world, request);
+    uint64_t least = TWILL_PRICE_NEVER;
+    const struct twill_candidate *cheapest = NULL;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        unsigned access = twill_request_access(world, request);
+        if (algorithm == NULL
+                ? !twill_candidate_competes(c, bytes, access)
+                : c->algorithm != algorithm || !twill_candidate_takes(c, bytes, access))
+            continue;
+        uint64_t cost = twill_candidate_cost(c, bytes);
+        if (cost >= least)
+            continue;
+        struct twill_shape shape = c->shape;
+        shape.root = request->root;
+        if (request->root != 0 && !twill_algorithm_applies(c->algorithm, world, &shape))
+            continue;
+        least = cost;
+        cheapest = c;
+        choice->algorithm = c->algorithm;
+        choice->shape = shape;
+    }
+    if (cheapest != NULL && request->mapped && world->nodes > 1 &&
+        cheapest->algorithm->flavours != 0 && cheapest->shape.flavour == TWILL_FLAVOUR_STAGED)
+        map_instead(choice, cheapest, all, request);
+    return cheapest != NULL;
+}
+
+/* --- what is wanted --------------------------------------------------------------------------- */
+
+/* List the algorithms that apply here. */
+static twill_status refuse(const struct twill_wish *wish, const struct twill_world *world,
+                           enum twill_collective collective, const char *why,
+                           struct twill_error *error)
+{
+    char names[256] = "";
+    size_t used = 0;
+    const struct twill_algorithm *a;
+    for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
+        struct twill_shape any = {.collective = collective};
+        bool applies = false;
+        for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
+            any.flavour = (enum twill_flavour)f;
+            applies = applies || twill_algorithm_applies(a, world, &any);
+        }
+        if (applies && used < sizeof(names))
+            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
+                                     used > 0 ? ", " : "", a->name);
+    }
+    return TWILL_FAIL(
+        error, TWILL_ERR_CONFIG,
+        "TWILL_ALGORITHM: \"%.*s\" %s; for %s with %u ranks on %u nodes there are: %s",
+        wish->length, wish->text, why, twill_collective_name(collective), world->size, world->nodes,
+        names);
+}
+
+/* The first flavour of the wish, in order of size, that does this shape and takes the bytes. */
+static bool choose_flavour(struct twill_choice *choice, const struct twill_wish *wish,
+                           const struct twill_world *world,
+                           const struct twill_select_request *request)
+{
+    static const enum twill_flavour order[] = {TWILL_FLAVOUR_IMM, TWILL_FLAVOUR_FLAT,
+                                               TWILL_FLAVOUR_MAPPED, TWILL_FLAVOUR_STAGED};
+    size_t bytes = twill_request_bytes(world, request);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order); i++) {
+        choice->shape.flavour = order[i];
+        if ((order[i] != TWILL_FLAVOUR_IMM || bytes <= twill_imm_most(world, request)) &&
+            (order[i] != TWILL_FLAVOUR_MAPPED ||
+             (request->mapped && bytes >= TWILL_MAPPED_BYTES)) &&
+            twill_algorithm_applies(wish->algorithm, world, &choice->shape))
+            return true;
+    }
+    return false;
+}
+
+/* Would it do the collective if the call were a plain one, in any flavour if none is named? */
+static bool does_at_all(const struct twill_wish *wish, const struct twill_world *world,
+                        enum twill_collective collective)
+{
+    struct twill_shape plain = {.collective = collective};
+    memcpy(plain.parameter, wish->parameter, sizeof(plain.parameter));
+    for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
+        plain.flavour = (enum twill_flavour)f;
+        if ((wish->flavour < 0 || wish->flavour == (int)f) &&
+            twill_algorithm_applies(wish->algorithm, world, &plain))
+            return true;
+    }
+    return false;
+}
+
+static bool has_parameters(const struct twill_wish *wish)
+{
+    static const uint16_t none[TWILL_PARAMETERS];
+    return memcmp(wish->parameter, none, sizeof(none)) != 0;
+}
+
+/* TWILL_PENDING: it does not do this call. */
+static twill_status apply(struct twill_choice *choice, struct twill_chooser *chooser,
+                          const struct twill_wish *wish, const struct twill_select_request *request,
+                          struct twill_error *error)
+{
+    const struct twill_candidates *all;
+    const struct twill_world *world = chooser->world;
+    size_t bytes = twill_request_bytes(world, request);
+    bool flavours = wish->algorithm->flavours != 0 && request->collective != TWILL_BARRIER;
+    if (!does_at_all(wish, world, request->collective))
+        return refuse(wish, world, request->collective, "does not apply", error);
+    if (wish->flavour < 0 && !has_parameters(wish) &&
+        (flavours || wish->algorithm->parameters > 0)) {
+        TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+        if (choose_cheapest(choice, world, all, wish->algorithm, request))
+            return TWILL_OK;
+    }
+    choice->algorithm = wish->algorithm;
+    memcpy(choice->shape.parameter, wish->parameter, sizeof(choice->shape.parameter));
+    if (wish->flavour < 0)
+        return choose_flavour(choice, wish, world, request) ? TWILL_OK : TWILL_PENDING;
+    choice->shape.flavour = (enum twill_flavour)wish->flavour;
+    if (!twill_algorithm_applies(choice->algorithm, world, &choice->shape))
+        return TWILL_PENDING;
+    if (flavours && wish->flavour == TWILL_FLAVOUR_IMM && bytes > twill_imm_most(world, request))
+        return refuse(wish, world, request->collective,
+                      "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
+    bool unmapped = flavours && wish->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
+    if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
+        choice->shape.flavour = TWILL_FLAVOUR_STAGED;
+    else if (unmapped)
+        return refuse(wish, world, request->collective,
+                      "@mapped needs buffers from twill_alloc on all ranks", error);
+    if (flavours && wish->flavour == TWILL_FLAVOUR_FETCHED && !request->fetched)
+        return refuse(wish, world, request->collective,
+                      "@fetched needs peers whose memory can be read (TWILL_REACH)", error);
+    return TWILL_OK;
+}
+
+twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
+                          const struct twill_select_request *request, struct twill_error *error)
+{
+    const struct twill_candidates *all;
+    const struct twill_wish *wish =
+        twill_wish_for(chooser->wishes, chooser->wish_count, request->collective, request->bytes);
+    *choice = (struct twill_choice){.shape = {.collective = request->collective,
+                                              .root = request->root,
+                                              .vector = request->vector,
+                                              .order = request->order}};
+    if (wish != NULL && wish->algorithm != NULL) {
+        twill_status status = apply(choice, chooser, wish, request, error);
+        choice->wished = status == TWILL_OK;
+        if (status != TWILL_PENDING)
+            return status;
+    }
+    TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+    bool substituted = wish != NULL && wish->algorithm != NULL;
+    bool found = choose_cheapest(choice, chooser->world, all, NULL, request);
+    choice->substituted = substituted;
+    return found ? TWILL_OK
+                 : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
+                              "no algorithm does %s%s in this order with %u ranks on %u nodes",
+                              twill_collective_name(request->collective),
+                              request->vector ? " of parts of different sizes" : "",
+                              chooser->world->size, chooser->world->nodes);
+}
+
+/* The access that is used where this one is to be had. */
+static unsigned access_used(struct twill_chooser *chooser,
+                            const struct twill_select_request *request)
+{
+    struct twill_choice choice;
+    struct twill_error ignored = {.status = TWILL_OK};
+    /* An error is the business of who chooses. */
+    if (twill_select(&choice, chooser, request, &ignored) != TWILL_OK)
+        return 0;
+    return twill_shape_needs(choice.algorithm, &choice.shape);
+}
+
+unsigned twill_mapping_matters(struct twill_chooser *chooser,
+                               const struct twill_select_request *request)
+{
+    const struct twill_select_request *asked = &chooser->asked;
+    struct twill_select_request with = *request;
+    if (request->bytes < TWILL_MAPPED_BYTES)
+        return 0;
+    if (chooser->asked_once && asked->bytes == request->bytes &&
+        asked->collective == request->collective && asked->root == request->root &&
+        asked->vector == request->vector && asked->order == request->order &&
+        asked->type == request->type && asked->fetched == request->fetched)
+        return chooser->matters;
+    with.mapped = true;
+    unsigned matters = access_used(chooser, &with);
+    with.mapped = false;
+    if (request->fetched)
+        matters |= access_used(chooser, &with);
+    chooser->asked = *request;
+    chooser->asked_once = true;
+    chooser->matters = matters;
+    return matters;
+}

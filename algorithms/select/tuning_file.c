@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads what is known of speed: see tuning_file.h. */
+#include "algorithms/select/tuning_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 6, WORD_BYTES = 96 };
+
+struct reader {
+    struct twill_tuning *tuning;
+    const char *file;
+    unsigned line;
+    size_t room;
+    char word[WORDS][WORD_BYTES];
+    unsigned words;
+    struct twill_error *error;
+};
+
+#define REFUSE(r, format, ...)                                                                     \
+    TWILL_FAIL((r)->error, TWILL_ERR_CONFIG, "%s:%u: " format, (r)->file, (r)->line, __VA_ARGS__)
+
+/* --- words ------------------------------------------------------------------------------------ */
+
+static twill_status split(struct reader *r, const char *line, size_t length)
+{
+    r->words = 0;
+    for (size_t i = 0; i < length;) {
+        size_t begin = i;
+        while (i < length && strchr(" \t\r", line[i]) == NULL)
+            i++;
+        if (i > begin && (r->words == WORDS || i - begin >= WORD_BYTES))
+            return REFUSE(r, "\"%.*s\" is too much", (int)(i - begin), line + begin);
+        if (i > begin)
+            snprintf(r->word[r->words++], WORD_BYTES, "%.*s", (int)(i - begin), line + begin);
+        else
+            i++;
+    }
+    return TWILL_OK;
+}
+
+/* A decimal number, in bytes perhaps with K, M or G. */
+static bool read_number(const char *text, bool bytes, uint64_t *value)
+{
+    size_t length = strlen(text), number = 0;
+    size_t used = twill_wish_read_bytes(text, length, &number);
+    *value = number;
+    return used == length && used > 0 &&
+           (bytes || (text[used - 1] >= '0' && text[used - 1] <= '9'));
+}
+
+static twill_status expect_words(struct reader *r, unsigned words, const char *what)
+{
+    if (r->words == words)
+        return TWILL_OK;
+    return REFUSE(r, "%s takes %u words, here are %u", what, words - 1, r->words - 1);
+}
+
+/* --- lines ------------------------------------------------------------------------------------ */
+
+static twill_status read_machine(struct reader *r)
+{
+    TWILL_TRY(r->error, expect_words(r, 2, "machine"));
+    const struct twill_machine_model *model = twill_machine_model_find(r->word[1]);
+    char known[128];
+    if (model == NULL)
+        return REFUSE(r, "\"%s\" is not the name of a machine; known are %s", r->word[1],
+                      twill_machine_model_names(known, sizeof(known)));
+    r->tuning->model = *model;
+    return TWILL_OK;
+}
+
+static twill_status read_model(struct reader *r)
+{
+    char name[40];
+    uint64_t *field, value;
+    TWILL_TRY(r->error, expect_words(r, 3, "model"));
+    for (size_t i = 0; twill_machine_model_field(&r->tuning->model, i, name, &field); i++) {
+        if (strcmp(name, r->word[1]) != 0)
+            continue;
+        if (!read_number(r->word[2], true, &value) || value > UINT64_C(1000000000000))
+            return REFUSE(r, "\"%s\" is not a number from 0 to 10^12", r->word[2]);
+        *field = value;
+        return TWILL_OK;
+    }
+    return REFUSE(r, "\"%s\" is not a field of a machine", r->word[1]);
+}
+
+/* "ring", "torus=4x6@staged": what TWILL_ALGORITHM says, too. */
+static twill_status read_candidate(struct reader *r, struct twill_measured *m)
+{
+    struct twill_wish *wish;
+    size_t wishes;
+    char text[2 * WORD_BYTES];
+    struct twill_error why = {.status = TWILL_OK};
+    snprintf(text, sizeof(text), "%s:%s", r->word[1], r->word[2]);
+    twill_status status = twill_wishes_parse(&wish, &wishes, text, &why);
+    bool good = status == TWILL_OK && wishes == 1 && wish->collective >= 0 &&
+                wish->algorithm != NULL && wish->least == 0 && wish->most == SIZE_MAX;
+    if (good) {
+        m->collective = (enum twill_collective)wish->collective;
+        m->algorithm = wish->algorithm;
+        m->flavour = wish->flavour;
+        memcpy(m->parameter, wish->parameter, sizeof(m->parameter));
+    }
+    free(wish);
+    if (!good)
+        return REFUSE(r, "\"%s %s\" is not a collective and an algorithm%s%s", r->word[1],
+                      r->word[2], why.message[0] != '\0' ? ": " : "", why.message);
+    return TWILL_OK;
+}
+
+static twill_status read_measured(struct reader *r)
+{
+    struct twill_tuning *t = r->tuning;
+    struct twill_measured m = {.flavour = -1};
+    uint64_t bytes;
+    char rest;
+    TWILL_TRY(r->error, expect_words(r, WORDS, "measured"));
+    TWILL_TRY(r->error, read_candidate(r, &m));
+    if (sscanf(r->word[3], "%5ux%5u%c", &m.nodes, &m.ranks, &rest) != 2 || m.nodes == 0 ||
+        m.ranks == 0)
+        return REFUSE(r, "\"%s\" is not nodes x ranks such as 2x4", r->word[3]);
+    if (!read_number(r->word[4], true, &bytes))
+        return REFUSE(r, "\"%s\" is not a size such as 64K", r->word[4]);
+    if (!read_number(r->word[5], false, &m.picoseconds) || m.picoseconds == 0 ||
+        m.picoseconds > UINT64_C(1000000000000000))
+        return REFUSE(r, "\"%s\" is not a time in picoseconds", r->word[5]);
+    m.bytes = (size_t)bytes;
+    if (t->count == r->room) {
+        size_t room = r->room > 0 ? 2 * r->room : 64;
+        struct twill_measured *more = realloc(t->measured, room * sizeof(*more));
+        if (more == NULL)
+            return TWILL_FAIL(r->error, TWILL_ERR_MEMORY, "%s: out of memory", r->file);
+        t->measured = more;
+        r->room = room;
+    }
+    t->measured[t->count++] = m;
+    return TWILL_OK;
+}
+
+static twill_status read_line(struct reader *r, const char *line, size_t length)
+{
+    TWILL_TRY(r->error, split(r, line, length));
+    if (r->words == 0)
+        return TWILL_OK;
+    if (strcmp(r->word[0], "machine") == 0)
+        return read_machine(r);
+    if (strcmp(r->word[0], "model") == 0)
+        return read_model(r);
+    if (strcmp(r->word[0], "measured") == 0)
+        return read_measured(r);
+    return REFUSE(r, "\"%s\" is none of machine, model and measured", r->word[0]);
+}
+
+static twill_status read_text(struct reader *r, const char *text, bool headed)
+{
+    static const char heading[] = "twill-tuning 1";
+    for (r->line = 1; *text != '\0'; r->line++) {
+        size_t length = strcspn(text, "\n"), said = strcspn(text, "#\n");
+        if (!headed || r->line > 1)
+            TWILL_TRY(r->error, read_line(r, text, said));
+        else if (strncmp(text, heading, strlen(heading)) != 0 ||
+                 strspn(text + strlen(heading), " \t\r") + strlen(heading) != said)
+            return REFUSE(r, "the first line is not \"%s\"", heading);
+        text += length + (text[length] == '\n');
+    }
+    return headed && r->line == 1 ? REFUSE(r, "the first line is not \"%s\"", heading) : TWILL_OK;
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
+
+static int compare(const void *left, const void *right)
+{
+    const struct twill_measured *a = left, *b = right;
+    int names = strcmp(a->algorithm->name, b->algorithm->name);
+    int parameters = memcmp(a->parameter, b->parameter, sizeof(a->parameter));
+    const int64_t order[] = {(int64_t)a->collective - (int64_t)b->collective,
+                             names,
+                             a->flavour - b->flavour,
+                             parameters,
+                             (int64_t)a->nodes - (int64_t)b->nodes,
+                             (int64_t)a->ranks - (int64_t)b->ranks};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order); i++)
+        if (order[i] != 0)
+            return order[i] < 0 ? -1 : 1;
+    return a->bytes != b->bytes ? (a->bytes < b->bytes ? -1 : 1) : 0;
+}
+
+/* Sort, and of entries of the same keep the quickest. */
+static void put_in_order(struct twill_tuning *t)
+{
+    size_t kept = 0;
+    if (t->count > 0)
+        qsort(t->measured, t->count, sizeof(*t->measured), compare);
+    for (size_t i = 0; i < t->count; i++) {
+        bool again = kept > 0 && compare(&t->measured[kept - 1], &t->measured[i]) == 0;
+        if (!again)
+            t->measured[kept++] = t->measured[i];
+        else if (t->measured[i].picoseconds < t->measured[kept - 1].picoseconds)
+            t->measured[kept - 1] = t->measured[i];
+    }
+    t->count = kept;
+}
+
+size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_algorithm *algorithm,
+                         const struct twill_shape *shape, const struct twill_world *world,
+                         const struct twill_measured **first)
+{
+    struct twill_measured like = {.collective = shape->collective,
+                                  .algorithm = algorithm,
+                                  .flavour =
+                                      algorithm->flavours != 0 && shape->collective != TWILL_BARRIER
+                                          ? (int)shape->flavour
+                                          : -1,
+                                  .nodes = world->nodes,
+                                  .ranks = twill_world_widest(world)};
+    size_t n = 0;
+    memcpy(like.parameter, shape->parameter, sizeof(like.parameter));
+    *first = NULL;
+    for (size_t i = 0; i < tuning->count; i++) {
+        like.bytes = tuning->measured[i].bytes;
+        if (compare(&like, &tuning->measured[i]) == 0 && n++ == 0)
+            *first = &tuning->measured[i];
+    }
+    return n;
+}
+
+twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machine,
+                                 const char *text, const char *file, struct twill_error *error)
+{
+    const char *name = machine != NULL ? machine : "auto";
+    const struct twill_machine_model *model = twill_machine_model_find(name);
+    *tuning = NULL;
+    if (model == NULL) {
+        char known[128];
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_MACHINE=%s: there is no such machine; known are %s", name,
+                          twill_machine_model_names(known, sizeof(known)));
+    }
+    struct twill_tuning *t = calloc(1, sizeof(*t));
+    if (t == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the tuning");
+    t->model = *model;
+    struct reader reader = {.tuning = t, .file = file, .error = error};
+    twill_status status = text != NULL ? read_text(&reader, text, true) : TWILL_OK;
+    snprintf(t->source, sizeof(t->source), "%s", t->count > 0 ? "TWILL_TUNING" : "");
+    if (status != TWILL_OK) {
+        twill_tuning_destroy(t);
+        return status;
+    }
+    put_in_order(t);
+    *tuning = t;
+    return TWILL_OK;
+}
+
+twill_status twill_tuning_add(struct twill_tuning *tuning,
+                              const struct twill_tuned_machine *machine, struct twill_error *error)
+{
+    struct reader reader = {
+        .tuning = tuning, .file = "built-in", .room = tuning->count, .error = error};
+    TWILL_TRY(error, read_text(&reader, machine->text, false));
+    snprintf(tuning->source, sizeof(tuning->source), "built-in timings of %s", machine->name);
+    put_in_order(tuning);
+    return TWILL_OK;
+}
+
+void twill_tuning_destroy(struct twill_tuning *tuning)
+{
+    if (tuning == NULL)
+        return;
+    free(tuning->measured);
+    free(tuning);
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15u;
+    return hash ^ hash >> 29;
+}
+
+uint64_t twill_tuning_hash(const struct twill_tuning *tuning)
+{
+    struct twill_machine_model model = tuning->model;
+    uint64_t hash = 1, *field;
+    char name[40];
+    for (size_t i = 0; twill_machine_model_field(&model, i, name, &field); i++)
+        hash = mix(hash, *field);
+    for (size_t i = 0; i < tuning->count; i++) {
+        const struct twill_measured *m = &tuning->measured[i];
+        for (const char *c = m->algorithm->name; *c != '\0'; c++)
+            hash = mix(hash, (unsigned char)*c);
+        for (unsigned p = 0; p < TWILL_PARAMETERS; p++)
+            hash = mix(hash, m->parameter[p]);
+        hash = mix(hash, (uint64_t)m->collective << 8 | (uint64_t)(m->flavour + 1));
+        hash = mix(hash, (uint64_t)m->nodes << 32 | m->ranks);
+        hash = mix(mix(hash, m->bytes), m->picoseconds);
+    }
+    return hash != 0 ? hash : 1;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verifier: runs the schedules of all ranks together, several times over, and checks values,
+ * messages, progress and happens-before. What a caller may do is in the machine too: at its begin a
+ * run's buffers are the caller's until then, at its end from then on. */
+#include "algorithms/verify/verify.h"
+#include "algorithms/schedule/step_table.h"
+
+#include <string.h>
+
+static uint32_t *begun(const struct twill_machine *m, uint32_t run, uint32_t rank)
+{
+    return &m->begun[run * m->world->size + rank];
+}
+
+static twill_status no_memory(const struct twill_machine *m)
+{
+    return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify schedules of %u ranks",
+                      m->world->size);
+}
+
+/* What the first lane of a rank knows all of them do. */
+static bool tell_lanes(struct twill_machine *m, struct twill_process *first)
+{
+    for (uint32_t l = 1; l < m->schedules[first->rank].lanes; l++)
+        if (!twill_machine_join(m, first + l, first->clock, first->span, first->heard))
+            return false;
+    return true;
+}
+
+/* The caller writes what this rank holds of SRC and DST: nobody may still be, or already be, at it.
+ * Then it has contents: inputs in SRC if `fresh`. */
+static twill_status caller_writes(struct twill_machine *m, struct twill_process *p, bool fresh)
+{
+    uint32_t other = TWILL_NOBODY;
+    for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
+        for (uint32_t b = 0; b < m->blocks; b++) {
+            uint32_t part = b / m->pieces;
+            if (space == TWILL_SRC ? !twill_shape_holds_src(m->shape, p->rank, part)
+                                   : !twill_shape_holds_dst(m->shape, p->rank, part))
+                continue;
+            size_t cell = twill_machine_cell(m, p, p->rank, space, b);
+            const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock,
+                                                p->clock[p->position], &other);
+            if (why != NULL)
+                return twill_machine_fail(m, p, "is touched after the end", space, b, p->rank,
+                                          other);
+            if (!fresh)
+                continue;
+            m->memory.cell[cell].value =
+                space == TWILL_SRC ? twill_values_input(&m->values, p->run, p->rank, b) : 0;
+        }
+    }
+    return TWILL_OK;
+}
+
+/* Who runs an eager schedule waits, before it begins, until all of its node have begun the run that
+ * is as much before as there are copies ahead; and knows of it then. OK, PENDING or no memory. */
+static twill_status follow(const struct twill_machine *m, struct twill_process *first, uint32_t run)
+{
+    uint32_t ahead = m->copies - m->window;
+    if (!m->schedules[first->rank].eager || run < ahead || ahead == 0) /* 0: no copy is reused */
+        return TWILL_OK;
+    for (uint32_t r = 0; r < m->world->size; r++)
+        if (m->world->node[r] == m->world->node[first->rank] && m->next_run[r] <= run - ahead)
+            return (twill_status)TWILL_PENDING;
+    for (uint32_t r = 0; r < m->world->size; r++) {
+        uint32_t other = twill_machine_process(m, (run - ahead) % m->window, r, 0);
+        if (m->world->node[r] == m->world->node[first->rank] && r != first->rank &&
+            !twill_machine_join(m, first,
+                                m->begin[(size_t)(run - ahead) * m->processes + other].clock[0],
+                                first->span, NULL))
+            return no_memory(m);
+    }
+    return TWILL_OK;
+}
+
+/* Begin the next run of a rank if its slot is free. */
+static twill_status begin(struct twill_machine *m, uint32_t rank)
+{
+    uint32_t run = m->next_run[rank], slot = run % m->window;
+    if (run == m->runs || m->lanes_left[slot * m->world->size + rank] > 0)
+        return TWILL_OK;
+    const struct twill_schedule *schedule = &m->schedules[rank];
+    uint32_t number = twill_machine_process(m, slot, rank, 0);
+    struct twill_process *first = &m->process[number];
+    twill_status followed = follow(m, first, run);
+    if (followed != TWILL_OK)
+        return followed == (twill_status)TWILL_PENDING ? TWILL_OK : followed;
+    m->next_run[rank]++;
+    m->lanes_left[slot * m->world->size + rank] = schedule->lanes;
+    if (run > 0) {
+        /* Runs begin one after the other, though they overlap. */
+        uint32_t before =
+            m->process[twill_machine_process(m, (run - 1) % m->window, rank, 0)].position;
+        uint32_t time = *begun(m, run - 1, rank);
+        if (first->clock[before] < time)
+            first->clock[before] = time;
+    }
+    *begun(m, run, rank) = ++first->clock[first->position];
+    for (uint32_t l = 0; l < schedule->lanes; l++) {
+        struct twill_process *p = first + l;
+        p->run = run;
+        p->at = p->posted = schedule->lane_first[l];
+        p->end = schedule->lane_first[l + 1];
+    }
+    TWILL_TRY(m->error, caller_writes(m, first, true));
+    return twill_machine_begin(m, first) && tell_lanes(m, first) &&
+                   twill_machine_mark(m, &m->begin[(size_t)run * m->processes + number], first)
+               ? TWILL_OK
+               : no_memory(m);
+}
+
+/* Who must have begun before this rank may end: everybody where the collective means that, and
+ * unless the schedule is eager all ranks of the node (copies of SHARED are reused on the strength
+ * of it). */
+static twill_status check_begun(const struct twill_machine *m, const struct twill_process *p)
+{
+    bool all = twill_collective_facts(m->shape->collective)->joins;
+    for (uint32_t r = 0; r < m->world->size; r++) {
+        if (!all && (m->schedules[p->rank].eager || m->world->node[r] != m->world->node[p->rank]))
+            continue;
+        if (!twill_machine_knows(m, p, r))
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedule of rank %u, run %u: ends although rank %u may not have "
+                              "begun",
+                              p->rank, p->run, r);
+    }
+    return TWILL_OK;
+}
+
+/* What is wrong with the value in a block of a rank's DST at the end? */
+static const char *judge(const struct twill_machine *m, const struct twill_process *p,
+                         uint32_t block, uint32_t number)
+{
+    const struct twill_value *value = &m->values.value[number];
+    bool reduces = twill_collective_facts(m->shape->collective)->reduces && m->world->size > 1;
+    uint32_t source = block, *result = &m->result[p->run * m->blocks + block];
+    if (number == 0)
+        return "was never written";
+    if (value->run != p->run)
+        return "is left over from another run";
+    if (m->shape->collective == TWILL_ALLTOALL) {
+        source = p->rank * m->pieces + block % m->pieces;
+        if (value->first != block / m->pieces)
+            return "comes from another rank than it should";
+    }
+    if (value->block != source)
+        return "is a block of another place";
+    if (!reduces)
+        return NULL;
+    if (value->state != TWILL_STATE_FINAL) /* which has all */
+        return "lacks contributions";
+    if (*result != 0 && *result != number)
+        return "differs in the order of operands from another rank's";
+    *result = number;
+    return NULL;
+}
+
+static twill_status check_values(struct twill_machine *m, const struct twill_process *p)
+{
+    for (uint32_t b = 0; b < m->blocks; b++) {
+        if (!twill_shape_holds_dst(m->shape, p->rank, b / m->pieces))
+            continue;
+        size_t cell = twill_machine_cell(m, p, p->rank, TWILL_DST, b);
+        const char *why = judge(m, p, b, m->memory.cell[cell].value);
+        if (why != NULL)
+            return twill_machine_fail(m, p, why, TWILL_DST, b, p->rank, TWILL_NOBODY);
+    }
+    return TWILL_OK;
+}
+
+/* A lane is through; with the last one the run ends, and the next may begin. */
+static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
+{
+    struct twill_process *first = p - p->lane;
+    uint32_t *left = &m->lanes_left[p->slot * m->world->size + p->rank];
+    if (p != first && !twill_machine_join(m, first, p->clock, p->span, p->heard))
+        return no_memory(m);
+    if (--*left > 0)
+        return TWILL_OK;
+    ++first->clock[first->position];
+    TWILL_TRY(m->error, check_values(m, first));
+    TWILL_TRY(m->error, caller_writes(m, first, false));
+    TWILL_TRY(m->error, check_begun(m, first));
+    return tell_lanes(m, first) ? TWILL_OK : no_memory(m);
+}
+
+/* Run a process as far as it gets; *moved if that is at all. */
+static twill_status advance(struct twill_machine *m, struct twill_process *p, bool *moved)
+{
+    while (p->at < p->end) {
+        ++p->clock[p->position];
+        twill_status status = twill_machine_step(m, p);
+        if (status == (twill_status)TWILL_PENDING)
+            return TWILL_OK;
+        if (status != TWILL_OK)
+            return status;
+        *moved = true;
+        p->at++;
+    }
+    return TWILL_OK;
+}
+
+/* Is this lane of a begun run at its end? Each is ended once: its end moves behind it. */
+static bool is_through(const struct twill_process *p)
+{
+    return p->at == p->end && p->end != UINT32_MAX;
+}
+
+static twill_status round_of_all(struct twill_machine *m, bool *moved)
+{
+    for (uint32_t i = 0; i < m->processes; i++) {
+        struct twill_process *p = &m->process[i];
+        if (p->end != UINT32_MAX)
+            TWILL_TRY(m->error, advance(m, p, moved));
+        if (is_through(p)) {
+            TWILL_TRY(m->error, end_lane(m, p));
+            p->at = p->end = UINT32_MAX;
+            *moved = true;
+        }
+        uint32_t run = m->next_run[p->rank];
+        TWILL_TRY(m->error, begin(m, p->rank));
+        *moved = *moved || run != m->next_run[p->rank];
+    }
+    return TWILL_OK;
+}
+
+/* Nothing moves any more: is everything done? */
+static twill_status check_rest(const struct twill_machine *m)
+{
+    for (uint32_t i = 0; i < m->processes; i++)
+        if (m->process[i].end != UINT32_MAX)
+            return twill_machine_fail(m, &m->process[i], "never gets on: deadlock",
+                                      TWILL_SPACE_COUNT, 0, 0, TWILL_NOBODY);
+    for (uint32_t r = 0; r < m->world->size; r++)
+        if (m->next_run[r] < m->runs)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedule of rank %u: never begins run %u", r, m->next_run[r]);
+    for (size_t i = 0; i < m->channel_slots; i++) {
+        const struct twill_channel *channel = &m->channel[i];
+        uint64_t pair = channel->key - 1;
+        if (channel->key != 0 && channel->sent != channel->received)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedules: rank %llu sends %llu messages to rank %llu, which "
+                              "receives %llu",
+                              (unsigned long long)(pair / m->world->size % m->world->size),
+                              (unsigned long long)channel->sent,
+                              (unsigned long long)(pair % m->world->size),
+                              (unsigned long long)channel->received);
+    }
+    return TWILL_OK;
+}
+
+static twill_status run_all(struct twill_machine *m)
+{
+    for (uint32_t i = 0; i < m->processes; i++)
+        m->process[i].at = m->process[i].end = UINT32_MAX;
+    for (bool moved = true; moved;) {
+        moved = false;
+        TWILL_TRY(m->error, round_of_all(m, &moved));
+    }
+    return check_rest(m);
+}
+
+/* Runs to see all there is to see: until every copy of what ranks of a node share has been used
+ * again. Where they share nothing, runs have nothing to do with each other: messages that are left
+ * over are found at the end of any, and what is posted ends with its run. */
+static uint32_t runs_of(const struct twill_machine *m)
+{
+    for (uint32_t r = 0; r < m->world->size && !m->fingerprint; r++) {
+        const struct twill_schedule *schedule = &m->schedules[r];
+        if (schedule->shared_blocks > 0 || schedule->uses_imm || schedule->uses_peer_src ||
+            schedule->uses_peer_dst)
+            return m->copies + 1;
+    }
+    return m->window;
+}
+
+static twill_status verify(struct twill_machine *m)
+{
+    const struct twill_schedule *schedules = m->schedules;
+    m->blocks = schedules[0].blocks;
+    m->runs = runs_of(m);
+    for (uint32_t r = 0; r < m->world->size; r++) {
+        TWILL_TRY(m->error, twill_schedule_check(&schedules[r], m->world, r, m->shape, m->error));
+        if (schedules[r].blocks != m->blocks)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedules: rank 0 has %u blocks, rank %u has %u", m->blocks, r,
+                              schedules[r].blocks);
+        uint32_t leader = m->world->member[m->world->node_first[m->world->node[r]]];
+        if (schedules[r].eager != schedules[leader].eager)
+            return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
+                              "schedules: only one of ranks %u and %u of a node is eager", leader,
+                              r);
+        if (schedules[r].lanes > m->lanes)
+            m->lanes = schedules[r].lanes;
+    }
+    m->pieces = m->blocks / schedules[0].parts;
+    /* Blocks of an alltoall do not correspond: the library stages it. */
+    m->in_place = m->in_place && m->shape->collective != TWILL_ALLTOALL;
+    twill_status status = twill_machine_open(m) ? run_all(m) : no_memory(m);
+    twill_machine_close(m);
+    return status;
+}
+
+twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
+                                          const struct twill_world *world,
+                                          const struct twill_shape *shape, bool in_place,
+                                          uint32_t window, struct twill_error *error)
+{
+    struct twill_machine m = {.schedules = schedules,
+                              .world = world,
+                              .shape = shape,
+                              .error = error,
+                              .in_place = in_place,
+                              .window = window,
+                              .copies = TWILL_SHARED_COPIES(window)};
+    return verify(&m);
+}
+
+twill_status twill_schedule_verify(const struct twill_schedule *schedules,
+                                   const struct twill_world *world, const struct twill_shape *shape,
+                                   bool in_place, struct twill_error *error)
+{
+    return twill_schedule_verify_window(schedules, world, shape, in_place, 1, error);
+}
+
+twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *schedules,
+                                               const struct twill_world *world,
+                                               const struct twill_shape *shape, bool in_place,
+                                               struct twill_error *error)
+{
+    struct twill_machine m = {.schedules = schedules,
+                              .world = world,
+                              .shape = shape,
+                              .error = error,
+                              .in_place = in_place,
+                              .fingerprint = true,
+                              .window = 1,
+                              .copies = 1};
+    return verify(&m);
+}

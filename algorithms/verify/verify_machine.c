@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The verifier's machine: its parts, put together and taken apart; cells, clocks, failures. */
+#include "algorithms/schedule/step_table.h"
+#include "algorithms/verify/verify.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Cells of a space of a rank, all copies: SRC, DST and TMP of each instance in flight are memory of
+ * their own, SHARED and IMM alternate. */
+static size_t cells_of(const struct twill_machine *m, uint32_t rank, unsigned space)
+{
+    switch (space) {
+    case TWILL_TMP:
+        return (size_t)m->window * m->schedules[rank].tmp_blocks;
+    case TWILL_SHARED:
+        return (size_t)m->copies * m->schedules[rank].shared_blocks;
+    case TWILL_IMM:
+        return (size_t)m->copies * m->window * m->lanes;
+    default:
+        return (size_t)m->window * m->blocks;
+    }
+}
+
+static bool open_processes(struct twill_machine *m)
+{
+    for (uint32_t i = 0; i < m->processes; i++) {
+        struct twill_process *p = &m->process[i];
+        p->lane = i % m->lanes;
+        p->rank = i / m->lanes % m->world->size;
+        p->slot = i / m->lanes / m->world->size;
+        uint32_t node = m->world->node[p->rank];
+        uint32_t members = m->fingerprint ? m->world->node_size[node] : m->world->size;
+        uint32_t member = m->fingerprint ? m->world->local[p->rank] : p->rank;
+        p->span = m->window * members * m->lanes;
+        p->position = (p->slot * members + member) * m->lanes + p->lane;
+        p->clock = calloc(p->span, sizeof(*p->clock));
+        p->ticket = calloc((size_t)m->schedules[p->rank].most_posted + 1, sizeof(*p->ticket));
+        if (p->clock == NULL || p->ticket == NULL)
+            return false;
+    }
+    return true;
+}
+
+bool twill_machine_open(struct twill_machine *m)
+{
+    size_t ranks = m->world->size, cells = 0;
+    bool reduces = twill_collective_facts(m->shape->collective)->reduces;
+    m->processes = m->window * (uint32_t)ranks * m->lanes;
+    m->base = calloc(ranks * TWILL_SPACE_COUNT, sizeof(*m->base));
+    m->process = calloc(m->processes, sizeof(*m->process));
+    m->channel_slots = 64;
+    m->channel = calloc(m->channel_slots, sizeof(*m->channel));
+    m->signal = calloc((size_t)m->runs * m->processes, sizeof(*m->signal));
+    m->imm = calloc((size_t)m->runs * m->processes, sizeof(*m->imm));
+    m->begin = calloc((size_t)m->runs * m->processes, sizeof(*m->begin));
+    m->begun = calloc(m->runs * ranks, sizeof(*m->begun));
+    m->next_run = calloc(ranks, sizeof(*m->next_run));
+    m->lanes_left = calloc(m->window * ranks, sizeof(*m->lanes_left));
+    m->result = calloc((size_t)m->runs * m->blocks, sizeof(*m->result));
+    if (m->base == NULL || m->process == NULL || m->channel == NULL || m->signal == NULL ||
+        m->imm == NULL || m->begin == NULL || m->begun == NULL || m->next_run == NULL ||
+        m->lanes_left == NULL || m->result == NULL || !open_processes(m))
+        return false;
+    for (uint32_t r = 0; r < ranks; r++) {
+        for (unsigned space = 0; space < TWILL_SPACE_COUNT; space++) {
+            m->base[(size_t)r * TWILL_SPACE_COUNT + space] = cells;
+            cells += cells_of(m, r, space);
+        }
+    }
+    return twill_cells_open(&m->memory, cells) &&
+           twill_values_open(&m->values, (uint32_t)ranks,
+                             reduces ? m->shape->order : TWILL_ORDER_ANY, m->fingerprint);
+}
+
+static void leave(struct twill_heard *heard)
+{
+    if (heard != NULL && --heard->users == 0)
+        free(heard);
+}
+
+static void close_marks(struct twill_machine *m, struct twill_marks *marks)
+{
+    for (size_t i = 0; marks != NULL && i < (size_t)m->runs * m->processes; i++) {
+        for (uint32_t k = 0; k < marks[i].count; k++) {
+            free(marks[i].clock[k]);
+            leave(marks[i].heard[k]);
+        }
+        free(marks[i].clock);
+        free(marks[i].heard);
+    }
+    free(marks);
+}
+
+void twill_machine_message_free(struct twill_message *message)
+{
+    leave(message->heard);
+    free(message);
+}
+
+void twill_machine_close(struct twill_machine *m)
+{
+    for (size_t i = 0; m->channel != NULL && i < m->channel_slots; i++) {
+        for (struct twill_message *next, *at = m->channel[i].first; at != NULL; at = next) {
+            next = at->next;
+            twill_machine_message_free(at);
+        }
+    }
+    for (uint32_t i = 0; m->process != NULL && i < m->processes; i++) {
+        free(m->process[i].clock);
+        free(m->process[i].ticket);
+        leave(m->process[i].heard);
+    }
+    close_marks(m, m->signal);
+    close_marks(m, m->imm);
+    close_marks(m, m->begin);
+    twill_values_close(&m->values);
+    twill_cells_close(&m->memory);
+    free(m->base);
+    free(m->process);
+    free(m->channel);
+    free(m->begun);
+    free(m->next_run);
+    free(m->lanes_left);
+    free(m->result);
+}
+
+size_t twill_machine_cell(const struct twill_machine *m, const struct twill_process *p,
+                          uint32_t rank, unsigned space, uint32_t block)
+{
+    uint32_t copy = p->run % m->copies, blocks = m->blocks;
+    if (space == TWILL_SRC && m->in_place &&
+        twill_shape_holds_dst(m->shape, rank, block / m->pieces))
+        space = TWILL_DST;
+    size_t base = m->base[(size_t)rank * TWILL_SPACE_COUNT + space];
+    switch (space) {
+    case TWILL_IMM:
+        return base + ((size_t)copy * m->window + p->slot) * m->lanes + p->lane;
+    case TWILL_SHARED:
+        return base + (size_t)copy * m->schedules[rank].shared_blocks + block;
+    case TWILL_TMP:
+        blocks = m->schedules[rank].tmp_blocks;
+        break;
+    default:
+        break;
+    }
+    return base + (size_t)p->slot * blocks + block;
+}
+
+static struct twill_channel *slot_of(struct twill_channel *channel, size_t slots, uint64_t key)
+{
+    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (slots - 1);
+    while (channel[at].key != 0 && channel[at].key != key)
+        at = (at + 1) & (slots - 1);
+    return &channel[at];
+}
+
+static bool more_channels(struct twill_machine *m)
+{
+    size_t slots = 4 * m->channel_slots;
+    struct twill_channel *channel = calloc(slots, sizeof(*channel));
+    if (channel == NULL)
+        return false;
+    for (size_t i = 0; i < m->channel_slots; i++)
+        if (m->channel[i].key != 0)
+            *slot_of(channel, slots, m->channel[i].key) = m->channel[i];
+    free(m->channel);
+    m->channel = channel;
+    m->channel_slots = slots;
+    return true;
+}
+
+struct twill_channel *twill_machine_channel(struct twill_machine *m, const struct twill_process *p,
+                                            uint32_t from, uint32_t to)
+{
+    uint64_t ranks = m->world->size;
+    uint64_t key = ((p->slot * (uint64_t)m->lanes + p->lane) * ranks + from) * ranks + to + 1;
+    struct twill_channel *channel = slot_of(m->channel, m->channel_slots, key);
+    if (channel->key == key)
+        return channel;
+    if (2 * m->channels >= m->channel_slots) {
+        if (!more_channels(m))
+            return NULL;
+        channel = slot_of(m->channel, m->channel_slots, key);
+    }
+    m->channels++;
+    channel->key = key;
+    return channel;
+}
+
+static struct twill_heard *join_in(struct twill_heard *heard)
+{
+    if (heard != NULL)
+        heard->users++;
+    return heard;
+}
+
+struct twill_message *twill_machine_message(const struct twill_machine *m,
+                                            const struct twill_process *p, uint32_t to,
+                                            uint32_t blocks)
+{
+    bool same = !m->fingerprint || m->world->node[to] == m->world->node[p->rank];
+    size_t words = (size_t)blocks + (same ? p->span : 0);
+    struct twill_message *message = malloc(sizeof(*message) + words * sizeof(message->word[0]));
+    if (message == NULL)
+        return NULL;
+    *message = (struct twill_message){
+        .heard = join_in(p->heard), .run = p->run, .blocks = blocks, .span = same ? p->span : 0};
+    memset(message->word, 0, blocks * sizeof(message->word[0]));
+    memcpy(message->word + blocks, p->clock, message->span * sizeof(*p->clock));
+    return message;
+}
+
+bool twill_machine_mark(const struct twill_machine *m, struct twill_marks *marks,
+                        const struct twill_process *p)
+{
+    (void)m;
+    uint32_t **clock = realloc(marks->clock, (marks->count + 1) * sizeof(*clock));
+    if (clock != NULL)
+        marks->clock = clock;
+    struct twill_heard **heard = realloc(marks->heard, (marks->count + 1) * sizeof(*heard));
+    if (heard != NULL)
+        marks->heard = heard;
+    uint32_t *copy = malloc(p->span * sizeof(*copy));
+    if (clock == NULL || heard == NULL || copy == NULL) {
+        free(copy);
+        return false;
+    }
+    memcpy(copy, p->clock, p->span * sizeof(*copy));
+    clock[marks->count] = copy;
+    heard[marks->count++] = join_in(p->heard);
+    return true;
+}
+
+/* A set of its own, to add to: all that is in one. */
+static struct twill_heard *own(const struct twill_machine *m, struct twill_heard *heard)
+{
+    size_t words = (m->world->size + 63) / 64, bytes = sizeof(*heard) + words * 8;
+    if (heard != NULL && heard->users == 1)
+        return heard;
+    struct twill_heard *made = calloc(1, bytes);
+    if (made != NULL && heard != NULL)
+        memcpy(made, heard, bytes);
+    if (made != NULL) {
+        leave(heard);
+        made->users = 1;
+    }
+    return made;
+}
+
+static bool hear(const struct twill_machine *m, struct twill_process *p,
+                 const struct twill_heard *heard)
+{
+    size_t words = (m->world->size + 63) / 64, w = 0;
+    while (w < words && (heard->bits[w] & ~p->heard->bits[w]) == 0)
+        w++;
+    if (w == words)
+        return true;
+    struct twill_heard *mine = own(m, p->heard);
+    if (mine == NULL)
+        return false;
+    p->heard = mine;
+    for (; w < words; w++)
+        mine->bits[w] |= heard->bits[w];
+    return true;
+}
+
+bool twill_machine_begin(const struct twill_machine *m, struct twill_process *p)
+{
+    if (!m->fingerprint)
+        return true;
+    for (uint32_t l = 0; l < m->schedules[p->rank].lanes; l++) {
+        p[l].heard = own(m, NULL);
+        if (p[l].heard == NULL)
+            return false;
+        p[l].heard->bits[p->rank / 64] |= (uint64_t)1 << p->rank % 64;
+    }
+    return true;
+}
+
+bool twill_machine_knows(const struct twill_machine *m, const struct twill_process *p,
+                         uint32_t rank)
+{
+    uint32_t time = m->begun[p->run * m->world->size + rank];
+    if (m->fingerprint)
+        return (p->heard->bits[rank / 64] >> rank % 64 & 1) != 0;
+    return time != 0 && p->clock[twill_machine_process(m, p->slot, rank, 0)] >= time;
+}
+
+bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
+                        const uint32_t *clock, uint32_t span, const struct twill_heard *heard)
+{
+    for (uint32_t i = 0; i < span; i++)
+        p->clock[i] = clock[i] > p->clock[i] ? clock[i] : p->clock[i];
+    return heard == NULL || heard == p->heard || hear(m, p, heard);
+}
+
+/* The process that another one knows as number `position`. */
+static const struct twill_process *known_as(const struct twill_machine *m,
+                                            const struct twill_process *p, uint32_t position)
+{
+    for (uint32_t i = 0; i < m->processes; i++)
+        if (m->process[i].position == position &&
+            (!m->fingerprint || m->world->node[m->process[i].rank] == m->world->node[p->rank]))
+            return &m->process[i];
+    return NULL;
+}
+
+twill_status twill_machine_fail(const struct twill_machine *m, const struct twill_process *p,
+                                const char *why, unsigned space, uint32_t block, uint32_t rank,
+                                uint32_t other)
+{
+    const struct twill_schedule *schedule = &m->schedules[p->rank];
+    char where[64] = "", whom[64] = "";
+    if (space < TWILL_SPACE_COUNT)
+        snprintf(where, sizeof(where), "%s[%u] of rank %u ", twill_space_name(space), block, rank);
+    const struct twill_process *by = other == TWILL_NOBODY ? NULL : known_as(m, p, other);
+    if (by != NULL)
+        snprintf(whom, sizeof(whom), " by rank %u in run %u", by->rank, by->run);
+    bool ended = p->at >= p->end;
+    return TWILL_FAIL(
+        m->error, TWILL_ERR_INTERNAL, "schedule of rank %u, lane %u, step %u (%s), run %u: %s%s%s",
+        p->rank, p->lane,
+        (ended ? schedule->lane_first[p->lane + 1] : p->at) - schedule->lane_first[p->lane],
+        ended ? "end" : twill_step_shape(schedule->steps[p->at].op)->name, p->run, where, why,
+        whom);
+}

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Building the world from node labels, and reading a declared shape such as "2x2". */
+#include "algorithms/world/world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static twill_status no_memory(uint32_t size, struct twill_error *error)
+{
+    return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
+}
+
+struct labelled {
+    uint64_t label;
+    uint32_t rank;
+};
+
+static int compare(const void *a, const void *b)
+{
+    const struct labelled *x = a, *y = b;
+    if (x->label != y->label)
+        return (x->label > y->label) - (x->label < y->label);
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* For each rank the lowest rank with the same label, into leader. Sorts. */
+static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size)
+{
+    qsort(ranks, size, sizeof(*ranks), compare);
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < size; i++) {
+        if (i == 0 || ranks[i].label != ranks[i - 1].label)
+            first = ranks[i].rank;
+        leader[ranks[i].rank] = first;
+    }
+}
+
+/* Number the nodes by lowest rank and place every rank; world->node holds leaders on entry. */
+static void place(struct twill_world *world)
+{
+    world->nodes = 0;
+    for (uint32_t r = 0; r < world->size; r++) {
+        bool leads = world->node[r] == r; /* a leader comes before all of its node */
+        uint32_t node = leads ? world->nodes++ : world->node[world->node[r]];
+        world->node[r] = node;
+        world->local[r] = world->node_size[node]++;
+    }
+    for (uint32_t r = 0; r < world->size; r++)
+        world->everyone[r] = r;
+    for (uint32_t n = 0; n < world->nodes; n++)
+        world->node_first[n + 1] = world->node_first[n] + world->node_size[n];
+    for (uint32_t r = 0; r < world->size; r++)
+        world->member[world->node_first[world->node[r]] + world->local[r]] = r;
+}
+
+/* Sort `order` by one level, keeping what it was within each unit. */
+static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t *first)
+{
+    uint32_t *sorted = world->position;
+    memset(first, 0, ((size_t)world->size + 1) * sizeof(*first));
+    for (uint32_t r = 0; r < world->size; r++)
+        first[unit[r] + 1]++;
+    for (uint32_t u = 0; u < world->size; u++)
+        first[u + 1] += first[u];
+    for (uint32_t i = 0; i < world->size; i++)
+        sorted[first[unit[world->order[i]]]++] = world->order[i];
+    memcpy(world->order, sorted, world->size * sizeof(*sorted));
+}
+
+/* Neighbours in `order` are as near as can be: no unit of any level is left before all of it has
+ * been, so that a ring enters and leaves each once. */
+static bool arrange(struct twill_world *world)
+{
+    uint32_t *first = malloc(((size_t)world->size + 1) * sizeof(*first));
+    if (first == NULL)
+        return false;
+    memcpy(world->order, world->everyone, world->size * sizeof(*world->order));
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
+        if (level == TWILL_LEVEL_NODE || world->unit[level] != NULL)
+            arrange_by(world, level == TWILL_LEVEL_NODE ? world->node : world->unit[level], first);
+    for (uint32_t i = 0; i < world->size; i++)
+        world->position[world->order[i]] = i;
+    free(first);
+    return true;
+}
+
+uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit)
+{
+    uint32_t crossings = 0;
+    for (uint32_t i = 0; i < size; i++)
+        crossings += unit[ranks[i]] != unit[ranks[(i + 1) % size]];
+    return crossings;
+}
+
+twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
+                                struct twill_error *error)
+{
+    memset(world, 0, sizeof(*world));
+    if (size == 0 || size > TWILL_WORLD_MAX_RANKS)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "world: size is %u, must be 1 to %u", size,
+                          TWILL_WORLD_MAX_RANKS);
+    struct labelled *sorted = malloc(size * sizeof(*sorted));
+    world->size = size;
+    world->node = calloc(size, sizeof(uint32_t));
+    world->local = calloc(size, sizeof(uint32_t));
+    world->node_size = calloc(size, sizeof(uint32_t));
+    world->node_first = calloc((size_t)size + 1, sizeof(uint32_t));
+    world->member = calloc(size, sizeof(uint32_t));
+    world->everyone = calloc(size, sizeof(uint32_t));
+    world->order = calloc(size, sizeof(uint32_t));
+    world->position = calloc(size, sizeof(uint32_t));
+    if (sorted == NULL || world->node == NULL || world->local == NULL || world->node_size == NULL ||
+        world->node_first == NULL || world->member == NULL || world->everyone == NULL ||
+        world->order == NULL || world->position == NULL) {
+        free(sorted);
+        twill_world_destroy(world);
+        return no_memory(size, error);
+    }
+    for (uint32_t r = 0; r < size; r++)
+        sorted[r] = (struct labelled){.label = label[r], .rank = r};
+    find_leaders(world->node, sorted, size);
+    place(world);
+    free(sorted);
+    if (!arrange(world)) {
+        twill_world_destroy(world);
+        return no_memory(size, error);
+    }
+    return TWILL_OK;
+}
+
+/* What holds a rank's unit of this level: the next level above that is known. Groups hold whole
+ * nodes, nothing holds groups. */
+static uint32_t holder_of(const struct twill_world *world, unsigned level, uint32_t rank)
+{
+    for (unsigned above = level + 1; above < TWILL_LEVEL_NODE; above++)
+        if (world->unit[above] != NULL)
+            return world->unit[above][rank];
+    return level < TWILL_LEVEL_NODE ? world->node[rank] : 0;
+}
+
+/* Number the units of a level by their lowest ranks: same label, same holder. */
+static void number_units(const struct twill_world *world, unsigned level, const uint32_t *label,
+                         struct labelled *sorted, uint32_t *unit)
+{
+    uint32_t units = 0;
+    for (uint32_t r = 0; r < world->size; r++) {
+        /* A rank is in the group that the first of its node is in. */
+        uint32_t of = level == TWILL_LEVEL_GROUP ? twill_world_member(world, world->node[r], 0) : r;
+        sorted[r] = (struct labelled){
+            .label = (uint64_t)holder_of(world, level, r) << 32 | label[of], .rank = r};
+    }
+    find_leaders(unit, sorted, world->size);
+    for (uint32_t r = 0; r < world->size; r++)
+        unit[r] = unit[r] == r ? units++ : unit[unit[r]];
+}
+
+twill_status twill_world_set_level(struct twill_world *world, twill_level level,
+                                   const uint32_t *label, struct twill_error *error)
+{
+    if ((unsigned)level >= TWILL_LEVEL_COUNT || level == TWILL_LEVEL_NODE)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "world: level %d cannot be set", (int)level);
+    struct labelled *sorted = malloc(world->size * sizeof(*sorted));
+    uint32_t *unit = calloc(world->size, sizeof(*unit));
+    uint32_t *spare = calloc(world->size, sizeof(*spare));
+    if (sorted == NULL || unit == NULL || spare == NULL) {
+        free(sorted);
+        free(unit);
+        free(spare);
+        return no_memory(world->size, error);
+    }
+    number_units(world, (unsigned)level, label, sorted, unit);
+    free(world->unit[level]);
+    world->unit[level] = unit;
+    /* What was known below has to lie within it. */
+    for (unsigned below = (unsigned)level; below-- > 0 && level < TWILL_LEVEL_NODE;) {
+        if (world->unit[below] == NULL)
+            continue;
+        number_units(world, below, world->unit[below], sorted, spare);
+        uint32_t *old = world->unit[below];
+        world->unit[below] = spare;
+        spare = old;
+    }
+    free(sorted);
+    free(spare);
+    return arrange(world) ? TWILL_OK : no_memory(world->size, error);
+}
+
+void twill_world_destroy(struct twill_world *world)
+{
+    free(world->node);
+    free(world->local);
+    free(world->node_size);
+    free(world->node_first);
+    free(world->member);
+    free(world->everyone);
+    free(world->order);
+    free(world->position);
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++)
+        free(world->unit[level]);
+    memset(world, 0, sizeof(*world));
+}
+
+uint32_t twill_world_widest(const struct twill_world *world)
+{
+    uint32_t widest = 0;
+    for (uint32_t n = 0; n < world->nodes; n++)
+        if (world->node_size[n] > widest)
+            widest = world->node_size[n];
+    return widest;
+}
+
+uint32_t twill_world_narrowest(const struct twill_world *world)
+{
+    uint32_t narrowest = world->size;
+    for (uint32_t n = 0; n < world->nodes; n++)
+        if (world->node_size[n] < narrowest)
+            narrowest = world->node_size[n];
+    return narrowest;
+}
+
+/* Read a number of ranks or nodes; moves *text past it. 0: there is none, or it is too big. */
+static uint32_t read_number(const char **text)
+{
+    uint64_t value = 0;
+    for (; **text >= '0' && **text <= '9'; ++*text)
+        if (value <= TWILL_WORLD_MAX_RANKS)
+            value = value * 10 + (uint64_t)(**text - '0');
+    return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
+}
+
+/* A shape: how many of each there are, of what the variable calls `each`, in what it calls `part`.
+ */
+static twill_status parse_shape(const char *variable, const char *part, const char *each,
+                                const char *text, uint32_t size, uint32_t *label,
+                                struct twill_error *error)
+{
+    const char *at = text;
+    uint64_t total = 0;
+    for (uint32_t node = 0;;) {
+        uint32_t times = 1, ranks = read_number(&at);
+        if (node == 0 && *at == 'x') {
+            at++;
+            times = ranks;
+            ranks = read_number(&at);
+        }
+        bool only = times != 1 || (at != text && memchr(text, 'x', (size_t)(at - text)) != NULL);
+        if (ranks == 0 || times == 0 || (*at != '\0' && (only || *at != '+')))
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "%s=%s: cannot be read at \"%s\"; write %ss x %ss, such "
+                              "as 2x4, or %ss of each %s, such as 4+2+1",
+                              variable, text, at, part, each, each, part);
+        for (uint32_t t = 0; t < times; t++, node++)
+            for (uint32_t r = 0; r < ranks; r++, total++)
+                if (total < size)
+                    label[total] = node;
+        if (*at == '\0')
+            break;
+        at++;
+    }
+    if (total != size)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: describes %llu %ss, but there are %u",
+                          variable, text, (unsigned long long)total, each, size);
+    return TWILL_OK;
+}
+
+twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
+                                     struct twill_error *error)
+{
+    return parse_shape("TWILL_NODES", "node", "rank", text, size, label, error);
+}
+
+twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
+                                      struct twill_error *error)
+{
+    return parse_shape("TWILL_GROUPS", "group", "node", text, nodes, label, error);
+}
+
+const char *twill_level_name(twill_level level)
+{
+    static const char *const names[] = {"tile", "l3", "numa", "package", "node", "group"};
+    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LEVEL_COUNT, "a name for each");
+    return (unsigned)level < TWILL_LEVEL_COUNT ? names[level] : "?";
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Worlds that need not be there: "48x2x4x8" as well as "groups=2,nodes=24,packages=2,l3=4,ranks=8".
+ */
+#include "algorithms/world/world.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = TWILL_LEVEL_COUNT, PARTS }; /* beyond the levels: the ranks of the smallest part */
+
+/* How many there are of each in one of what is next above it, 0: not said. */
+struct declared {
+    uint32_t count[PARTS];
+};
+
+static twill_status refuse(const char *text, const char *at, struct twill_error *error)
+{
+    const char *quote = *at != '\0' ? "\"" : "";
+    return TWILL_FAIL(
+        error, TWILL_ERR_ARGUMENT,
+        "\"%s\" is not a world at %s%s%s: such as 24x8 (nodes x ranks), 24x2x8 (nodes "
+        "x packages x ranks), 24x2x4x8 (nodes x packages x L3 caches x ranks), 4+2 "
+        "(ranks of each node) or groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,"
+        "ranks=2, of at most %u ranks",
+        text, quote, *at != '\0' ? at : "its end", quote, TWILL_WORLD_MAX_RANKS);
+}
+
+/* A number from 1 up; 0: it is none, or too large. */
+static uint32_t read_count(const char *text, const char **end)
+{
+    uint64_t value = 0;
+    for (*end = text; **end >= '0' && **end <= '9'; ++*end)
+        value = twill_min(value * 10 + (uint64_t)(**end - '0'), TWILL_WORLD_MAX_RANKS + 1);
+    return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
+}
+
+/* "48x2x4x8" */
+static bool read_numbers(struct declared *d, const char *text, const char **at)
+{
+    static const unsigned parts[3][4] = {
+        {TWILL_LEVEL_NODE, RANKS},
+        {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, RANKS},
+        {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, TWILL_LEVEL_L3, RANKS},
+    };
+    uint32_t number[4] = {0};
+    unsigned numbers = 0;
+    for (*at = text; numbers < TWILL_ARRAY_LENGTH(number);) {
+        const char *from = *at;
+        number[numbers] = read_count(from, at);
+        if (number[numbers] == 0) {
+            *at = from;
+            return false;
+        }
+        numbers++;
+        if (**at != 'x')
+            break;
+        ++*at;
+    }
+    for (unsigned i = 0; i < numbers && numbers > 1; i++)
+        d->count[parts[numbers - 2][i]] = number[i];
+    return numbers > 1 && **at == '\0';
+}
+
+/* The part that a name stands for, which may be a plural; PARTS: none. */
+static unsigned find_part(const char *name, size_t length)
+{
+    for (unsigned part = 0; part < PARTS; part++) {
+        const char *known = part == RANKS ? "rank" : twill_level_name((twill_level)part);
+        size_t whole = strlen(known);
+        if (strncmp(known, name, whole) == 0 &&
+            (length == whole || (length == whole + 1 && name[whole] == 's')))
+            return part;
+    }
+    return PARTS;
+}
+
+/* "nodes=48,ranks=8" */
+static bool read_names(struct declared *d, const char *text, const char **at)
+{
+    for (*at = text;;) {
+        size_t length = strcspn(*at, "=");
+        unsigned part = (*at)[length] == '=' ? find_part(*at, length) : PARTS;
+        const char *end = *at + length + 1;
+        if (part == PARTS || d->count[part] != 0)
+            return false;
+        d->count[part] = read_count(end, &end);
+        if (d->count[part] == 0 || (*end != ',' && *end != '\0'))
+            return false;
+        *at = end;
+        if (*end == '\0')
+            return true;
+        ++*at;
+    }
+}
+
+/* "4+2+1" */
+static twill_status create_uneven(struct twill_world *world, const char *text,
+                                  struct twill_error *error)
+{
+    uint64_t ranks = 0;
+    for (const char *at = text; *at != '\0'; at += *at == '+') {
+        uint32_t more = read_count(at, &at);
+        ranks += more;
+        if (more == 0 || (*at != '+' && *at != '\0') || ranks > TWILL_WORLD_MAX_RANKS)
+            return refuse(text, at, error);
+    }
+    if (ranks == 0)
+        return refuse(text, text, error);
+    uint32_t *label = calloc(ranks, sizeof(*label));
+    if (label == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks",
+                          (unsigned)ranks);
+    twill_status status = twill_world_parse_nodes(text, (uint32_t)ranks, label, error);
+    if (status == TWILL_OK)
+        status = twill_world_create(world, (uint32_t)ranks, label, error);
+    free(label);
+    return status;
+}
+
+static twill_status create(struct twill_world *world, const struct declared *d, uint32_t ranks,
+                           uint32_t *label, struct twill_error *error)
+{
+    uint32_t in[TWILL_LEVEL_COUNT]; /* ranks in one of each */
+    uint32_t below = twill_max(d->count[RANKS], 1);
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        in[level] = below;
+        below *= (uint32_t)twill_max(d->count[level], 1);
+    }
+    for (uint32_t r = 0; r < ranks; r++)
+        label[r] = r / in[TWILL_LEVEL_NODE];
+    TWILL_TRY(error, twill_world_create(world, ranks, label, error));
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
+        if (level == TWILL_LEVEL_NODE || d->count[level] == 0)
+            continue;
+        for (uint32_t r = 0; r < ranks; r++)
+            label[r] = r / in[level];
+        TWILL_TRY(error, twill_world_set_level(world, (twill_level)level, label, error));
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_world_declare(struct twill_world *world, const char *text,
+                                 struct twill_error *error)
+{
+    struct declared d = {{0}};
+    const char *at = text;
+    uint64_t ranks = 1;
+    bool names = strchr(text, '=') != NULL;
+    memset(world, 0, sizeof(*world));
+    if (!names && strchr(text, 'x') == NULL)
+        return create_uneven(world, text, error);
+    if (!(names ? read_names(&d, text, &at) : read_numbers(&d, text, &at)))
+        return refuse(text, at, error);
+    for (unsigned part = 0; part < PARTS && ranks <= TWILL_WORLD_MAX_RANKS; part++)
+        ranks *= twill_max(d.count[part], 1);
+    if (ranks > TWILL_WORLD_MAX_RANKS)
+        return refuse(text, text, error);
+    uint32_t *label = calloc(ranks, sizeof(*label));
+    if (label == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks",
+                          (unsigned)ranks);
+    twill_status status = create(world, &d, (uint32_t)ranks, label, error);
+    free(label);
+    if (status != TWILL_OK)
+        twill_world_destroy(world);
+    return status;
+}

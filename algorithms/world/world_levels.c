@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The levels of a world in words. In world->order the ranks of each unit of each level lie in a
+ * row, so that a unit is a range of it. */
+#include "algorithms/world/world_levels.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
+
+static const char *const names[] = {"tile", "L3 cache", "NUMA node", "package", "node", "group"};
+_Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_LEVEL_COUNT, "a name for each");
+
+struct tree {
+    const struct twill_world *world;
+    unsigned level[TWILL_LEVEL_COUNT], levels;   /* that divide something, from the outside in */
+    const uint32_t *unit[TWILL_LEVEL_COUNT + 1]; /* of each rank, and at last the rank */
+    bool whole;                                  /* units that look alike are shown each */
+    char *text;
+    size_t bytes, used, lines;
+};
+
+static void TWILL_PRINTF(2, 3) put(struct tree *t, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(t->text + t->used, t->bytes - t->used, format, arguments);
+    va_end(arguments);
+    t->used = twill_min(t->used + (length > 0 ? (size_t)length : 0), t->bytes - 1);
+}
+
+/* The unit that the i-th rank of the order is in at a depth; at the last depth, the rank. */
+static uint32_t unit_at(const struct tree *t, unsigned depth, uint32_t i)
+{
+    return t->unit[depth][t->world->order[i]];
+}
+
+static struct tree open_tree(const struct twill_world *world, char *text, size_t bytes)
+{
+    struct tree t = {.world = world, .text = text, .bytes = bytes};
+    uint32_t above = 1, all = 0;
+    text[0] = '\0';
+    for (unsigned level = TWILL_LEVEL_COUNT; level-- > 0;) {
+        const uint32_t *unit = level == TWILL_LEVEL_NODE ? world->node : world->unit[level];
+        uint32_t units = 0;
+        for (uint32_t r = 0; unit != NULL && r < world->size; r++)
+            units = unit[r] >= units ? unit[r] + 1 : units;
+        bool divides = units > above && (level > TWILL_LEVEL_TILE || units < world->size);
+        if (unit == NULL || (!divides && level != TWILL_LEVEL_NODE))
+            continue;
+        t.level[t.levels] = level;
+        t.unit[t.levels++] = unit;
+        above = units;
+        all += units;
+    }
+    t.unit[t.levels] = world->everyone;
+    t.whole = all <= FEW_UNITS;
+    return t;
+}
+
+/* Where the unit ends that begins at i. */
+static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_t last)
+{
+    uint32_t unit = unit_at(t, depth, i);
+    while (i < last && unit_at(t, depth, i) == unit)
+        i++;
+    return i;
+}
+
+/* Have two ranges of a length the same units in them? */
+static bool alike(const struct tree *t, unsigned depth, uint32_t a, uint32_t b, uint32_t length)
+{
+    for (; depth < t->levels; depth++)
+        for (uint32_t i = 1; i < length; i++)
+            if ((unit_at(t, depth, a + i) == unit_at(t, depth, a + i - 1)) !=
+                (unit_at(t, depth, b + i) == unit_at(t, depth, b + i - 1)))
+                return false;
+    return true;
+}
+
+/* "0-3,8-11", cut short by dots. */
+static void list_ranks(const struct tree *t, uint32_t first, uint32_t last, char text[LIST_BYTES])
+{
+    size_t used = 0;
+    while (first < last) {
+        uint32_t from = t->world->order[first], to = from;
+        for (first++; first < last && t->world->order[first] == to + 1; first++)
+            to++;
+        if (used > LIST_BYTES - 20) {
+            snprintf(text + used, LIST_BYTES - used, ",...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, LIST_BYTES - used, to > from ? "%s%u-%u" : "%s%u",
+                                 used > 0 ? "," : "", from, to);
+    }
+}
+
+/* One unit, or `same` that look alike, of which the last begins at `final`. */
+static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t same,
+                      uint32_t first, uint32_t end, uint32_t final)
+{
+    char list[LIST_BYTES], last[LIST_BYTES];
+    const char *name = names[t->level[depth]];
+    put(t, "%*s", 2 * (int)depth, "");
+    if (same == 1)
+        put(t, "%s %u", name, number);
+    else
+        put(t, "%u %ss", same, name);
+    if (depth + 1 == t->levels) {
+        list_ranks(t, first, end, list);
+        list_ranks(t, final, final + (end - first), last);
+        if (same == 1)
+            put(t, " (rank%s %s)", end - first > 1 ? "s" : "", list);
+        else
+            put(t, " of %u rank%s each (%s to %s)", end - first, end - first > 1 ? "s" : "", list,
+                last);
+    } else if (same > 1) {
+        put(t, ", each");
+    }
+    put(t, "\n");
+}
+
+/* The units of a range, and what is in them. Recursive: as deep as there are levels. */
+static void put_range(struct tree *t, unsigned depth, uint32_t first, uint32_t last)
+{
+    uint32_t number = 0;
+    for (uint32_t next; first < last && depth < t->levels && depth < TWILL_LEVEL_COUNT;
+         first = next) {
+        uint32_t end = end_of(t, depth, first, last), same = 1, final = first;
+        next = end;
+        while (!t->whole && next < last && end_of(t, depth, next, last) - next == end - first &&
+               alike(t, depth + 1, first, next, end - first)) {
+            final = next;
+            next += end - first;
+            same++;
+        }
+        if (t->lines++ == MOST_LINES - 1)
+            put(t, "...\n");
+        if (t->lines >= MOST_LINES)
+            return;
+        bool node = t->level[depth] == TWILL_LEVEL_NODE;
+        put_units(t, depth, node ? unit_at(t, depth, first) : number, same, first, end, final);
+        number += same;
+        put_range(t, depth + 1, first, end);
+    }
+}
+
+void twill_hierarchy_tree(const struct twill_world *world, char text[TWILL_HIERARCHY_BYTES])
+{
+    struct tree t = open_tree(world, text, TWILL_HIERARCHY_BYTES);
+    put_range(&t, 0, 0, world->size);
+}
+
+/* How many units of a depth (ranks at the last) are in those of the depth above. */
+static void count(const struct tree *t, unsigned depth, uint32_t *least, uint32_t *most)
+{
+    uint32_t here = 0;
+    *least = UINT32_MAX;
+    *most = 0;
+    for (uint32_t i = 0; i < t->world->size; i++) {
+        bool ends = i + 1 == t->world->size;
+        here += ends || unit_at(t, depth, i) != unit_at(t, depth, i + 1);
+        if (!ends && (depth == 0 || unit_at(t, depth - 1, i) == unit_at(t, depth - 1, i + 1)))
+            continue;
+        *least = here < *least ? here : *least;
+        *most = here > *most ? here : *most;
+        here = 0;
+    }
+}
+
+bool twill_hierarchy_name(const struct twill_world *world, char *text, size_t bytes)
+{
+    struct tree t = open_tree(world, text, bytes);
+    for (unsigned depth = 0; depth <= t.levels; depth++) {
+        uint32_t least, most;
+        count(&t, depth, &least, &most);
+        put(&t, depth > 0 ? " x %u" : "%u", least);
+        if (most > least)
+            put(&t, "-%u", most);
+        put(&t, " %s%s", depth < t.levels ? names[t.level[depth]] : "rank", most > 1 ? "s" : "");
+    }
+    return t.levels > 1;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-bench: times the collectives in the manner of nccl-tests and checks every value. */
+#include "bench/bench/bench_run.h"
+#include "bench/bench/calibrate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STATUS_GOOD, STATUS_FAILED, STATUS_USAGE };
+
+static void clear_progress(const struct twill_bench_run *run)
+{
+    if (run->progress && run->shown > 0)
+        fprintf(stderr, "\r\033[K");
+}
+
+static int fail(const struct twill_bench_run *run, twill_status status)
+{
+    const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
+    if (message[0] == '\0' && run->context != NULL)
+        message = twill_context_message(run->context);
+    clear_progress(run);
+    fprintf(stderr, "twill-bench: %s\n", message[0] != '\0' ? message : twill_strerror(status));
+    return STATUS_FAILED;
+}
+
+/* Two buffers with room for the largest size, the alignment and the offset of -u. */
+static twill_status allocate(struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    size_t offset = options->unalign * 8;
+    const struct twill_bench_facts *facts = twill_bench_facts(options->collective);
+    size_t bytes = facts->dst == TWILL_BENCH_NOTHING ? 0 : options->max_bytes;
+    bytes = twill_bench_buffer_bytes(facts, bytes) + offset + 64 + options->align;
+    for (int i = run->list.keys > 0 ? 1 : 0; i < 2; i++) { /* a list is reduced in place */
+        if (options->placed)
+            TWILL_BENCH_TRY(twill_alloc(run->context, &run->blocks[i], bytes));
+        else
+            run->blocks[i] = malloc(bytes);
+        if (run->blocks[i] == NULL)
+            return TWILL_ERR_MEMORY;
+        uintptr_t base = (uintptr_t)run->blocks[i];
+        run->buffers[i] = (char *)((base + options->align - 1) & ~(uintptr_t)(options->align - 1));
+        memset(run->buffers[i], 0, bytes - options->align);
+    }
+    run->samples = calloc(options->iterations, sizeof(*run->samples));
+    size_t *vectors = calloc((size_t)run->size * 4, sizeof(*vectors));
+    size_t n = (size_t)run->size;
+    if (run->samples == NULL || vectors == NULL)
+        return TWILL_ERR_MEMORY;
+    run->vectors =
+        (struct twill_bench_vectors){vectors, vectors + n, vectors + 2 * n, vectors + 3 * n};
+    return TWILL_OK;
+}
+
+static void release(struct twill_bench_run *run)
+{
+    for (int i = 0; i < 2; i++)
+        if (run->options.placed && run->context != NULL)
+            twill_free(run->context, run->blocks[i]);
+        else if (!run->options.placed)
+            free(run->blocks[i]);
+    free(run->samples);
+    free(run->vectors.src_count);
+    free(run->step);
+    free(run->step_seconds);
+    twill_bench_list_free(&run->list);
+    free(run->places);
+    if (run->comm != run->world)
+        twill_comm_destroy(run->comm);
+    twill_comm_destroy(run->strict);
+    twill_context_destroy(run->strict_context);
+    twill_comm_destroy(run->world);
+    twill_context_destroy(run->context);
+}
+
+static struct twill_bench_columns columns_of(const struct twill_bench_run *run)
+{
+    return (struct twill_bench_columns){.each = run->options.each,
+                                        .overlap = run->options.overlap,
+                                        .reproducible = run->options.reproducible};
+}
+
+static void print_start(struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    bool factor = options->step_factor > 1;
+    if (options->csv) {
+        twill_bench_csv_header(stdout, columns_of(run));
+        return;
+    }
+    printf("# twill-bench version %s: %s\n", twill_version(),
+           twill_bench_facts(options->collective)->name);
+    if (options->list != NULL)
+        printf("# list %s: %zu keys, %llu elements", options->list, run->list.keys,
+               (unsigned long long)run->list.total);
+    else
+        printf("# minBytes %zu maxBytes %zu step: %zu(%s)", options->min_bytes, options->max_bytes,
+               factor ? options->step_factor : options->step_bytes, factor ? "factor" : "bytes");
+    printf(" warmup iters: %zu iters: %zu agg iters: %zu validation: %zu memory: %s\n#\n",
+           options->warmups, options->iterations, options->aggregate, options->checks,
+           options->placed ? "twill" : "malloc");
+    twill_bench_print_places(stdout, run);
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
+        printf("# %s\n", line);
+    if (options->list != NULL)
+        twill_bench_print_step_header(stdout, options->each);
+    else
+        twill_bench_print_header(stdout, columns_of(run));
+}
+
+static void report(struct twill_bench_run *run, const struct twill_bench_row *row)
+{
+    if (run->world_rank != 0)
+        return;
+    clear_progress(run);
+    if (run->options.csv)
+        twill_bench_csv_row(stdout, row, columns_of(run));
+    else
+        twill_bench_print_row(stdout, row, columns_of(run));
+    fflush(stdout);
+    twill_bench_json_row(run, row);
+}
+
+static void report_step(struct twill_bench_run *run)
+{
+    char name[24];
+    if (run->world_rank != 0)
+        return;
+    clear_progress(run);
+    for (size_t key = run->list.keys; key-- > 0;) {
+        snprintf(name, sizeof(name), "%zu", key);
+        twill_bench_print_step_row(stdout, name, &run->step[key], false);
+    }
+    twill_bench_print_step_row(stdout, "step", &run->step[run->list.keys], run->options.each);
+    fflush(stdout);
+    twill_bench_json_step(run);
+}
+
+/* Before a table: the largest and the smallest size, untimed. */
+static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_op op, int root)
+{
+    struct twill_bench_run quiet = *run;
+    struct twill_bench_row row;
+    if (run->options.warmups == 0)
+        return TWILL_OK;
+    quiet.options.iterations = run->options.warmups;
+    quiet.options.checks = 0;
+    quiet.options.each = false;
+    quiet.progress = false;
+    if (run->list.keys > 0)
+        return twill_bench_measure_step(&quiet, type, op, root);
+    twill_status status = twill_bench_measure(&quiet, type, op, root, run->options.max_bytes, &row);
+    if (status == TWILL_OK)
+        status = twill_bench_measure(&quiet, type, op, root, run->options.min_bytes, &row);
+    return status;
+}
+
+static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twill_op op, int root)
+{
+    const struct twill_bench_options *options = &run->options;
+    struct twill_bench_row row;
+    twill_status status = warm_up(run, type, op, root);
+    if (run->list.keys > 0) {
+        if (status == TWILL_OK)
+            status = twill_bench_measure_step(run, type, op, root);
+        if (status == TWILL_OK)
+            report_step(run);
+        return status;
+    }
+    for (size_t bytes = options->min_bytes; status == TWILL_OK && bytes <= options->max_bytes;
+         bytes = twill_bench_next_size(bytes, options->step_bytes, options->step_factor)) {
+        status = twill_bench_measure(run, type, op, root, bytes, &row);
+        if (status == TWILL_OK)
+            report(run, &row);
+    }
+    return status;
+}
+
+/* -o, -d and -r may each say all. */
+struct range {
+    int first, last;
+};
+
+static struct range expand(int choice, int count)
+{
+    return choice == TWILL_BENCH_ALL ? (struct range){0, count - 1}
+                                     : (struct range){choice, choice};
+}
+
+static twill_status run_table(struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    struct twill_bench_row row;
+    if (options->collective == TWILL_BENCH_BARRIER) {
+        twill_status status = twill_bench_measure_barrier(run, &row);
+        if (status == TWILL_OK)
+            report(run, &row);
+        return status;
+    }
+    const struct twill_bench_facts *facts = twill_bench_facts(options->collective);
+    struct range types = expand(options->type, TWILL_TYPE_COUNT);
+    struct range ops = facts->reduces ? expand(options->op, TWILL_LXOR + 1) : (struct range){0, 0};
+    struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
+    size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
+                    (size_t)(roots.last - roots.first + 1);
+    size_t pieces = options->iterations + 2; /* of a list: steps, one more before, the check */
+    if (run->list.keys == 0)
+        pieces = 2 * twill_bench_count_sizes(options->min_bytes, options->max_bytes,
+                                             options->step_bytes, options->step_factor);
+    run->rows = options->cycles * tables * pieces;
+    twill_status status = TWILL_OK;
+    for (int type = types.first; type <= types.last; type++)
+        for (int op = ops.first; op <= ops.last; op++)
+            for (int root = roots.first; root <= roots.last; root++)
+                if (status == TWILL_OK && twill_bench_op_takes((twill_op)op, (twill_type)type))
+                    status = run_sizes(run, (twill_type)type, (twill_op)op, root);
+    return status;
+}
+
+static int run_cycles(struct twill_bench_run *run)
+{
+    run->started = twill_bench_now();
+    for (size_t cycle = 0; run->options.cycles == 0 || cycle < run->options.cycles; cycle++) {
+        twill_status status = run_table(run);
+        if (status != TWILL_OK)
+            return fail(run, status);
+    }
+    clear_progress(run);
+    if (run->world_rank == 0 && run->options.csv && run->failures > 0)
+        fprintf(stderr, "twill-bench: %zu values are wrong\n", run->failures);
+    if (run->world_rank == 0 && !run->options.csv) {
+        char program[64];
+        const char *rail;
+        for (size_t i = 0; (rail = twill_comm_rail(run->comm, i)) != NULL; i++)
+            printf("# %s\n", rail);
+        snprintf(program, sizeof(program), "twill-bench %s",
+                 twill_bench_facts(run->options.collective)->name);
+        twill_bench_print_footer(stdout, run->failures, run->bandwidth / (double)run->measured,
+                                 program);
+    }
+    return run->failures > 0 ? STATUS_FAILED : STATUS_GOOD;
+}
+
+/* --split: measure in groups, all of them at once. */
+static twill_status split(struct twill_bench_run *run)
+{
+    int level = twill_bench_level(run->options.split), rank = twill_comm_rank(run->world);
+    if (level >= 0)
+        return twill_comm_split_level(&run->comm, run->world, (twill_level)level, rank);
+    size_t groups = 1;
+    (void)twill_bench_parse_number(run->options.split, 1, 65535, &groups);
+    return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
+}
+
+/* For the set-up of one context the communicator of another will do. */
+static int exchange(void *user, const void *mine, void *all, size_t bytes)
+{
+    return twill_allgather(user, mine, all, bytes, TWILL_U8) != TWILL_OK;
+}
+
+/* --reproducible: the same ranks once more, with other settings. */
+static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
+{
+    twill_bootstrap bootstrap = {.rank = twill_comm_rank(run->world),
+                                 .size = twill_comm_size(run->world),
+                                 .exchange = exchange,
+                                 .user = run->world};
+    twill_status status = twill_context_create(&run->strict_context, &bootstrap, settings);
+    return status == TWILL_OK ? twill_comm_create(&run->strict, run->strict_context) : status;
+}
+
+static twill_status connect_ranks(struct twill_bench_run *run)
+{
+    char timeout[48], algorithm[512];
+    const char *settings[] = {NULL, NULL, NULL, NULL};
+    int given = 0;
+    if (run->options.timeout > 0) {
+        snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", run->options.timeout);
+        settings[given++] = timeout;
+    }
+    if (run->options.algorithm != NULL) {
+        snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->options.algorithm);
+        settings[given++] = algorithm;
+    }
+    twill_status status = twill_context_create(&run->context, NULL, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&run->world, run->context);
+    run->comm = run->world;
+    settings[given] = "TWILL_REPRODUCIBLE=1";
+    if (status == TWILL_OK && run->options.reproducible)
+        status = connect_strictly(run, settings);
+    if (status == TWILL_OK && run->options.split != NULL)
+        status = split(run);
+    if (status != TWILL_OK)
+        return status;
+    run->rank = twill_comm_rank(run->comm);
+    run->size = twill_comm_size(run->comm);
+    run->world_rank = twill_comm_rank(run->world);
+    run->world_size = twill_comm_size(run->world);
+    run->progress = run->world_rank == 0 && isatty(STDERR_FILENO);
+    return twill_bench_locate(run);
+}
+
+/* What rank 0 alone can say; the others follow it. */
+static twill_status agree(struct twill_bench_run *run, int argc, char **argv, int32_t *outcome)
+{
+    *outcome = STATUS_GOOD;
+    if (run->options.root >= run->size) {
+        if (run->world_rank == 0)
+            fprintf(stderr, "twill-bench: -r/--root: there is no rank %d among %d\n",
+                    run->options.root, run->size);
+        *outcome = STATUS_USAGE;
+    } else if (run->world_rank == 0 && run->options.output != NULL &&
+               !twill_bench_json_open(run, argc, argv)) {
+        *outcome = STATUS_FAILED;
+    }
+    return twill_allreduce(run->world, outcome, outcome, 1, TWILL_I32, TWILL_MAX);
+}
+
+/* Before ranks are known: only the first of a job started by a launcher should speak. */
+static bool may_speak(void)
+{
+    const char *rank = getenv("RANK");
+    return rank == NULL || strcmp(rank, "0") == 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct twill_bench_run run = {0};
+    enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_speak());
+    if (parsed != TWILL_BENCH_RUN)
+        return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
+    if (run.options.calibration != NULL)
+        return twill_bench_calibrate(run.options.calibration, run.options.max_bytes);
+
+    int32_t outcome = STATUS_GOOD;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    twill_status status = connect_ranks(&run);
+    if (status == TWILL_OK && run.options.list != NULL)
+        status = twill_bench_share_list(&run, &outcome);
+    if (status == TWILL_OK && outcome == STATUS_GOOD)
+        status = allocate(&run);
+    if (status == TWILL_OK && outcome == STATUS_GOOD)
+        status = agree(&run, argc, argv, &outcome);
+    if (status != TWILL_OK) {
+        outcome = fail(&run, status);
+    } else if (outcome == STATUS_GOOD) {
+        if (run.world_rank == 0)
+            print_start(&run);
+        outcome = run_cycles(&run);
+        if (!twill_bench_json_close(&run))
+            outcome = STATUS_FAILED;
+    }
+    release(&run);
+    return outcome;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of collectives, their parts, and their calls. */
+#include "bench/bench/bench_collective.h"
+#include "bench/bench/bench_payload.h"
+#include "bench/common/option_names.h"
+
+#include <string.h>
+
+#define STRIDE 1000003u /* between the positions of parts, so that no part looks like another */
+
+#define ROW(noun, word, reads, writes, counted, ...)                                               \
+    [TWILL_BENCH_##noun] = {.name = (word),                                                        \
+                            .src = TWILL_BENCH_##reads,                                            \
+                            .dst = TWILL_BENCH_##writes,                                           \
+                            .bus = TWILL_BENCH_BUS_##counted,                                      \
+                            __VA_ARGS__}
+
+const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective collective)
+{
+    static const struct twill_bench_facts facts[TWILL_BENCH_COLLECTIVE_COUNT] = {
+        ROW(ALLREDUCE, "allreduce", EVERYTHING, EVERYTHING, TWICE, .reduces = true),
+        ROW(BROADCAST, "broadcast", ROOT, EVERYTHING, ONE, .rooted = true),
+        ROW(BARRIER, "barrier", NOTHING, NOTHING, NONE, .parts = false),
+        ROW(REDUCE, "reduce", EVERYTHING, ROOT, ONE, .reduces = true, .rooted = true),
+        ROW(ALLGATHER, "allgather", OWN, EVERYTHING, MOST, .parts = true),
+        ROW(ALLGATHERV, "allgatherv", OWN, EVERYTHING, MOST, .parts = true, .vector = true),
+        ROW(REDUCE_SCATTER, "reduce_scatter", EVERYTHING, OWN, MOST, .reduces = true,
+            .parts = true),
+        ROW(REDUCE_SCATTERV, "reduce_scatterv", EVERYTHING, OWN, MOST, .reduces = true,
+            .parts = true, .vector = true),
+        ROW(GATHER, "gather", OWN, ROOT, MOST, .rooted = true, .parts = true),
+        ROW(GATHERV, "gatherv", OWN, ROOT, MOST, .rooted = true, .parts = true, .vector = true),
+        ROW(SCATTER, "scatter", ROOT, OWN, MOST, .rooted = true, .parts = true),
+        ROW(SCATTERV, "scatterv", ROOT, OWN, MOST, .rooted = true, .parts = true, .vector = true),
+        ROW(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .parts = true),
+        ROW(ALLTOALLV, "alltoallv", EVERYTHING, EVERYTHING, MOST, .parts = true, .vector = true,
+            .settled = true),
+        ROW(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .settled = true),
+    };
+    return &facts[collective];
+}
+
+int twill_bench_find_collective(const char *name)
+{
+    name = twill_bench_collective_word(name);
+    for (int i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++)
+        if (strcmp(twill_bench_facts((enum twill_bench_collective)i)->name, name) == 0)
+            return i;
+    return -1;
+}
+
+double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks)
+{
+    switch (twill_bench_facts(collective)->bus) {
+    case TWILL_BENCH_BUS_TWICE:
+        return 2.0 * (ranks - 1) / ranks;
+    case TWILL_BENCH_BUS_MOST:
+        return (double)(ranks - 1) / ranks;
+    case TWILL_BENCH_BUS_ONE:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static const struct twill_bench_facts *facts_of(const struct twill_bench_subject *subject)
+{
+    return twill_bench_facts(subject->collective);
+}
+
+/* Numbers that decide whether a part is a large one: that of the pair in alltoall. */
+static int parity(const struct twill_bench_subject *subject, int rank, int part)
+{
+    return (subject->collective == TWILL_BENCH_ALLTOALLV ? rank + part : part) % 2;
+}
+
+size_t twill_bench_part_count(const struct twill_bench_subject *subject, int rank, int part)
+{
+    size_t half = subject->count / 2;
+    if (!facts_of(subject)->vector)
+        return subject->count;
+    return parity(subject, rank, part) == 0 ? subject->count + half : subject->count - half;
+}
+
+size_t twill_bench_part_first(const struct twill_bench_subject *subject, int rank, int part)
+{
+    size_t first = (size_t)part * subject->count;
+    /* a large part and a small one make two even ones */
+    if (facts_of(subject)->vector && part % 2 == 1)
+        first += parity(subject, rank, part - 1) == 0 ? subject->count / 2
+                                                      : (size_t)0 - subject->count / 2;
+    return first;
+}
+
+size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t bytes)
+{
+    return facts->vector ? bytes + bytes / 2 : bytes;
+}
+
+static size_t element_of(const struct twill_bench_subject *subject)
+{
+    return twill_type_size(subject->type);
+}
+
+static bool is_root(const struct twill_bench_subject *subject)
+{
+    return subject->rank == subject->root || !facts_of(subject)->rooted;
+}
+
+struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subject *subject,
+                                                 char *src, char *dst)
+{
+    const struct twill_bench_facts *facts = facts_of(subject);
+    size_t own =
+        twill_bench_part_first(subject, subject->rank, subject->rank) * element_of(subject);
+    if (!subject->in_place || facts->settled)
+        return (struct twill_bench_pointers){src, dst};
+    if (!is_root(subject)) /* it has only one of them */
+        return (struct twill_bench_pointers){dst, dst};
+    if (facts->src == TWILL_BENCH_OWN)
+        return (struct twill_bench_pointers){dst + own, dst};
+    if (facts->dst == TWILL_BENCH_OWN)
+        return (struct twill_bench_pointers){dst, dst + own};
+    return (struct twill_bench_pointers){dst, dst};
+}
+
+static bool holds(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
+                  int part)
+{
+    switch (holder) {
+    case TWILL_BENCH_EVERYTHING:
+        return true;
+    case TWILL_BENCH_OWN:
+        return part == subject->rank;
+    case TWILL_BENCH_ROOT:
+        return subject->rank == subject->root;
+    default:
+        return false;
+    }
+}
+
+/* Where a part is in a buffer; a buffer of the own part alone begins with it. */
+static char *part_at(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
+                     char *base, int part)
+{
+    if (holder == TWILL_BENCH_OWN)
+        return base;
+    return base + twill_bench_part_first(subject, subject->rank, part) * element_of(subject);
+}
+
+static struct twill_bench_payload payload_of(const struct twill_bench_subject *subject, int from,
+                                             unsigned round)
+{
+    return (struct twill_bench_payload){.type = subject->type,
+                                        .op = subject->op,
+                                        .ranks = subject->ranks,
+                                        .from = from,
+                                        .round = round};
+}
+
+void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twill_bench_pointers at,
+                          unsigned round)
+{
+    const struct twill_bench_facts *facts = facts_of(subject);
+    struct twill_bench_payload payload =
+        payload_of(subject, facts->reduces ? -1 : subject->rank, round);
+    for (int part = 0; part < (facts->parts ? subject->ranks : 1); part++)
+        if (holds(subject, facts->src, part))
+            twill_bench_fill(&payload, subject->rank, (uint64_t)part * STRIDE,
+                             part_at(subject, facts->src, at.src, part),
+                             twill_bench_part_count(subject, subject->rank, part));
+}
+
+/* Whose values make part `part` of the result here, and from which position on. */
+static int source_of(const struct twill_bench_subject *subject, int part, uint64_t *first)
+{
+    const struct twill_bench_facts *facts = facts_of(subject);
+    bool exchanges = facts->parts && facts->src == TWILL_BENCH_EVERYTHING && !facts->reduces;
+    *first = (uint64_t)(exchanges ? subject->rank : part) * STRIDE;
+    if (facts->reduces)
+        return -1;
+    if (subject->collective == TWILL_BENCH_SENDRECV)
+        return (subject->rank + subject->ranks - 1) % subject->ranks;
+    return facts->src == TWILL_BENCH_ROOT ? subject->root : part;
+}
+
+size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
+                             struct twill_bench_pointers at, unsigned round)
+{
+    const struct twill_bench_facts *facts = facts_of(subject);
+    size_t wrong = 0;
+    for (int part = 0; part < (facts->parts ? subject->ranks : 1); part++) {
+        uint64_t first;
+        if (!holds(subject, facts->dst, part))
+            continue;
+        int from = source_of(subject, part, &first);
+        struct twill_bench_payload payload = payload_of(subject, from, round);
+        wrong +=
+            twill_bench_count_wrong(&payload, first, part_at(subject, facts->dst, at.dst, part),
+                                    twill_bench_part_count(subject, subject->rank, part));
+    }
+    return wrong;
+}
+
+void twill_bench_describe(const struct twill_bench_subject *subject,
+                          const struct twill_bench_vectors *vectors)
+{
+    for (int part = 0; part < subject->ranks; part++) {
+        vectors->src_count[part] = vectors->dst_count[part] =
+            twill_bench_part_count(subject, subject->rank, part);
+        vectors->src_first[part] = vectors->dst_first[part] =
+            twill_bench_part_first(subject, subject->rank, part);
+    }
+}
+
+/* A call in the form that is wanted. */
+#define FORM(name, ...)                                                                            \
+    (form == TWILL_BENCH_BLOCKING ? twill_##name(__VA_ARGS__)                                      \
+     : form == TWILL_BENCH_BEGUN  ? twill_##name##_start(__VA_ARGS__, request)                     \
+                                  : twill_##name##_init(__VA_ARGS__, request))
+
+static twill_status begin_even(const struct twill_bench_subject *s, twill_comm *comm,
+                               struct twill_bench_pointers at, enum twill_bench_form form,
+                               twill_request **request)
+{
+    int next = (s->rank + 1) % s->ranks, before = (s->rank + s->ranks - 1) % s->ranks;
+    switch (s->collective) {
+    case TWILL_BENCH_ALLREDUCE:
+        return FORM(allreduce, comm, at.src, at.dst, s->count, s->type, s->op);
+    case TWILL_BENCH_BROADCAST:
+        return FORM(broadcast, comm, at.src, at.dst, s->count, s->type, s->root);
+    case TWILL_BENCH_REDUCE:
+        return FORM(reduce, comm, at.src, at.dst, s->count, s->type, s->op, s->root);
+    case TWILL_BENCH_ALLGATHER:
+        return FORM(allgather, comm, at.src, at.dst, s->count, s->type);
+    case TWILL_BENCH_REDUCE_SCATTER:
+        return FORM(reduce_scatter, comm, at.src, at.dst, s->count, s->type, s->op);
+    case TWILL_BENCH_GATHER:
+        return FORM(gather, comm, at.src, at.dst, s->count, s->type, s->root);
+    case TWILL_BENCH_SCATTER:
+        return FORM(scatter, comm, at.src, at.dst, s->count, s->type, s->root);
+    case TWILL_BENCH_ALLTOALL:
+        return FORM(alltoall, comm, at.src, at.dst, s->count, s->type);
+    case TWILL_BENCH_SENDRECV:
+        return FORM(sendrecv, comm, at.src, s->count, next, at.dst, s->count, before, s->type);
+    default:
+        return FORM(barrier, comm);
+    }
+}
+
+twill_status twill_bench_begin(const struct twill_bench_subject *s, twill_comm *comm,
+                               struct twill_bench_pointers at, const struct twill_bench_vectors *v,
+                               enum twill_bench_form form, twill_request **request)
+{
+    size_t own = twill_bench_part_count(s, s->rank, s->rank);
+    switch (s->collective) {
+    case TWILL_BENCH_ALLGATHERV:
+        return FORM(allgatherv, comm, at.src, at.dst, v->dst_count, v->dst_first, s->type);
+    case TWILL_BENCH_REDUCE_SCATTERV:
+        return FORM(reduce_scatterv, comm, at.src, at.dst, v->src_count, s->type, s->op);
+    case TWILL_BENCH_GATHERV:
+        return FORM(gatherv, comm, at.src, own, at.dst, v->dst_count, v->dst_first, s->type,
+                    s->root);
+    case TWILL_BENCH_SCATTERV:
+        return FORM(scatterv, comm, at.src, v->src_count, v->src_first, at.dst, own, s->type,
+                    s->root);
+    case TWILL_BENCH_ALLTOALLV:
+        return FORM(alltoallv, comm, at.src, v->src_count, v->src_first, at.dst, v->dst_count,
+                    v->dst_first, s->type);
+    default:
+        return begin_even(s, comm, at, form, request);
+    }
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parsing of twill-bench's command line, strictly: what is not understood is an error that names
+ * the argument. */
+#include "bench/bench/bench_options.h"
+#include "bench/bench/bench_payload.h"
+#include "bench/common/option_names.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OPTION_MEMORY = 256,
+    OPTION_ALIGN,
+    OPTION_LIST,
+    OPTION_FORM,
+    OPTION_VERIFY,
+    OPTION_OVERLAP,
+    OPTION_REPRODUCIBLE,
+    OPTION_ALGORITHM,
+    OPTION_SPLIT,
+    OPTION_CALIBRATE,
+    OPTION_CSV
+};
+
+static const char *const type_names[TWILL_TYPE_COUNT] = {
+    [TWILL_F32] = "float",     [TWILL_F64] = "double",    [TWILL_I32] = "int32",
+    [TWILL_I64] = "int64",     [TWILL_F16] = "half",      [TWILL_BF16] = "bfloat16",
+    [TWILL_I8] = "int8",       [TWILL_U8] = "uint8",      [TWILL_I16] = "int16",
+    [TWILL_U16] = "uint16",    [TWILL_U32] = "uint32",    [TWILL_U64] = "uint64",
+    [TWILL_F8E4M3] = "f8e4m3", [TWILL_F8E5M2] = "f8e5m2",
+};
+
+static const struct option long_options[] = {
+    {"minbytes", required_argument, NULL, 'b'},
+    {"maxbytes", required_argument, NULL, 'e'},
+    {"stepbytes", required_argument, NULL, 'i'},
+    {"stepfactor", required_argument, NULL, 'f'},
+    {"iters", required_argument, NULL, 'n'},
+    {"warmup_iters", required_argument, NULL, 'w'},
+    {"agg_iters", required_argument, NULL, 'm'},
+    {"run_cycles", required_argument, NULL, 'N'},
+    {"average", required_argument, NULL, 'a'},
+    {"check", required_argument, NULL, 'c'},
+    {"op", required_argument, NULL, 'o'},
+    {"datatype", required_argument, NULL, 'd'},
+    {"root", required_argument, NULL, 'r'},
+    {"blocking", required_argument, NULL, 'z'},
+    {"timeout", required_argument, NULL, 'T'},
+    {"output_file", required_argument, NULL, 'J'},
+    {"unalign", required_argument, NULL, 'u'},
+    {"per_iter_timing", required_argument, NULL, 'I'},
+    {"per_iter_skip", required_argument, NULL, 'K'},
+    {"list", required_argument, NULL, OPTION_LIST},
+    {"memory", required_argument, NULL, OPTION_MEMORY},
+    {"align", required_argument, NULL, OPTION_ALIGN},
+    {"form", required_argument, NULL, OPTION_FORM},
+    {"verify", no_argument, NULL, OPTION_VERIFY},
+    {"overlap", required_argument, NULL, OPTION_OVERLAP},
+    {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
+    {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
+    {"split", required_argument, NULL, OPTION_SPLIT},
+    {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
+    {"csv", no_argument, NULL, OPTION_CSV},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
+};
+
+static const char usage[] =
+    "Usage: twill-bench COLLECTIVE [options]\n"
+    "COLLECTIVE: allreduce broadcast barrier reduce allgather reduce_scatter gather scatter\n"
+    "  alltoall sendrecv; allgatherv reduce_scatterv gatherv scatterv alltoallv (uneven parts)\n"
+    "Time a collective over the ranks it was started on (see twillrun) and check every value.\n"
+    "\n"
+    "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of nccl-tests, "
+    "and\n"
+    "so are names: all_reduce, fp32.\n"
+    "  -b, --minbytes SIZE       first size (32M)\n"
+    "  -e, --maxbytes SIZE       last size (32M)\n"
+    "  -i, --stepbytes SIZE      add this for the next size (1M)\n"
+    "  -f, --stepfactor N        or multiply by this (off)\n"
+    "  -n, --iters N             timed iterations (20)\n"
+    "  -w, --warmup_iters N      iterations before those (1)\n"
+    "  -m, --agg_iters N         operations in each iteration (1)\n"
+    "  -N, --run_cycles N        repeat the whole table (1; 0: for ever)\n"
+    "  -a, --average 0|1|2|3     time of rank 0, average, minimum, maximum over ranks (1)\n"
+    "  -c, --check N             check results N times for each size (1; 0: do not)\n"
+    "  -o, --op NAME|all         sum prod min max avg band bor bxor land lor lxor (sum)\n"
+    "  -d, --datatype NAME|all   float double half bfloat16 f8e4m3 f8e5m2 int8 uint8 ... uint64,\n"
+    "                            or f32 f64 i8 u8 ... (float)\n"
+    "  -r, --root RANK|all       root of what has one (0)\n"
+    "  -z, --blocking 0|1        a barrier after each operation (0)\n"
+    "  -T, --timeout SECONDS     give up a wait after this long (TWILL_TIMEOUT)\n"
+    "  -J, --output_file FILE    write the results as JSON too; never overwrites\n"
+    "      --csv                 the table with commas in between and nothing else, for programs\n"
+    "  -u, --unalign N           index of the first element in each buffer (0)\n"
+    "  -I, --per_iter_timing 0|1 columns i_min i_max i_p99 i_cv% over iterations (0)\n"
+    "  -K, --per_iter_skip N     leave the first N iterations out of those (0)\n"
+    "      --list FILE           sizes from a gradient list, reduced last to first as one step\n"
+    "      --memory malloc|twill where buffers come from (twill)\n"
+    "      --align BYTES         alignment of the buffers, a power of two (64)\n"
+    "      --form FORM           blocking, begun or prepared calls (blocking)\n"
+    "      --verify              check all three forms of the call, not only the one timed\n"
+    "      --overlap test|none   columns overall compute pure overlap: a call begun, computing "
+    "for\n"
+    "                            as long as it takes alone (with twill_test() or without), the "
+    "wait\n"
+    "      --reproducible        columns repro ratio: the same calls with TWILL_REPRODUCIBLE=1\n"
+    "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
+    "      --split N|LEVEL       N groups of ranks (rank modulo N), or one for each tile, l3,\n"
+    "                            numa, package, node or group, all at once; the table is the "
+    "slowest's\n"
+    "      --calibrate FILE      instead: measure the algorithms there are, at sizes up to\n"
+    "                            --maxbytes, for TWILL_TUNING=FILE\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 all right, 1 a wrong value or a failure, 2 a mistake on the command line.\n";
+
+int twill_bench_level(const char *text)
+{
+    static const char *const names[TWILL_LEVEL_COUNT] = {"tile",    "l3",   "numa",
+                                                         "package", "node", "group"};
+    for (int level = 0; level < TWILL_LEVEL_COUNT; level++)
+        if (strcmp(text, names[level]) == 0)
+            return level;
+    return -1;
+}
+
+const char *twill_bench_type_name(twill_type type)
+{
+    return type_names[type];
+}
+
+/* How an option is called in messages: "-b/--minbytes". */
+static void name_option(int letter, char *text, size_t bytes)
+{
+    for (const struct option *option = long_options; option->name != NULL; option++)
+        if (option->val == letter && letter < 256)
+            snprintf(text, bytes, "-%c/--%s", letter, option->name);
+        else if (option->val == letter)
+            snprintf(text, bytes, "--%s", option->name);
+}
+
+static bool complain(bool speak, int letter, const char *text, const char *wanted)
+{
+    char name[64] = "?";
+    name_option(letter, name, sizeof(name));
+    if (speak)
+        fprintf(stderr, "twill-bench: %s: '%s' is not %s\n", name, text, wanted);
+    return false;
+}
+
+/* Options that are a number: where it goes and what it may be. */
+static bool set_number(struct twill_bench_options *options, int letter, const char *text,
+                       bool speak)
+{
+    const struct {
+        int letter;
+        size_t *field, min, max;
+        const char *wanted;
+    } numbers[] = {
+        {'f', &options->step_factor, 1, 1 << 20, "a factor (1: off)"},
+        {'n', &options->iterations, 1, 100000000, "a number from 1 to 100000000"},
+        {'w', &options->warmups, 0, 100000000, "a number from 0 to 100000000"},
+        {'m', &options->aggregate, 1, 1000000, "a number from 1 to 1000000"},
+        {'N', &options->cycles, 0, SIZE_MAX, "a number"},
+        {'c', &options->checks, 0, 1000000, "a number from 0 to 1000000"},
+        {'T', &options->timeout, 1, 10000000, "a number of seconds from 1"},
+        {'u', &options->unalign, 0, 1 << 20, "a number from 0 to 1048576"},
+        {'K', &options->each_skip, 0, 100000000, "a number from 0 to 100000000"},
+    };
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        if (numbers[i].letter == letter)
+            return twill_bench_parse_number(text, numbers[i].min, numbers[i].max,
+                                            numbers[i].field) ||
+                   complain(speak, letter, text, numbers[i].wanted);
+    return false;
+}
+
+static bool set_size(size_t *field, int letter, const char *text, bool speak)
+{
+    return twill_bench_parse_size(text, field) ||
+           complain(speak, letter, text, "a size such as 8, 64K, 1.5M or 2G");
+}
+
+static bool set_flag(bool *field, int letter, const char *text, bool speak)
+{
+    *field = strcmp(text, "1") == 0;
+    return *field || strcmp(text, "0") == 0 || complain(speak, letter, text, "0 or 1");
+}
+
+static bool set_type(struct twill_bench_options *options, const char *text, bool speak)
+{
+    int type = twill_bench_type_word(text);
+    options->type = type < 0 ? TWILL_BENCH_ALL : type;
+    return options->type != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
+           complain(speak, 'd', text, "a type such as float, f64, int8, bfloat16, f8e4m3, or all");
+}
+
+static bool set_op(struct twill_bench_options *options, const char *text, bool speak)
+{
+    options->op = TWILL_BENCH_ALL;
+    for (int op = 0; op < TWILL_OP_COUNT; op++)
+        if (op <= TWILL_LXOR && strcmp(text, twill_op_name((twill_op)op)) == 0)
+            options->op = op;
+    return options->op != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
+           complain(speak, 'o', text,
+                    "sum, prod, min, max, avg, band, bor, bxor, land, lor, lxor or all");
+}
+
+static bool set_root(struct twill_bench_options *options, const char *text, bool speak)
+{
+    size_t root;
+    options->root = TWILL_BENCH_ALL;
+    if (strcmp(text, "all") == 0)
+        return true;
+    if (!twill_bench_parse_number(text, 0, 1 << 30, &root))
+        return complain(speak, 'r', text, "a rank or all");
+    options->root = (int)root;
+    return true;
+}
+
+static bool set_memory(struct twill_bench_options *options, const char *text, bool speak)
+{
+    options->placed = strcmp(text, "twill") == 0;
+    return options->placed || strcmp(text, "malloc") == 0 ||
+           complain(speak, OPTION_MEMORY, text, "malloc or twill");
+}
+
+static bool set_align(struct twill_bench_options *options, const char *text, bool speak)
+{
+    size_t *align = &options->align;
+    if (twill_bench_parse_size(text, align) && *align >= 8 && *align <= (1 << 30) &&
+        (*align & (*align - 1)) == 0)
+        return true;
+    return complain(speak, OPTION_ALIGN, text, "a power of two from 8 to 1G");
+}
+
+static bool set_form(struct twill_bench_options *options, const char *text, bool speak)
+{
+    static const char *const names[] = {"blocking", "begun", "prepared"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (strcmp(text, names[i]) == 0) {
+            options->form = (enum twill_bench_form)i;
+            return true;
+        }
+    return complain(speak, OPTION_FORM, text, "blocking, begun or prepared");
+}
+
+static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)
+{
+    options->overlap = true;
+    options->looks = strcmp(text, "test") == 0;
+    return options->looks || strcmp(text, "none") == 0 ||
+           complain(speak, OPTION_OVERLAP, text, "test or none");
+}
+
+static bool set_split(struct twill_bench_options *options, const char *text, bool speak)
+{
+    size_t groups;
+    options->split = text;
+    return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0 ||
+           complain(speak, OPTION_SPLIT, text,
+                    "a number of groups, or tile, l3, numa, package, node or group");
+}
+
+static bool set_average(struct twill_bench_options *options, const char *text, bool speak)
+{
+    size_t average;
+    if (!twill_bench_parse_number(text, 0, 3, &average))
+        return complain(speak, 'a', text, "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)");
+    options->average = (enum twill_bench_average)average;
+    return true;
+}
+
+static bool set_option(struct twill_bench_options *options, int letter, const char *text,
+                       bool speak)
+{
+    switch (letter) {
+    case 'b':
+        return set_size(&options->min_bytes, letter, text, speak);
+    case 'e':
+        return set_size(&options->max_bytes, letter, text, speak);
+    case 'i':
+        return set_size(&options->step_bytes, letter, text, speak) &&
+               (options->step_bytes > 0 || complain(speak, letter, text, "above zero"));
+    case 'a':
+        return set_average(options, text, speak);
+    case 'o':
+        return set_op(options, text, speak);
+    case 'd':
+        return set_type(options, text, speak);
+    case 'r':
+        return set_root(options, text, speak);
+    case 'z':
+        return set_flag(&options->blocking, letter, text, speak);
+    case 'I':
+        return set_flag(&options->each, letter, text, speak);
+    case 'J':
+        options->output = text;
+        return true;
+    case OPTION_LIST:
+        options->list = text;
+        return true;
+    case OPTION_FORM:
+        return set_form(options, text, speak);
+    case OPTION_CSV:
+        return options->csv = true;
+    case OPTION_VERIFY:
+        return options->verify = true;
+    case OPTION_REPRODUCIBLE:
+        return options->reproducible = true;
+    case OPTION_OVERLAP:
+        return set_overlap(options, text, speak);
+    case OPTION_ALGORITHM:
+        options->algorithm = text;
+        return true;
+    case OPTION_SPLIT:
+        return set_split(options, text, speak);
+    case OPTION_CALIBRATE:
+        options->calibration = text;
+        return *text != '\0' || complain(speak, letter, text, "a file to write");
+    case OPTION_MEMORY:
+        return set_memory(options, text, speak);
+    case OPTION_ALIGN:
+        return set_align(options, text, speak);
+    default:
+        return set_number(options, letter, text, speak);
+    }
+}
+
+static bool set_collective(struct twill_bench_options *options, int argc, char **argv, bool speak)
+{
+    if (options->calibration != NULL && optind == argc)
+        return true; /* of all of them */
+    if (options->calibration != NULL && speak)
+        fprintf(stderr, "twill-bench: --calibrate is of every collective: '%s'\n", argv[optind]);
+    if (options->calibration != NULL)
+        return false;
+    if (optind + 1 != argc) {
+        if (speak && optind < argc)
+            fprintf(stderr, "twill-bench: one collective too many: '%s'\n", argv[optind + 1]);
+        else if (speak)
+            fprintf(stderr, "twill-bench: name a collective: allreduce, broadcast, ...\n");
+        return false;
+    }
+    int found = twill_bench_find_collective(argv[optind]);
+    options->collective = (enum twill_bench_collective)found;
+    if (found < 0 && speak)
+        fprintf(stderr, "twill-bench: '%s' is not a collective: see --help\n", argv[optind]);
+    return found >= 0;
+}
+
+/* Is there anything to measure among the operations and types that were asked for? */
+static bool combines(const struct twill_bench_options *options)
+{
+    return !twill_bench_facts(options->collective)->reduces || options->op == TWILL_BENCH_ALL ||
+           options->type == TWILL_BENCH_ALL ||
+           twill_bench_op_takes((twill_op)options->op, (twill_type)options->type);
+}
+
+static bool check_together(const struct twill_bench_options *options, bool speak)
+{
+    const char *mistake = NULL;
+    if (options->list != NULL && options->ranged)
+        mistake = "--list brings its own sizes: -b, -e, -i and -f do not go with it";
+    else if (options->list != NULL && options->collective != TWILL_BENCH_ALLREDUCE &&
+             options->collective != TWILL_BENCH_BROADCAST)
+        mistake = "--list is for allreduce and broadcast";
+    else if (options->list != NULL && options->csv)
+        mistake = "--csv does not go with --list: -J writes a list's results for programs";
+    else if (options->list != NULL && (options->overlap || options->form != TWILL_BENCH_BLOCKING))
+        mistake = "--list does not go with --overlap or --form";
+    else if (options->reproducible && (options->split != NULL || options->list != NULL ||
+                                       !twill_bench_facts(options->collective)->reduces))
+        mistake = "--reproducible is for what reduces, without --split and --list";
+    else if (!combines(options))
+        mistake = "-o/--op and -d/--datatype do not go together";
+    else if (options->min_bytes > options->max_bytes)
+        mistake = "-b/--minbytes is above -e/--maxbytes";
+    else if (options->each_skip >= options->iterations)
+        mistake = "-K/--per_iter_skip must be less than -n/--iters";
+    if (mistake != NULL && speak)
+        fprintf(stderr, "twill-bench: %s\n", mistake);
+    return mistake == NULL;
+}
+
+enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, int argc,
+                                          char **argv, bool speak)
+{
+    *options = (struct twill_bench_options){
+        .min_bytes = 32 << 20,
+        .max_bytes = 32 << 20,
+        .step_bytes = 1 << 20,
+        .iterations = 20,
+        .warmups = 1,
+        .aggregate = 1,
+        .cycles = 1,
+        .checks = 1,
+        .average = TWILL_BENCH_AVERAGE,
+        .op = TWILL_SUM,
+        .type = TWILL_F32,
+        .placed = true,
+        .align = 64,
+    };
+    int letter;
+    opterr = speak;
+    while ((letter = getopt_long(argc, argv, "b:e:i:f:n:w:m:N:a:c:o:d:r:z:T:J:u:I:K:hV",
+                                 long_options, NULL)) != -1) {
+        if (letter == 'h' || letter == 'V') {
+            if (speak)
+                printf("%s%s", letter == 'h' ? usage : "twill-bench ",
+                       letter == 'h' ? "" : twill_version());
+            if (speak && letter == 'V')
+                printf("\n");
+            return TWILL_BENCH_DONE;
+        }
+        if (letter == '?' || !set_option(options, letter, optarg, speak))
+            return TWILL_BENCH_USAGE;
+        options->ranged |= letter < 256 && strchr("beif", letter) != NULL;
+    }
+    return set_collective(options, argc, argv, speak) &&
+                   (options->calibration != NULL || check_together(options, speak))
+               ? TWILL_BENCH_RUN
+               : TWILL_BENCH_USAGE;
+}

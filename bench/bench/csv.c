@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of twill-bench as comma-separated values. Times are microseconds, bandwidths GB/s; what
+ * is not known is empty. */
+#include "bench/common/report.h"
+
+static void print_half_names(FILE *out, const char *half)
+{
+    fprintf(out, ",%stime_us,%salgbw_gbs,%sbusbw_gbs,%swrong", half, half, half, half);
+}
+
+static void print_each_names(FILE *out, const char *half)
+{
+    fprintf(out, ",%si_min_us,%si_max_us,%si_p99_us,%si_cv_percent", half, half, half, half);
+}
+
+void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns)
+{
+    fprintf(out, "size_bytes,count,type,redop,root");
+    print_half_names(out, "");
+    print_half_names(out, "in_place_");
+    if (columns.each) {
+        print_each_names(out, "");
+        print_each_names(out, "in_place_");
+    }
+    if (columns.overlap)
+        fprintf(out, ",overall_us,compute_us,pure_us,overlap_percent");
+    if (columns.reproducible)
+        fprintf(out, ",reproducible_us,reproducible_ratio");
+    fprintf(out, "\n");
+}
+
+static void print_half(FILE *out, const struct twill_bench_timing *timing)
+{
+    if (timing->missing) {
+        fprintf(out, ",,,,");
+        return;
+    }
+    fprintf(out, ",%.6g,%.6g,%.6g,", timing->seconds * 1e6, timing->algorithm_bandwidth,
+            timing->bus_bandwidth);
+    if (timing->wrong >= 0)
+        fprintf(out, "%lld", (long long)timing->wrong);
+}
+
+static void print_each(FILE *out, const struct twill_bench_statistics *each)
+{
+    fprintf(out, ",%.6g,%.6g,%.6g,%.6g", each->min * 1e6, each->max * 1e6, each->p99 * 1e6,
+            each->cv);
+}
+
+void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
+                         struct twill_bench_columns columns)
+{
+    const struct twill_bench_timing *timing = &row->out_of_place;
+    fprintf(out, "%zu,%zu,%s,%s,%d", row->bytes, row->count, row->type, row->op, row->root);
+    print_half(out, timing);
+    print_half(out, &row->in_place);
+    if (columns.each) {
+        print_each(out, &timing->each);
+        print_each(out, &row->in_place.each);
+    }
+    if (columns.overlap)
+        fprintf(out, ",%.6g,%.6g,%.6g,%.6g", timing->overall * 1e6, timing->compute * 1e6,
+                timing->seconds * 1e6, timing->overlap);
+    if (columns.reproducible)
+        fprintf(out, ",%.6g,%.6g", timing->reproducible * 1e6,
+                timing->seconds > 0 ? timing->reproducible / timing->seconds : 0);
+    fprintf(out, "\n");
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --list: what back-propagation asks of a collective. A step reduces every tensor of a model where
+ * it lies, the last layer's first, since its gradient is known first. */
+#include "bench/bench/bench_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the ranks get to know of the list before they make room for it. */
+static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
+{
+    TWILL_BENCH_TRY(twill_broadcast(run->world, keys, keys, 1, TWILL_I64, 0));
+    if (*keys == 0)
+        return TWILL_OK;
+    struct twill_bench_list *list = &run->list;
+    list->keys = (size_t)*keys;
+    run->step = calloc(list->keys + 1, sizeof(*run->step));
+    run->step_seconds = calloc(list->keys + 1, sizeof(*run->step_seconds));
+    if (run->step == NULL || run->step_seconds == NULL ||
+        !twill_bench_list_reserve(list, list->keys))
+        return TWILL_ERR_MEMORY;
+    return twill_broadcast(run->world, list->elements, list->elements, list->keys, TWILL_I64, 0);
+}
+
+twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome)
+{
+    char message[512];
+    struct twill_bench_options *options = &run->options;
+    uint64_t keys = 0;
+    if (run->world_rank == 0) {
+        if (twill_bench_list_read(&run->list, options->list, message, sizeof(message)))
+            keys = run->list.keys;
+        else
+            fprintf(stderr, "twill-bench: --list: %s\n", message);
+    }
+    TWILL_BENCH_TRY(share_keys(run, &keys));
+    twill_bench_list_lay_out(&run->list); /* rank 0 has seen that it can be */
+    size_t widest = options->type == TWILL_BENCH_ALL ? sizeof(double)
+                                                     : twill_type_size((twill_type)options->type);
+    options->min_bytes = options->max_bytes = (size_t)run->list.span * widest;
+    if (keys == 0)
+        *outcome = 2;
+    return TWILL_OK;
+}
+
+static struct twill_bench_subject key_of(const struct twill_bench_run *run,
+                                         const struct twill_bench_subject *like, size_t key)
+{
+    struct twill_bench_subject subject =
+        twill_bench_subject(run, like->type, like->op, like->root, (size_t)run->list.elements[key]);
+    subject.in_place = true;
+    subject.offset = (size_t)run->list.offsets[key] * twill_type_size(like->type);
+    return subject;
+}
+
+/* Times of `steps` steps: the mean of each key, and that of a step behind them; of each iteration
+ * of `aggregate` steps in samples, if that is not NULL. */
+static twill_status time_steps(struct twill_bench_run *run, const struct twill_bench_subject *like,
+                               size_t iterations, size_t aggregate, double *samples)
+{
+    size_t keys = run->list.keys;
+    double *seconds = run->step_seconds;
+    double steps = (double)iterations * (double)aggregate;
+    memset(seconds, 0, (keys + 1) * sizeof(*seconds));
+    TWILL_BENCH_TRY(twill_barrier(run->comm));
+    for (size_t i = 0; i < iterations; i++) {
+        double start = twill_bench_now(), last = start;
+        for (size_t j = 0; j < aggregate * keys; j++) {
+            size_t key = keys - 1 - j % keys;
+            struct twill_bench_subject subject = key_of(run, like, key);
+            TWILL_BENCH_TRY(twill_bench_call(run, &subject, 0));
+            double now = twill_bench_now();
+            seconds[key] += now - last;
+            last = now;
+        }
+        seconds[keys] += last - start;
+        if (samples != NULL)
+            samples[i] = (last - start) / (double)aggregate;
+        twill_bench_show_progress(run, "steps");
+    }
+    for (size_t i = 0; i <= keys; i++)
+        seconds[i] /= steps;
+    return twill_bench_combine(run, seconds, keys + 1);
+}
+
+static twill_status time_list(struct twill_bench_run *run, const struct twill_bench_subject *like)
+{
+    const struct twill_bench_options *options = &run->options;
+    struct twill_bench_row *rows = run->step;
+    double *samples = options->each ? run->samples : NULL;
+    TWILL_BENCH_TRY(time_steps(run, like, 1, 1, NULL));
+    for (size_t i = 0; i <= run->list.keys; i++)
+        rows[i].in_place.first = run->step_seconds[i];
+    TWILL_BENCH_TRY(time_steps(run, like, options->iterations, options->aggregate, samples));
+    for (size_t i = 0; i <= run->list.keys; i++) {
+        rows[i].in_place.seconds = run->step_seconds[i];
+        twill_bench_rate(run, rows[i].bytes, &rows[i].in_place);
+    }
+    if (samples != NULL) {
+        TWILL_BENCH_TRY(twill_bench_combine(run, samples, options->iterations));
+        rows[run->list.keys].in_place.each = twill_bench_statistics(
+            samples + options->each_skip, options->iterations - options->each_skip);
+    }
+    return TWILL_OK;
+}
+
+/* All keys are filled before the first is reduced, so that one that spoils another is seen. */
+static twill_status check_once(struct twill_bench_run *run, const struct twill_bench_subject *like)
+{
+    size_t keys = run->list.keys;
+    unsigned round = run->round + 1; /* of key 0 */
+    run->round += (unsigned)keys;
+    for (size_t key = 0; key < keys; key++) {
+        struct twill_bench_subject subject = key_of(run, like, key);
+        twill_bench_prepare(run, &subject, round + (unsigned)key);
+    }
+    for (size_t key = keys; key-- > 0;) {
+        struct twill_bench_subject subject = key_of(run, like, key);
+        TWILL_BENCH_TRY(twill_bench_call(run, &subject, 0));
+    }
+    for (size_t key = 0; key < keys; key++) {
+        struct twill_bench_subject subject = key_of(run, like, key);
+        TWILL_BENCH_TRY(
+            twill_bench_count(run, &subject, round + (unsigned)key, &run->step[key].in_place));
+    }
+    return TWILL_OK;
+}
+
+static twill_status check_list(struct twill_bench_run *run, const struct twill_bench_subject *like)
+{
+    size_t keys = run->list.keys;
+    int64_t *all = &run->step[keys].in_place.wrong;
+    for (size_t key = 0; key <= keys; key++)
+        run->step[key].in_place.wrong = 0;
+    for (size_t i = 0; i < run->options.checks && *all == 0; i++) {
+        TWILL_BENCH_TRY(check_once(run, like));
+        for (size_t key = 0; key < keys; key++)
+            *all += run->step[key].in_place.wrong;
+    }
+    for (size_t key = 0; key < keys; key++) {
+        struct twill_bench_subject subject = key_of(run, like, key);
+        twill_bench_clear(run, &subject);
+        run->failures += run->step[key].in_place.wrong > 0;
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type type, twill_op op,
+                                      int root)
+{
+    size_t keys = run->list.keys;
+    struct twill_bench_subject like =
+        twill_bench_subject(run, type, op, root, (size_t)run->list.total);
+    for (size_t key = 0; key < keys; key++) {
+        struct twill_bench_subject subject = key_of(run, &like, key);
+        run->step[key] = twill_bench_row(&subject);
+        run->step[key].in_place.wrong = -1;
+    }
+    run->step[keys] = twill_bench_row(&like);
+    run->step[keys].in_place.wrong = -1;
+    TWILL_BENCH_TRY(time_list(run, &like));
+    if (run->options.checks > 0)
+        TWILL_BENCH_TRY(check_list(run, &like));
+    twill_bench_show_progress(run, "checked");
+    run->bandwidth += run->step[keys].in_place.bus_bandwidth;
+    run->measured++;
+    return TWILL_OK;
+}

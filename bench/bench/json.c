@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON that nccl-tests' -J writes, field by field, with the machine, ranks and nodes added. */
+#include "bench/bench/bench_run.h"
+
+#include <errno.h>
+#include <json-c/json.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static void put(struct json_object *object, const char *key, struct json_object *value)
+{
+    json_object_object_add(object, key, value);
+}
+
+static struct json_object *string(const char *text)
+{
+    return json_object_new_string(text);
+}
+
+static struct json_object *integer(size_t value)
+{
+    return json_object_new_uint64(value);
+}
+
+static struct json_object *real(double value)
+{
+    return json_object_new_double(value);
+}
+
+/* nccl-tests writes truth as words. */
+static struct json_object *truth(bool value)
+{
+    return string(value ? "true" : "false");
+}
+
+static struct json_object *now(void)
+{
+    char text[32];
+    struct tm parts;
+    time_t seconds = time(NULL);
+    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &parts));
+    return string(text);
+}
+
+/* Does whoever knows the variable's value get in? Not so the path of a file of keys. */
+static bool is_secret(const char *entry, size_t name)
+{
+    static const char *const words[] = {"KEY", "SECRET", "TOKEN", "PASS", "UUID"};
+    bool secret = name == 9 && strncmp(entry, "TWILL_JOB", name) == 0;
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && !secret; i++) {
+        const char *found = strstr(entry, words[i]);
+        secret = found != NULL && (size_t)(found - entry) < name;
+    }
+    return secret && !(name > 5 && strncmp(entry + name - 5, "_FILE", 5) == 0);
+}
+
+/* Only variables that steer a run: the rest of an environment is nobody's business. The file may be
+ * read by anybody. */
+static struct json_object *environment(void)
+{
+    static const char *const wanted[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
+    struct json_object *list = json_object_new_array();
+    char masked[128];
+    for (char **entry = environ; *entry != NULL; entry++) {
+        size_t name = strcspn(*entry, "=");
+        snprintf(masked, sizeof(masked), "%.*s=(a key)", (int)name, *entry);
+        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
+            if (strncmp(*entry, wanted[i], strlen(wanted[i])) == 0)
+                json_object_array_add(list, string(is_secret(*entry, name) ? masked : *entry));
+    }
+    return list;
+}
+
+static struct json_object *machine(struct twill_bench_run *run)
+{
+    struct json_object *object = json_object_new_object();
+    struct utsname names;
+    if (uname(&names) == 0) {
+        put(object, "hostname", string(names.nodename));
+        put(object, "kernel", string(names.release));
+        put(object, "architecture", string(names.machine));
+    }
+    put(object, "processors", integer((size_t)sysconf(_SC_NPROCESSORS_ONLN)));
+    struct json_object *lines = json_object_new_array();
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
+        json_object_array_add(lines, string(line));
+    put(object, "description", lines);
+    return object;
+}
+
+static struct json_object *devices(const struct twill_bench_run *run)
+{
+    struct json_object *list = json_object_new_array();
+    for (int rank = 0; rank < run->world_size; rank++) {
+        const struct twill_bench_place *place = &run->places[rank];
+        struct json_object *one = json_object_new_object();
+        put(one, "rank", json_object_new_int(place->rank));
+        put(one, "pid", json_object_new_int(place->pid));
+        put(one, "hostname", string(place->host));
+        put(one, "node", json_object_new_int(place->node));
+        put(one, "local_rank", json_object_new_int(place->local_rank));
+        json_object_array_add(list, one);
+    }
+    return list;
+}
+
+static void put_sizes(struct json_object *object, const struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    if (options->list != NULL) {
+        put(object, "list", string(options->list));
+        put(object, "keys", integer(run->list.keys));
+        return;
+    }
+    put(object, "minimum_bytes", integer(options->min_bytes));
+    put(object, "maximum_bytes", integer(options->max_bytes));
+    if (options->step_factor > 1)
+        put(object, "step_factor", integer(options->step_factor));
+    else
+        put(object, "step_bytes", integer(options->step_bytes));
+}
+
+static struct json_object *config(const struct twill_bench_run *run)
+{
+    const struct twill_bench_options *options = &run->options;
+    struct json_object *object = json_object_new_object();
+    put(object, "collective", string(twill_bench_facts(options->collective)->name));
+    put_sizes(object, run);
+    put(object, "warmup_iters", integer(options->warmups));
+    put(object, "iterations", integer(options->iterations));
+    put(object, "aggregated_iterations", integer(options->aggregate));
+    put(object, "validation", integer(options->checks));
+    put(object, "average", integer(options->average));
+    put(object, "unalign", integer(options->unalign));
+    put(object, "blocking_collectives", truth(options->blocking));
+    put(object, "memory", string(options->placed ? "twill" : "malloc"));
+    put(object, "devices", devices(run));
+    return object;
+}
+
+/* As nccl-tests: never overwrite, try FILE, FILE.0, FILE.1, ... */
+static FILE *create_file(const char *path, char *taken, size_t bytes)
+{
+    snprintf(taken, bytes, "%s", path);
+    FILE *file = fopen(taken, "wx");
+    for (int i = 0; file == NULL && errno == EEXIST && i < 10000; i++) {
+        snprintf(taken, bytes, "%s.%d", path, i);
+        file = fopen(taken, "wx");
+    }
+    return file;
+}
+
+bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
+{
+    char path[4096];
+    run->json_file = create_file(run->options.output, path, sizeof(path));
+    if (run->json_file == NULL) {
+        fprintf(stderr, "twill-bench: -J/--output_file: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    printf("# Writing JSON output to %s\n", path);
+    struct json_object *args = json_object_new_array();
+    for (int i = 0; i < argc; i++)
+        json_object_array_add(args, string(argv[i]));
+    run->json = json_object_new_object();
+    put(run->json, "version", json_object_new_int(1));
+    put(run->json, "start_time", now());
+    put(run->json, "args", args);
+    put(run->json, "env", environment());
+    put(run->json, "twill_version", string(twill_version()));
+    put(run->json, "ranks", json_object_new_int(run->world_size));
+    put(run->json, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
+    put(run->json, "machine", machine(run));
+    put(run->json, "config", config(run));
+    put(run->json, "results", json_object_new_array());
+    return true;
+}
+
+static struct json_object *half(const struct twill_bench_timing *timing, bool each)
+{
+    if (timing->missing)
+        return NULL;
+    struct json_object *object = json_object_new_object();
+    put(object, "time", real(timing->seconds * 1e6));
+    put(object, "alg_bw", real(timing->algorithm_bandwidth));
+    put(object, "bus_bw", real(timing->bus_bandwidth));
+    put(object, "nwrong", timing->wrong < 0 ? NULL : json_object_new_int64(timing->wrong));
+    put(object, "first_time", real(timing->first * 1e6));
+    if (each) {
+        put(object, "i_min", real(timing->each.min * 1e6));
+        put(object, "i_max", real(timing->each.max * 1e6));
+        put(object, "i_mean", real(timing->each.mean * 1e6));
+        put(object, "i_median", real(timing->each.median * 1e6));
+        put(object, "i_p99", real(timing->each.p99 * 1e6));
+        put(object, "i_cv", real(timing->each.cv));
+    }
+    if (timing->reproducible > 0)
+        put(object, "reproducible_time", real(timing->reproducible * 1e6));
+    if (timing->overall > 0) {
+        put(object, "overall", real(timing->overall * 1e6));
+        put(object, "compute", real(timing->compute * 1e6));
+        put(object, "overlap", real(timing->overlap));
+    }
+    return object;
+}
+
+/* What a row is about, whatever was measured of it. */
+static struct json_object *subject(const struct twill_bench_run *run,
+                                   const struct twill_bench_row *row)
+{
+    char root[16];
+    snprintf(root, sizeof(root), "%d", row->root);
+    struct json_object *object = json_object_new_object();
+    put(object, "size", integer(row->bytes));
+    put(object, "count", integer(row->count));
+    put(object, "type", string(row->type));
+    put(object, "redop", string(row->op));
+    put(object, "root", string(root));
+    put(object, "actual_iterations", integer(run->options.iterations));
+    put(object, "experiment_name", string(twill_bench_facts(run->options.collective)->name));
+    return object;
+}
+
+static void add_result(struct twill_bench_run *run, struct json_object *object)
+{
+    json_object_array_add(json_object_object_get(run->json, "results"), object);
+}
+
+void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row)
+{
+    if (run->json == NULL)
+        return;
+    struct json_object *object = subject(run, row);
+    put(object, "out_of_place", half(&row->out_of_place, run->options.each));
+    put(object, "in_place", half(&row->in_place, run->options.each));
+    add_result(run, object);
+}
+
+/* One result: the whole step, and its keys within, in the order they are reduced. */
+void twill_bench_json_step(struct twill_bench_run *run)
+{
+    if (run->json == NULL)
+        return;
+    struct json_object *step = subject(run, &run->step[run->list.keys]);
+    struct json_object *keys = json_object_new_array();
+    put(step, "in_place", half(&run->step[run->list.keys].in_place, run->options.each));
+    for (size_t key = run->list.keys; key-- > 0;) {
+        struct json_object *one = json_object_new_object();
+        put(one, "key", integer(key));
+        put(one, "size", integer(run->step[key].bytes));
+        put(one, "count", integer(run->step[key].count));
+        put(one, "in_place", half(&run->step[key].in_place, false));
+        json_object_array_add(keys, one);
+    }
+    put(step, "keys", keys);
+    add_result(run, step);
+}
+
+bool twill_bench_json_close(struct twill_bench_run *run)
+{
+    if (run->json == NULL)
+        return true;
+    struct json_object *bounds = json_object_new_object(), *bandwidth = json_object_new_object();
+    struct json_object *errors = json_object_new_array();
+    put(bounds, "count", integer(run->failures));
+    put(bounds, "okay", truth(run->failures == 0));
+    put(bandwidth, "bandwidth", real(run->measured ? run->bandwidth / (double)run->measured : 0));
+    put(bandwidth, "okay", string("unchecked"));
+    if (twill_comm_message(run->comm)[0] != '\0')
+        json_object_array_add(errors, string(twill_comm_message(run->comm)));
+    put(run->json, "out_of_bounds", bounds);
+    put(run->json, "average_bus_bandwidth", bandwidth);
+    put(run->json, "errors", errors);
+    put(run->json, "end_time", now());
+    const char *text = json_object_to_json_string_ext(run->json, JSON_C_TO_STRING_PRETTY);
+    bool good = fputs(text, run->json_file) >= 0 && fputc('\n', run->json_file) != EOF;
+    good = fclose(run->json_file) == 0 && good;
+    json_object_put(run->json);
+    run->json = NULL;
+    if (!good)
+        fprintf(stderr, "twill-bench: -J/--output_file: %s: %s\n", run->options.output,
+                strerror(errno));
+    return good;
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Timing and checking one size, the way nccl-tests does it: one call apart, a barrier, the timed
+ * iterations over shifting offsets, times combined over ranks, then the check. */
+#include "bench/bench/bench_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The buffers wander through their space, so that caches and address tables earn nothing. */
+static char *place(const struct twill_bench_run *run, const struct twill_bench_subject *subject,
+                   int buffer, size_t iteration)
+{
+    size_t stride = (subject->bytes + 63) & ~(size_t)63;
+    size_t places = stride > 0 ? run->options.max_bytes / stride : 0;
+    size_t shift = places > 0 ? stride * (iteration % places) : 0;
+    return run->buffers[buffer] + run->options.unalign * twill_type_size(subject->type) +
+           subject->offset + shift;
+}
+
+struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
+                                              const struct twill_bench_subject *subject,
+                                              size_t iteration)
+{
+    return twill_bench_pointers(subject, place(run, subject, 0, iteration),
+                                place(run, subject, 1, iteration));
+}
+
+/* One call in one form, from nothing to nothing. */
+static twill_status call_form(struct twill_bench_run *run,
+                              const struct twill_bench_subject *subject,
+                              struct twill_bench_pointers at, enum twill_bench_form form)
+{
+    twill_request *request = NULL;
+    TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->vectors, form, &request));
+    if (form == TWILL_BENCH_BLOCKING)
+        return TWILL_OK;
+    if (form == TWILL_BENCH_PREPARED)
+        TWILL_BENCH_TRY(twill_request_start(request));
+    TWILL_BENCH_TRY(twill_wait(&request));
+    return form == TWILL_BENCH_PREPARED ? twill_request_free(&request) : TWILL_OK;
+}
+
+twill_status twill_bench_call(struct twill_bench_run *run,
+                              const struct twill_bench_subject *subject, size_t iteration)
+{
+    if (run->prepared != NULL) {
+        TWILL_BENCH_TRY(twill_request_start(run->prepared));
+        TWILL_BENCH_TRY(twill_wait(&run->prepared));
+    } else {
+        TWILL_BENCH_TRY(
+            call_form(run, subject, twill_bench_place(run, subject, iteration), run->options.form));
+    }
+    return run->options.blocking ? twill_barrier(run->comm) : TWILL_OK;
+}
+
+twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, size_t n)
+{
+    static const twill_op ops[] = {[TWILL_BENCH_AVERAGE] = TWILL_AVG,
+                                   [TWILL_BENCH_MIN] = TWILL_MIN,
+                                   [TWILL_BENCH_MAX] = TWILL_MAX};
+    if (run->options.average == TWILL_BENCH_RANK0)
+        TWILL_BENCH_TRY(twill_broadcast(run->comm, seconds, seconds, n, TWILL_F64, 0));
+    else
+        TWILL_BENCH_TRY(
+            twill_allreduce(run->comm, seconds, seconds, n, TWILL_F64, ops[run->options.average]));
+    if (run->comm == run->world)
+        return TWILL_OK;
+    return twill_allreduce(run->world, seconds, seconds, n, TWILL_F64, TWILL_MAX);
+}
+
+static twill_status time_iterations(struct twill_bench_run *run,
+                                    const struct twill_bench_subject *subject,
+                                    struct twill_bench_timing *timing)
+{
+    const struct twill_bench_options *options = &run->options;
+    double start = twill_bench_now();
+    TWILL_BENCH_TRY(twill_bench_call(run, subject, 0));
+    timing->first = twill_bench_now() - start;
+    TWILL_BENCH_TRY(twill_barrier(run->comm));
+
+    double operations = (double)options->iterations * (double)options->aggregate;
+    start = twill_bench_now();
+    double last = start;
+    for (size_t i = 0; i < options->iterations; i++) {
+        for (size_t j = 0; j < options->aggregate; j++)
+            TWILL_BENCH_TRY(twill_bench_call(run, subject, i * options->aggregate + j));
+        if (options->each) {
+            double now = twill_bench_now();
+            run->samples[i] = (now - last) / (double)options->aggregate;
+            last = now;
+        }
+    }
+    timing->seconds = (twill_bench_now() - start) / operations;
+    double pair[2] = {timing->seconds, timing->first};
+    TWILL_BENCH_TRY(twill_bench_combine(run, pair, 2));
+    timing->seconds = pair[0];
+    timing->first = pair[1];
+    if (options->each) {
+        TWILL_BENCH_TRY(twill_bench_combine(run, run->samples, options->iterations));
+        timing->each = twill_bench_statistics(run->samples + options->each_skip,
+                                              options->iterations - options->each_skip);
+    }
+    return TWILL_OK;
+}
+
+/* What is prepared is so once for all iterations, and stays where it is in the buffers. */
+static twill_status time_calls(struct twill_bench_run *run,
+                               const struct twill_bench_subject *subject,
+                               struct twill_bench_timing *timing)
+{
+    if (run->options.form != TWILL_BENCH_PREPARED)
+        return time_iterations(run, subject, timing);
+    TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, twill_bench_place(run, subject, 0),
+                                      &run->vectors, TWILL_BENCH_PREPARED, &run->prepared));
+    TWILL_BENCH_TRY(time_iterations(run, subject, timing));
+    return twill_request_free(&run->prepared);
+}
+
+/* Wrong elements over all ranks. The sum is made by the library under test, so a rank's own count
+ * is the least it believes. */
+static twill_status sum_wrong(struct twill_bench_run *run, int64_t mine,
+                              struct twill_bench_timing *timing)
+{
+    int64_t sum = mine;
+    TWILL_BENCH_TRY(twill_allreduce(run->world, &sum, &sum, 1, TWILL_I64, TWILL_SUM));
+    timing->wrong += sum > mine ? sum : mine;
+    return TWILL_OK;
+}
+
+void twill_bench_prepare(const struct twill_bench_run *run,
+                         const struct twill_bench_subject *subject, unsigned round)
+{
+    size_t bytes = twill_bench_buffer_bytes(twill_bench_facts(subject->collective), subject->bytes);
+    memset(place(run, subject, 1, 0), 0xFF, bytes);
+    twill_bench_fill_src(subject, twill_bench_place(run, subject, 0), round);
+}
+
+twill_status twill_bench_count(struct twill_bench_run *run,
+                               const struct twill_bench_subject *subject, unsigned round,
+                               struct twill_bench_timing *timing)
+{
+    size_t wrong = twill_bench_wrong_dst(subject, twill_bench_place(run, subject, 0), round);
+    return sum_wrong(run, (int64_t)wrong, timing);
+}
+
+void twill_bench_clear(const struct twill_bench_run *run, const struct twill_bench_subject *subject)
+{
+    size_t bytes = twill_bench_buffer_bytes(twill_bench_facts(subject->collective), subject->bytes);
+    memset(place(run, subject, subject->in_place ? 1 : 0, 0), 0, bytes);
+    memset(place(run, subject, 1, 0), 0, bytes);
+}
+
+/* --verify checks every form of the call, else the one that is timed. */
+static twill_status check_form(struct twill_bench_run *run,
+                               const struct twill_bench_subject *subject,
+                               struct twill_bench_timing *timing, enum twill_bench_form form)
+{
+    twill_bench_prepare(run, subject, ++run->round);
+    TWILL_BENCH_TRY(call_form(run, subject, twill_bench_place(run, subject, 0), form));
+    return twill_bench_count(run, subject, run->round, timing);
+}
+
+static twill_status check(struct twill_bench_run *run, const struct twill_bench_subject *subject,
+                          struct twill_bench_timing *timing)
+{
+    timing->wrong = 0;
+    for (size_t i = 0; i < run->options.checks && timing->wrong == 0; i++) {
+        int first = run->options.verify ? TWILL_BENCH_BLOCKING : (int)run->options.form;
+        int last = run->options.verify ? TWILL_BENCH_PREPARED : (int)run->options.form;
+        for (int form = first; form <= last && timing->wrong == 0; form++)
+            TWILL_BENCH_TRY(check_form(run, subject, timing, (enum twill_bench_form)form));
+    }
+    twill_bench_clear(run, subject);
+    return TWILL_OK;
+}
+
+void twill_bench_show_progress(struct twill_bench_run *run, const char *what)
+{
+    double now = twill_bench_now();
+    run->rows_done++;
+    if (!run->progress || now - run->shown < 0.2)
+        return;
+    run->shown = now;
+    double elapsed = now - run->started;
+    if (run->rows == 0) {
+        fprintf(stderr, "\r\033[K%s, %.0f s", what, elapsed);
+        return;
+    }
+    double part = (double)run->rows_done / (double)run->rows;
+    fprintf(stderr, "\r\033[K[%-30.*s] %3.0f%%  %s, %.0f s", (int)(30 * part),
+            "##############################", 100 * part, what, elapsed);
+}
+
+void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
+                      struct twill_bench_timing *timing)
+{
+    timing->algorithm_bandwidth = twill_bench_bandwidth(bytes, timing->seconds);
+    timing->bus_bandwidth =
+        timing->algorithm_bandwidth * twill_bench_bus_factor(run->options.collective, run->size);
+}
+
+/* The same calls where results are reproducible; in turn with those of before, so that both sides
+ * see the same machine. */
+static twill_status time_strict(struct twill_bench_run *run,
+                                const struct twill_bench_subject *subject,
+                                struct twill_bench_timing *timing)
+{
+    enum { TURNS = 5 };
+    double sum[2] = {0, 0};
+    twill_comm *loose = run->comm;
+    for (int turn = 0; turn < 2 * TURNS; turn++) {
+        struct twill_bench_timing one;
+        run->comm = turn % 2 ? run->strict : loose;
+        twill_status status = time_calls(run, subject, &one);
+        run->comm = loose;
+        if (status != TWILL_OK)
+            return status;
+        sum[turn % 2] += one.seconds / TURNS;
+    }
+    timing->seconds = sum[0];
+    timing->reproducible = sum[1];
+    return TWILL_OK;
+}
+
+static twill_status measure_half(struct twill_bench_run *run,
+                                 const struct twill_bench_subject *subject,
+                                 struct twill_bench_timing *timing)
+{
+    *timing = (struct twill_bench_timing){.wrong = -1};
+    twill_bench_describe(subject, &run->vectors);
+    TWILL_BENCH_TRY(time_calls(run, subject, timing));
+    if (run->options.overlap && !subject->in_place)
+        TWILL_BENCH_TRY(twill_bench_measure_overlap(run, subject, timing));
+    if (run->options.reproducible && !subject->in_place)
+        TWILL_BENCH_TRY(time_strict(run, subject, timing));
+    twill_bench_rate(run, subject->bytes, timing);
+    if (run->options.checks > 0)
+        TWILL_BENCH_TRY(check(run, subject, timing));
+    run->failures += timing->wrong > 0;
+    run->bandwidth += timing->bus_bandwidth;
+    run->measured++;
+    char what[64];
+    snprintf(what, sizeof(what), "%zu bytes %s", subject->bytes,
+             subject->in_place ? "in place" : "out of place");
+    twill_bench_show_progress(run, what);
+    return TWILL_OK;
+}
+
+struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run, twill_type type,
+                                               twill_op op, int root, size_t count)
+{
+    const struct twill_bench_facts *facts = twill_bench_facts(run->options.collective);
+    size_t parts = facts->parts ? (size_t)run->size : 1;
+    return (struct twill_bench_subject){.collective = run->options.collective,
+                                        .type = type,
+                                        .op = facts->reduces ? op : TWILL_SUM,
+                                        .rank = run->rank,
+                                        .ranks = run->size,
+                                        .root = facts->rooted ? root : -1,
+                                        .count = count,
+                                        .bytes = count * parts * twill_type_size(type)};
+}
+
+struct twill_bench_row twill_bench_row(const struct twill_bench_subject *subject)
+{
+    return (struct twill_bench_row){
+        .bytes = subject->bytes,
+        .count = subject->count,
+        .type = twill_bench_type_name(subject->type),
+        .op = twill_bench_facts(subject->collective)->reduces ? twill_op_name(subject->op) : "none",
+        .root = subject->root};
+}
+
+twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
+                                 int root, size_t bytes, struct twill_bench_row *row)
+{
+    const struct twill_bench_facts *facts = twill_bench_facts(run->options.collective);
+    size_t parts = facts->parts ? (size_t)run->size : 1;
+    struct twill_bench_subject subject =
+        twill_bench_subject(run, type, op, root, bytes / twill_type_size(type) / parts);
+    *row = twill_bench_row(&subject);
+    TWILL_BENCH_TRY(measure_half(run, &subject, &row->out_of_place));
+    subject.in_place = true;
+    row->in_place = (struct twill_bench_timing){.wrong = -1, .missing = true};
+    return facts->settled ? TWILL_OK : measure_half(run, &subject, &row->in_place);
+}
+
+/* Nobody may leave before the last has come: one rank in turn comes late. Clocks of different hosts
+ * do not compare, so only ranks under one kernel are checked. */
+static twill_status check_barrier(struct twill_bench_run *run, struct twill_bench_timing *timing)
+{
+    timing->wrong = 0;
+    for (size_t i = 0; i < run->options.checks && timing->wrong == 0; i++) {
+        int late = (int)(run->round++ % (unsigned)run->size);
+        TWILL_BENCH_TRY(twill_barrier(run->comm));
+        if (run->rank == late)
+            usleep(2000);
+        int64_t entered = (int64_t)(twill_bench_now() * 1e9);
+        TWILL_BENCH_TRY(twill_barrier(run->comm));
+        int64_t left = (int64_t)(twill_bench_now() * 1e9);
+        TWILL_BENCH_TRY(twill_broadcast(run->comm, &entered, &entered, 1, TWILL_I64, late));
+        TWILL_BENCH_TRY(sum_wrong(run, left < entered, timing));
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row)
+{
+    struct twill_bench_subject subject = twill_bench_subject(run, TWILL_F32, TWILL_SUM, -1, 0);
+    *row = twill_bench_row(&subject);
+    row->type = "none";
+    size_t checks = run->options.checks;
+    run->options.checks = 0; /* there are no elements to check */
+    for (int half = 0; half < 2; half++) {
+        struct twill_bench_timing *timing = half ? &row->in_place : &row->out_of_place;
+        subject.in_place = half;
+        TWILL_BENCH_TRY(measure_half(run, &subject, timing));
+        run->options.checks = checks;
+        if (checks > 0 && run->one_clock)
+            TWILL_BENCH_TRY(check_barrier(run, timing));
+        run->failures += timing->wrong > 0;
+        run->options.checks = 0;
+    }
+    run->options.checks = checks;
+    return TWILL_OK;
+}

@@ -1,0 +1,15 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# compare_hosts.sh TWILL-COMPARE RANKS [options]: two hosts of RANKS ranks each on this machine, as root: namespaces of
+# tests/support/hosts.sh, joined by a bridge, which share the cores. The driver runs in the first one.
+# TEST_HOSTS_CONGESTION: their congestion control; without it, this machine's.
+# shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
+here=$(cd "$(dirname "$0")/../../tests" && pwd)
+compare=$1 ranks=$2
+shift 2
+. "$here/support/hosts_alone.sh"
+hosts_up 2
+if [ -n "${TEST_HOSTS_CONGESTION:-}" ]; then
+    hosts_congestion "$TEST_HOSTS_CONGESTION" || skip "$TEST_HOSTS_CONGESTION cannot be had"
+fi
+host_run 0 "$compare" --hosts "h0:$ranks,h1:$ranks" --agent "$hosts_agent" --bind shared "$@"

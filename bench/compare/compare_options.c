@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parsing of twill-compare's command line, strictly. */
+#include "bench/common/option_names.h"
+#include "bench/common/report.h"
+#include "bench/compare/compare.h"
+#include "lib/twill.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    OPTION_MAX = 256,
+    OPTION_SIZES,
+    OPTION_ROUNDS,
+    OPTION_ONLY,
+    OPTION_PEERS,
+    OPTION_BIND,
+    OPTION_PREPARED,
+    OPTION_DETAILS,
+    OPTION_QUICK,
+    OPTION_LIST,
+    OPTION_MPI,
+    OPTION_TIMEOUT,
+    OPTION_TURN,
+    OPTION_JSON,
+    OPTION_CSV,
+    OPTION_PLOT,
+    OPTION_WORK,
+    OPTION_UCC,
+    OPTION_ONECCL,
+    OPTION_HOSTS,
+    OPTION_AGENT,
+    OPTION_CONGESTION,
+    OPTION_ADDRESS
+};
+
+static const struct option long_options[] = {
+    {"ranks", required_argument, NULL, 'n'},
+    {"max", required_argument, NULL, OPTION_MAX},
+    {"sizes", required_argument, NULL, OPTION_SIZES},
+    {"rounds", required_argument, NULL, OPTION_ROUNDS},
+    {"only", required_argument, NULL, OPTION_ONLY},
+    {"peers", required_argument, NULL, OPTION_PEERS},
+    {"bind", required_argument, NULL, OPTION_BIND},
+    {"prepared", no_argument, NULL, OPTION_PREPARED},
+    {"details", no_argument, NULL, OPTION_DETAILS},
+    {"quick", no_argument, NULL, OPTION_QUICK},
+    {"list", no_argument, NULL, OPTION_LIST},
+    {"mpi", no_argument, NULL, OPTION_MPI},
+    {"timeout", required_argument, NULL, OPTION_TIMEOUT},
+    {"turn", required_argument, NULL, OPTION_TURN},
+    {"json", required_argument, NULL, OPTION_JSON},
+    {"csv", required_argument, NULL, OPTION_CSV},
+    {"plot", required_argument, NULL, OPTION_PLOT},
+    {"work", required_argument, NULL, OPTION_WORK},
+    {"ucc", required_argument, NULL, OPTION_UCC},
+    {"oneccl", required_argument, NULL, OPTION_ONECCL},
+    {"hosts", required_argument, NULL, OPTION_HOSTS},
+    {"agent", required_argument, NULL, OPTION_AGENT},
+    {"congestion", required_argument, NULL, OPTION_CONGESTION},
+    {"address", required_argument, NULL, OPTION_ADDRESS},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
+};
+
+static const char usage[] =
+    "Usage: twill-compare [options]\n"
+    "Time twill, the other libraries on this machine (Open MPI, MPICH, Gloo; UCC and oneCCL where\n"
+    "they are said to be) and a bound that copies nothing, in turns, with one timing loop. "
+    "Nothing\n"
+    "is installed; what is not there is said and left out.\n"
+    "\n"
+    "  -n, --ranks N        ranks on this machine (2)\n"
+    "      --max SIZE       largest size (256M; K, M, G or KB, MB, GB are binary)\n"
+    "      --sizes LIST     sizes, comma in between, instead of 8, 64, 256, 1K, 4K ... --max\n"
+    "      --rounds N       how often each contender has its turn at each size (5)\n"
+    "      --mpi            MPI programs with and without libtwill-mpi, for each MPI, and what a\n"
+    "                       call costs that is passed on\n"
+    "      --only LIST      of allreduce (in and out of place), allreduce_in, allreduce_out,\n"
+    "                       broadcast, allgather, reduce_scatter, barrier (all); reduce, gather,\n"
+    "                       scatter, alltoall (with --mpi), self (--mpi: what is passed on)\n"
+    "      --peers LIST     parts of names of contenders; twill and the bound always take part "
+    "(all;\n"
+    "                       none)\n"
+    "      --bind core|none a core for each rank, or as the system likes (core if there are "
+    "enough);\n"
+    "                       shared: likewise, and hosts share the cores of one machine\n"
+    "      --prepared       twill's persistent calls too\n"
+    "      --turn MS        how long calls are timed in a turn, where calls are short (20)\n"
+    "      --details        minimum, median and 99th percentile of every contender\n"
+    "      --quick          few sizes, two rounds, short turns: to see that it works\n"
+    "      --list           say which contenders there are, and how they are started, and end\n"
+    "      --timeout S      a contender that takes longer for its start or a turn is left out "
+    "(60)\n"
+    "      --json FILE      write all results as JSON\n"
+    "      --csv FILE       write the times as comma-separated values, a line each\n"
+    "      --plot PREFIX    write PREFIX-COLLECTIVE.svg, if gnuplot is here\n"
+    "      --work DIR       keep what is compiled, and what contenders print, there\n"
+    "      --ucc PREFIX     where UCC is installed\n"
+    "      --oneccl PREFIX  where oneCCL is installed\n"
+    "      --hosts LIST     between hosts: NAME:RANKS,NAME:RANKS; beside raw TCP and fi_pingpong\n"
+    "      --agent COMMAND  what runs a command there: COMMAND HOST WORDS... (ssh)\n"
+    "      --congestion NAME have TCP on all hosts use it meanwhile (bbr, cubic ...; as it is)\n"
+    "      --address LIST   addresses by which hosts reach this one (all that it has)\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 all right, also when contenders were left out; 1 a wrong value of twill, or a\n"
+    "failure; 2 a mistake on the command line.\n";
+
+static const char *const names[TWILL_COMPARE_COLLECTIVES] = {
+    [TWILL_COMPARE_ALLREDUCE] = "allreduce_in",
+    [TWILL_COMPARE_ALLREDUCE_OUT] = "allreduce_out",
+    [TWILL_COMPARE_BROADCAST] = "broadcast",
+    [TWILL_COMPARE_ALLGATHER] = "allgather",
+    [TWILL_COMPARE_REDUCE_SCATTER] = "reduce_scatter",
+    [TWILL_COMPARE_BARRIER] = "barrier",
+    [TWILL_COMPARE_REDUCE] = "reduce",
+    [TWILL_COMPARE_GATHER] = "gather",
+    [TWILL_COMPARE_SCATTER] = "scatter",
+    [TWILL_COMPARE_ALLTOALL] = "alltoall",
+    [TWILL_COMPARE_SELF_BARRIER] = "self_barrier",
+    [TWILL_COMPARE_SELF_ALLREDUCE] = "self_allreduce",
+    [TWILL_COMPARE_SELF_MESSAGE] = "self_message",
+};
+
+const char *twill_compare_name(enum twill_compare_collective collective)
+{
+    return names[collective];
+}
+
+const char *twill_compare_of_what(enum twill_compare_collective collective)
+{
+    bool parts =
+        twill_compare_parts(collective, 2, 0) == 2 || twill_compare_parts(collective, 2, 1) == 2;
+    return parts ? " (bytes: the part of a rank)" : "";
+}
+
+static bool complain(const char *option, const char *text, const char *wanted)
+{
+    fprintf(stderr, "twill-compare: %s: '%s' is not %s\n", option, text, wanted);
+    return false;
+}
+
+/* The next word of a list with commas; NULL at its end. Words are cut out of the text. */
+static char *next_word(char **rest)
+{
+    char *word = strsep(rest, ",");
+    return word != NULL && *word == '\0' ? next_word(rest) : word;
+}
+
+static bool set_sizes(struct twill_compare_options *options, const char *text)
+{
+    char *copy = strdup(text), *rest = copy;
+    bool good = copy != NULL;
+    options->n_sizes = 0;
+    for (char *word; good && (word = next_word(&rest)) != NULL;) {
+        size_t bytes;
+        good = options->n_sizes < TWILL_COMPARE_SIZES && twill_bench_parse_size(word, &bytes) &&
+               bytes >= 4 && bytes % 4 == 0 && bytes <= (size_t)4 << 30;
+        if (good)
+            options->sizes[options->n_sizes++] = bytes;
+    }
+    free(copy);
+    return (good && options->n_sizes > 0) ||
+           complain("--sizes", text,
+                    "a list of sizes from 4 to 4G, multiples of 4, such as 8,64K,1M");
+}
+
+static bool set_only(struct twill_compare_options *options, const char *text)
+{
+    char *copy = strdup(text), *rest = copy;
+    bool good = copy != NULL;
+    memset(options->wanted, 0, sizeof(options->wanted));
+    for (const char *word; good && (word = next_word(&rest)) != NULL;) {
+        good = false;
+        word = twill_bench_collective_word(word);
+        for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++)
+            if (strcmp(word, names[i]) == 0 ||
+                (strcmp(word, "allreduce") == 0 && i <= TWILL_COMPARE_ALLREDUCE_OUT) ||
+                (strcmp(word, "self") == 0 && i >= TWILL_COMPARE_SELF_BARRIER))
+                good = options->wanted[i] = true;
+    }
+    free(copy);
+    return good || complain("--only", text, "a list of collectives, see --help");
+}
+
+/* NAME:RANKS,NAME:RANKS */
+static bool set_hosts(struct twill_compare_options *options, const char *text)
+{
+    char *copy = strdup(text), *rest = copy;
+    bool good = copy != NULL;
+    options->n_hosts = options->ranks = 0;
+    for (char *word; good && (word = next_word(&rest)) != NULL;) {
+        const char *name = strsep(&word, ":");
+        size_t ranks = 1;
+        good = options->n_hosts < TWILL_COMPARE_HOSTS && name[0] != '\0' &&
+               strlen(name) < sizeof(options->hosts[0].name) &&
+               strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_@") ==
+                   strlen(name) &&
+               (word == NULL || twill_bench_parse_number(word, 1, TWILL_COMPARE_RANKS, &ranks)) &&
+               options->ranks + (int)ranks <= TWILL_COMPARE_RANKS;
+        if (!good)
+            break;
+        struct twill_compare_host *host = &options->hosts[options->n_hosts++];
+        strcpy(host->name, name);
+        host->ranks = (int)ranks;
+        options->ranks += host->ranks;
+    }
+    free(copy);
+    return (good && options->n_hosts > 1) ||
+           complain("--hosts", text,
+                    "a list of two hosts or more, such as a:1,b:1, of 64 ranks at most");
+}
+
+static bool set_congestion(struct twill_compare_options *options, const char *text)
+{
+    options->congestion = text;
+    return (text[0] != '\0' && strlen(text) < 16 &&
+            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(text)) ||
+           complain("--congestion", text, "the name of a congestion control");
+}
+
+static bool set_bind(struct twill_compare_options *options, const char *text)
+{
+    options->shared = strcmp(text, "shared") == 0;
+    options->bind = options->shared ? -1 : strcmp(text, "core") == 0;
+    return options->bind != 0 || strcmp(text, "none") == 0 ||
+           complain("--bind", text, "core, none or shared");
+}
+
+static bool set_number(const char *option, const char *text, size_t min, size_t max,
+                       const char *wanted, size_t *number)
+{
+    return twill_bench_parse_number(text, min, max, number) || complain(option, text, wanted);
+}
+
+static bool set_counted(struct twill_compare_options *options, int letter, const char *text)
+{
+    size_t number = 0;
+    bool good = true;
+    if (letter == 'n') {
+        good = set_number("-n/--ranks", text, 2, TWILL_COMPARE_RANKS, "2 to 64", &number);
+        options->ranks = (int)number;
+    } else if (letter == OPTION_ROUNDS) {
+        good = set_number("--rounds", text, 1, TWILL_COMPARE_ROUNDS, "1 to 100", &number);
+        options->rounds = (int)number;
+    } else if (letter == OPTION_TIMEOUT) {
+        good = set_number("--timeout", text, 1, 100000, "a number of seconds from 1", &number);
+        options->timeout = (double)number;
+    } else if (letter == OPTION_TURN) {
+        good = set_number("--turn", text, 1, 10000, "1 to 10000 ms", &number);
+        options->turn_seconds = (double)number / 1e3;
+    }
+    return good;
+}
+
+static bool set_option(struct twill_compare_options *options, int letter, const char *text)
+{
+    switch (letter) {
+    case OPTION_MAX:
+        return (twill_bench_parse_size(text, &options->max_bytes) && options->max_bytes >= 8 &&
+                options->max_bytes <= (size_t)4 << 30) ||
+               complain("--max", text, "a size from 8 to 4G");
+    case OPTION_SIZES:
+        return set_sizes(options, text);
+    case OPTION_ONLY:
+        return set_only(options, text);
+    case OPTION_BIND:
+        return set_bind(options, text);
+    case OPTION_PREPARED:
+        return options->prepared = true;
+    case OPTION_DETAILS:
+        return options->details = true;
+    case OPTION_QUICK:
+        return options->quick = true;
+    case OPTION_LIST:
+        return options->list = true;
+    case OPTION_MPI:
+        return options->mpi = true;
+    case OPTION_PEERS:
+        options->peers = text;
+        return true;
+    case OPTION_JSON:
+        options->json = text;
+        return true;
+    case OPTION_CSV:
+        options->csv = text;
+        return true;
+    case OPTION_PLOT:
+        options->plot = text;
+        return true;
+    case OPTION_WORK:
+        options->work = text;
+        return true;
+    case OPTION_UCC:
+        options->ucc = text;
+        return true;
+    case OPTION_HOSTS:
+        return set_hosts(options, text);
+    case OPTION_CONGESTION:
+        return set_congestion(options, text);
+    case OPTION_AGENT:
+        options->agent = text;
+        return true;
+    case OPTION_ADDRESS:
+        options->address = text;
+        return true;
+    case OPTION_ONECCL:
+        options->oneccl = text;
+        return true;
+    default:
+        return set_counted(options, letter, text);
+    }
+}
+
+/* Collectives, if none are named; those of one rank alone are of --mpi only. */
+static bool complete_wanted(struct twill_compare_options *options)
+{
+    bool any = false, self = false;
+    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++) {
+        any |= options->wanted[i];
+        self |= options->wanted[i] && twill_compare_of_self((enum twill_compare_collective)i);
+    }
+    for (int i = 0; i < TWILL_COMPARE_COLLECTIVES && !any; i++)
+        options->wanted[i] = options->mpi || i < TWILL_COMPARE_COMMON;
+    if (options->mpi && options->plot != NULL)
+        return complain("--plot", options->plot, "to be had with --mpi");
+    return !self || options->mpi || complain("--only", "self", "to be had without --mpi");
+}
+
+/* Sizes that were not given, and --quick. */
+static void complete(struct twill_compare_options *options)
+{
+    static const size_t quick[] = {8, 4 << 10, 256 << 10, 4 << 20};
+    if (options->quick) {
+        options->rounds = options->rounds == 0 ? 2 : options->rounds;
+        options->turn_seconds = options->turn_seconds > 0 ? options->turn_seconds : 0.002;
+    }
+    options->rounds = options->rounds == 0 ? 5 : options->rounds;
+    options->turn_seconds = options->turn_seconds > 0 ? options->turn_seconds : 0.02;
+    if (options->n_sizes == 0 && options->quick)
+        for (size_t i = 0; i < sizeof(quick) / sizeof(quick[0]); i++)
+            options->sizes[options->n_sizes++] = quick[i];
+    if (options->n_sizes > 0)
+        return;
+    options->sizes[options->n_sizes++] = 8;
+    for (size_t bytes = 64; bytes <= options->max_bytes; bytes *= 4)
+        options->sizes[options->n_sizes++] = bytes;
+}
+
+enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *options, int argc,
+                                              char **argv)
+{
+    int letter;
+    *options = (struct twill_compare_options){
+        .ranks = 2, .max_bytes = 256 << 20, .bind = -1, .agent = "ssh", .timeout = 60};
+    while ((letter = getopt_long(argc, argv, "n:hV", long_options, NULL)) != -1) {
+        if (letter == 'h' || letter == 'V') {
+            printf("%s%s%s", letter == 'h' ? usage : "twill-compare ",
+                   letter == 'h' ? "" : twill_version(), letter == 'h' ? "" : "\n");
+            return TWILL_COMPARE_DONE;
+        }
+        if (letter == '?' || !set_option(options, letter, optarg))
+            return TWILL_COMPARE_USAGE;
+    }
+    if (optind < argc) {
+        fprintf(stderr, "twill-compare: no argument is wanted: '%s'\n", argv[optind]);
+        return TWILL_COMPARE_USAGE;
+    }
+    complete(options);
+    return complete_wanted(options) ? TWILL_COMPARE_RUN : TWILL_COMPARE_USAGE;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The driver's side of its connections to ranks on other hosts: what they say goes to the board of
+ * their contender, which is the driver's alone here, so that all else is as on one host. */
+#include "bench/compare/driver_link.h"
+#include "bench/compare/remote_hosts.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <stdlib.h>
+
+struct list {
+    char *text;
+    size_t bytes;
+};
+
+static void add_address(struct list *list, const struct sockaddr *address)
+{
+    char one[INET_ADDRSTRLEN];
+    const struct in_addr *in = &((const struct sockaddr_in *)(const void *)address)->sin_addr;
+    size_t at = strlen(list->text), length;
+    inet_ntop(AF_INET, in, one, sizeof(one));
+    for (const char *word = list->text; *word != '\0'; word += length + (word[length] == ',')) {
+        length = strcspn(word, ",");
+        if (length == strlen(one) && strncmp(word, one, length) == 0)
+            return;
+    }
+    if (at + strlen(one) + 2 < list->bytes)
+        twill_compare_write(list->text + at, list->bytes - at, "%s%s", at > 0 ? "," : "", one);
+}
+
+/* The one by which packets would leave to a host, if its name says where it is. */
+static void add_route(struct list *list, const char *host)
+{
+    struct addrinfo hint = {.ai_family = AF_INET, .ai_socktype = SOCK_DGRAM}, *found = NULL;
+    struct sockaddr_in here;
+    socklen_t length = sizeof(here);
+    int probe = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (getaddrinfo(host, "9", &hint, &found) == 0 &&
+        connect(probe, found->ai_addr, found->ai_addrlen) == 0 &&
+        getsockname(probe, (struct sockaddr *)&here, &length) == 0)
+        add_address(list, (struct sockaddr *)&here);
+    if (found != NULL)
+        freeaddrinfo(found);
+    if (probe >= 0)
+        close(probe);
+}
+
+/* Addresses that other hosts may know us by, the likely ones first; loopback last, for ranks that
+ * are here. */
+static void addresses(const struct twill_compare_options *options, struct list *list)
+{
+    struct ifaddrs *all = NULL;
+    list->text[0] = '\0';
+    for (int i = 0; i < options->n_hosts; i++)
+        add_route(list, options->hosts[i].name);
+    if (getifaddrs(&all) != 0)
+        all = NULL;
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (struct ifaddrs *i = all; i != NULL; i = i->ifa_next)
+            if (i->ifa_addr != NULL && i->ifa_addr->sa_family == AF_INET &&
+                (i->ifa_flags & IFF_UP) != 0 &&
+                ((i->ifa_flags & IFF_LOOPBACK) != 0) == (loopback == 1))
+                add_address(list, i->ifa_addr);
+    if (all != NULL)
+        freeifaddrs(all);
+}
+
+bool twill_compare_listen(struct twill_compare_run *run)
+{
+    struct sockaddr_in here = {.sin_family = AF_INET};
+    socklen_t length = sizeof(here);
+    uint64_t noise[2];
+    run->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (run->listener < 0 || getentropy(noise, sizeof(noise)) != 0 ||
+        bind(run->listener, (struct sockaddr *)&here, sizeof(here)) != 0 ||
+        listen(run->listener, TWILL_COMPARE_RANKS) != 0 ||
+        getsockname(run->listener, (struct sockaddr *)&here, &length) != 0) {
+        fprintf(stderr, "twill-compare: --hosts: no socket to listen on: %s\n", strerror(errno));
+        return false;
+    }
+    run->port = ntohs(here.sin_port);
+    twill_compare_write(run->token, sizeof(run->token), "%016llx",
+                        (unsigned long long)(noise[0] ^ noise[1]));
+    if (run->options.address != NULL)
+        twill_compare_write(run->addresses, sizeof(run->addresses), "%s", run->options.address);
+    else
+        addresses(&run->options, &(struct list){run->addresses, sizeof(run->addresses)});
+    return true;
+}
+
+void twill_compare_hang_up(struct twill_compare_run *run)
+{
+    if (run->listener > 0)
+        close(run->listener);
+    run->listener = 0;
+}
+
+void twill_compare_link_text(const struct twill_compare_run *run, int index, char *text,
+                             size_t bytes)
+{
+    twill_compare_write(text, bytes, TWILL_COMPARE_LINK "%d:%s-%d:%s", run->port, run->token, index,
+                        run->addresses);
+}
+
+void twill_compare_cut(struct twill_compare_contender *contender)
+{
+    for (int rank = 0; rank < TWILL_COMPARE_RANKS; rank++) {
+        if (contender->link[rank] > 0)
+            close(contender->link[rank]);
+        contender->link[rank] = 0;
+    }
+    contender->greeted = contender->posts = 0;
+}
+
+/* --- the start -------------------------------------------------------------------------------- */
+
+/* Ranks of one machine, which may be several hosts, share its cores in the order of ranks; where
+ * there are more of them than cores, in blocks: 0 0 1 1. */
+static void deal_cores(struct twill_compare_run *run, const struct twill_compare_hello *hellos)
+{
+    int ranks = run->options.ranks;
+    bool enough = true;
+    for (int rank = 0; rank < ranks; rank++) {
+        int place = 0, peers = 0, cores = 0;
+        uint32_t list[TWILL_COMPARE_CPUS];
+        for (int other = 0; other < ranks; other++)
+            if (run->options.shared || strcmp(hellos[other].boot, hellos[rank].boot) == 0) {
+                place += other < rank;
+                peers++;
+            }
+        for (int cpu = 0; cpu < TWILL_COMPARE_CPUS; cpu++)
+            if (hellos[rank].cpus[cpu / 8] & 1 << cpu % 8)
+                list[cores++] = (uint32_t)cpu;
+        run->core[rank] = cores == 0       ? 0
+                          : peers <= cores ? list[place]
+                                           : list[place * cores / peers];
+        enough = enough && peers <= cores;
+    }
+    run->bind = run->options.bind < 0 ? enough : run->options.bind == 1;
+}
+
+/* All are there: now they can be told where to run. */
+static void welcome(struct twill_compare_run *run, struct twill_compare_contender *contender)
+{
+    struct twill_compare_board *board = contender->board;
+    if (!run->dealt)
+        deal_cores(run, run->hellos);
+    run->dealt = true;
+    for (int rank = 0; rank < board->ranks; rank++) {
+        struct twill_compare_welcome answer = {.ranks = board->ranks,
+                                               .bind = run->bind,
+                                               .core = run->core[rank],
+                                               .room = board->room,
+                                               .patience = run->options.timeout};
+        twill_compare_tell(contender->link[rank], TWILL_COMPARE_WELCOME, rank, &answer,
+                           sizeof(answer));
+    }
+}
+
+/* Somebody has connected: a rank of this contender, if it says so at once. */
+static void accept_rank(struct twill_compare_run *run, struct twill_compare_contender *contender)
+{
+    struct twill_compare_frame frame;
+    struct twill_compare_hello hello;
+    char token[sizeof(hello.token)];
+    int one = 1, link = accept4(run->listener, NULL, NULL, SOCK_CLOEXEC);
+    if (link < 0)
+        return;
+    setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    twill_compare_write(token, sizeof(token), "%s-%d", run->token,
+                        (int)(contender - run->contenders));
+    if (twill_compare_move(link, &frame, sizeof(frame), 0, 2) != 0 ||
+        frame.said != TWILL_COMPARE_HELLO || frame.bytes != sizeof(hello) ||
+        twill_compare_move(link, &hello, sizeof(hello), 0, 2) != 0 ||
+        strncmp(hello.token, token, sizeof(token)) != 0 ||
+        frame.rank >= (uint32_t)run->options.ranks || contender->link[frame.rank] > 0) {
+        close(link);
+        return;
+    }
+    hello.boot[sizeof(hello.boot) - 1] = hello.host[sizeof(hello.host) - 1] = '\0';
+    hello.congestion[sizeof(hello.congestion) - 1] = '\0';
+    run->hellos[frame.rank] = hello;
+    contender->link[frame.rank] = link;
+    if (++contender->greeted == run->options.ranks)
+        welcome(run, contender);
+}
+
+/* --- what ranks say --------------------------------------------------------------------------- */
+
+/* An allgather: when the last part is there, all parts go to all. Each part is where one would be
+ * on a board that is shared, without gaps. */
+static bool take_post(struct twill_compare_contender *contender, int rank, size_t bytes)
+{
+    struct twill_compare_board *board = contender->board;
+    char *all = &board->exchange[0][0][0];
+    if (bytes > TWILL_COMPARE_EXCHANGE || (contender->posts > 0 && bytes != contender->posted) ||
+        twill_compare_move(contender->link[rank], all + (size_t)rank * bytes, bytes, 0, 10) != 0)
+        return false;
+    contender->posted = bytes;
+    if (++contender->posts < board->ranks)
+        return true;
+    contender->posts = 0;
+    for (int to = 0; to < board->ranks; to++)
+        if (twill_compare_tell(contender->link[to], TWILL_COMPARE_POSTED, to, all,
+                               bytes * (size_t)board->ranks) != 0)
+            return false;
+    return true;
+}
+
+static bool take_settled(struct twill_compare_contender *contender, int rank)
+{
+    struct twill_compare_settled settled;
+    if (rank != 0 || twill_compare_move(contender->link[rank], &settled, sizeof(settled), 0, 10))
+        return false;
+    for (int to = 1; to < contender->board->ranks; to++)
+        if (twill_compare_tell(contender->link[to], TWILL_COMPARE_SETTLED, to, &settled,
+                               sizeof(settled)) != 0)
+            return false;
+    return true;
+}
+
+static bool take_result(struct twill_compare_contender *contender, int rank)
+{
+    struct twill_compare_board *board = contender->board;
+    struct twill_compare_result result;
+    if (twill_compare_move(contender->link[rank], &result, sizeof(result), 0, 10) != 0 ||
+        result.batches > TWILL_COMPARE_BATCHES)
+        return false;
+    board->error[rank] = result.error;
+    board->wrong[rank] = result.wrong;
+    memcpy(board->seconds[rank], result.seconds, sizeof(result.seconds));
+    result.library[sizeof(result.library) - 1] = result.message[sizeof(result.message) - 1] = '\0';
+    if (rank == 0) {
+        board->calls = result.calls;
+        board->batches = result.batches;
+        memcpy(board->library, result.library, sizeof(board->library));
+    }
+    if (result.message[0] != '\0')
+        memcpy(board->message, result.message, sizeof(board->message));
+    board->done++;
+    return true;
+}
+
+static bool take_frame(struct twill_compare_contender *contender, int rank)
+{
+    struct twill_compare_frame frame;
+    if (twill_compare_move(contender->link[rank], &frame, sizeof(frame), 0, 10) != 0)
+        return false;
+    if (frame.said == TWILL_COMPARE_POSTED)
+        return take_post(contender, rank, frame.bytes);
+    if (frame.said == TWILL_COMPARE_SETTLED && frame.bytes == sizeof(struct twill_compare_settled))
+        return take_settled(contender, rank);
+    return frame.said == TWILL_COMPARE_RESULT &&
+           frame.bytes == sizeof(struct twill_compare_result) && take_result(contender, rank);
+}
+
+bool twill_compare_hearken(struct twill_compare_run *run, struct twill_compare_contender *contender,
+                           double seconds)
+{
+    struct pollfd waits[TWILL_COMPARE_RANKS + 1];
+    int ranks = run->options.ranks;
+    for (int rank = 0; rank < ranks; rank++) {
+        int link = contender->link[rank];
+        waits[rank] = (struct pollfd){link > 0 ? link : -1, POLLIN, 0};
+    }
+    waits[ranks] = (struct pollfd){run->listener, POLLIN, 0};
+    if (poll(waits, (nfds_t)ranks + 1, (int)(seconds * 1e3)) <= 0)
+        return true;
+    if (waits[ranks].revents != 0)
+        accept_rank(run, contender);
+    for (int rank = 0; rank < ranks; rank++)
+        if (waits[rank].revents != 0 && !take_frame(contender, rank))
+            return false;
+    return true;
+}
+
+void twill_compare_call_out(struct twill_compare_contender *contender)
+{
+    for (int rank = 0; rank < contender->board->ranks; rank++)
+        if (contender->link[rank] > 0)
+            twill_compare_tell(contender->link[rank], TWILL_COMPARE_ORDERED, rank,
+                               &contender->board->order, sizeof(contender->board->order));
+}

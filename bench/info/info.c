@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-info: what twill sees of the machine, what it chose and why, its variables, and a proof of
+ * where its memory is. */
+#include "bench/common/option_names.h"
+#include "bench/common/report.h"
+#include "bench/info/pages.h"
+#include "bench/info/print_why.h"
+#include "lib/twill.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "Usage: twill-info [--env] [--memory[=SIZE]]\n"
+    "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [vector] [ordered]\n"
+    "                  [left] [--world WORLD] [--topology FILE] [--machine NAME]\n"
+    "Show the machine as twill sees it, and what it chose and why.\n"
+    "\n"
+    "      --env            the environment variables: value, default, source and help\n"
+    "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask the kernel "
+    "where\n"
+    "                       the pages are, and those that ranks of the node share; fails if "
+    "they\n"
+    "                       were to be bound and are not\n"
+    "      --why            which algorithm such a call takes: candidates, prices, what was "
+    "measured,\n"
+    "                       and why others do not apply; buffers of twill_alloc (mapped), of\n"
+    "                       peers that can be read (fetched), parts of different sizes (vector),\n"
+    "                       operations that do not commute (ordered),\n"
+    "                       TWILL_REPRODUCIBLE (left)\n"
+    "      --world WORLD    for that one instead of this job's: 24x8 (nodes x ranks), 24x2x8 "
+    "(nodes\n"
+    "                       x packages x ranks), 24x2x4x8 (... x L3 caches x ranks), 4+2 (ranks "
+    "of\n"
+    "                       each node), or "
+    "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2\n"
+    "                       (how many in one of the next larger); TWILL_GROUPS and TWILL_UNITS "
+    "count\n"
+    "      --topology FILE  for nodes of that machine (as TWILL_TOPOLOGY), where ranks are bound "
+    "as\n"
+    "                       twillrun binds them; without --world one node, a rank for each core\n"
+    "      --machine NAME   for that machine, instead of TWILL_MACHINE: auto, theta\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 all right, 1 a failure or misplaced pages, 2 a mistake on the command line.\n";
+
+struct request {
+    bool environment, memory, why;
+    bool elsewhere; /* --why is about another world than this job's */
+    size_t bytes;
+    char question[1024]; /* for --why: words as twill_context_why() takes them */
+};
+
+enum { QUESTION_WORLD, QUESTION_TOPOLOGY, QUESTION_MACHINE, QUESTION_NAMED };
+
+enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
+
+struct field {
+    const char *text;
+    int length;
+};
+
+/* Cut a line of the variable table at its tabs; what is missing is empty. */
+static void split(const char *line, struct field fields[FIELD_COUNT])
+{
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        size_t length = i == FIELD_HELP ? strlen(line) : strcspn(line, "\t");
+        fields[i] = (struct field){line, (int)length};
+        line += length;
+        if (*line == '\t')
+            line++;
+    }
+}
+
+static void print_environment(twill_context *context)
+{
+    static const struct field titles[FIELD_COUNT] = {
+        {"variable", 8}, {"value", 5}, {"default", 7}, {"source", 6}, {"help", 4}};
+    struct field fields[FIELD_COUNT];
+    int widths[FIELD_COUNT];
+    const char *line;
+    for (int i = 0; i < FIELD_COUNT; i++)
+        widths[i] = titles[i].length;
+    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
+        split(line, fields);
+        for (int i = 0; i < FIELD_COUNT; i++)
+            if (fields[i].length > widths[i])
+                widths[i] = fields[i].length < 40 ? fields[i].length : 40;
+    }
+    memcpy(fields, titles, sizeof(fields));
+    line = "";
+    for (size_t n = 0; line != NULL; n++) {
+        for (int i = 0; i < FIELD_HELP; i++)
+            printf("%-*.*s  ", widths[i], fields[i].length, fields[i].text);
+        printf("%.*s\n", fields[FIELD_HELP].length, fields[FIELD_HELP].text);
+        line = twill_context_variable(context, n);
+        if (line != NULL)
+            split(line, fields);
+    }
+}
+
+/* "key: text" lines with their texts in one column; others as they are. */
+static void print_description(twill_context *context)
+{
+    enum { WIDEST = 24 };
+    const char *line;
+    int width = 0;
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        const char *colon = strstr(line, ": ");
+        if (colon != NULL && colon - line > width && colon - line <= WIDEST)
+            width = (int)(colon - line);
+    }
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        const char *colon = strstr(line, ": ");
+        if (colon != NULL && colon - line <= WIDEST)
+            printf("%-*.*s  %s\n", width, (int)(colon - line), line, colon + 2);
+        else
+            printf("%s\n", line);
+    }
+}
+
+/* Was placement of memory of the user, of the library, asked for with :bind, whatever set it? */
+struct asked {
+    char value[128];
+    bool user, library;
+};
+
+static struct asked what_is_asked(twill_context *context)
+{
+    struct asked asked = {"?", false, false};
+    struct field fields[FIELD_COUNT];
+    const char *line;
+    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
+        split(line, fields);
+        if (fields[FIELD_NAME].length == 12 &&
+            memcmp(fields[FIELD_NAME].text, "TWILL_MEMORY", 12) == 0)
+            snprintf(asked.value, sizeof(asked.value), "%.*s", fields[FIELD_VALUE].length,
+                     fields[FIELD_VALUE].text);
+    }
+    const char *bind = strstr(asked.value, ":bind");
+    const char *comma = strchr(asked.value, ',');
+    asked.user = bind != NULL && (comma == NULL || bind < comma);
+    asked.library = comma != NULL && strstr(comma, ":bind") != NULL;
+    return asked;
+}
+
+static void print_pages(const struct twill_bench_pages *pages)
+{
+    for (int node = 0; node < TWILL_BENCH_NODES; node++)
+        if (pages->on_node[node] > 0)
+            printf("  NUMA node %-3d %10zu pages  %6.2f%%\n", node, pages->on_node[node],
+                   100.0 * (double)pages->on_node[node] / (double)pages->total);
+    if (pages->elsewhere > 0)
+        printf("  absent        %10zu pages\n", pages->elsewhere);
+}
+
+static int judge_pages(const struct twill_bench_pages *pages, bool bind, bool whole)
+{
+    if (!bind) {
+        printf("No :bind was asked for, so every place is a right one.\n");
+        return 0;
+    }
+    bool good = twill_bench_pages_bound(pages) && !(whole && pages->elsewhere > 0);
+    printf("%s\n",
+           good ? "Bound as asked: every page is on a node of the policy." : "NOT bound as asked.");
+    return good ? 0 : 1;
+}
+
+static int say_unknown(int error)
+{
+    fprintf(stderr, "twill-info: --memory: move_pages: %s (in a container, allow the call)\n",
+            strerror(error));
+    return 1;
+}
+
+/* What communicators share: of this rank, and of the other ranks of the node as it is mapped here.
+ */
+static int prove_shared(const struct asked *asked)
+{
+    struct twill_bench_pages pages;
+    unsigned ranges;
+    int error = twill_bench_pages_find_named("/memfd:twill-comm", &pages, &ranges);
+    if (error != 0)
+        return say_unknown(error);
+    if (ranges == 0)
+        return 0;
+    printf("shared  %zu bytes of %u ranks' parts of a communicator, policy: %s\n",
+           pages.total * pages.page_bytes, ranges, pages.policy);
+    print_pages(&pages);
+    return judge_pages(&pages, asked->library, false);
+}
+
+static int prove_memory(twill_context *context, size_t bytes)
+{
+    struct asked asked = what_is_asked(context);
+    void *memory;
+    size_t have = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > have) { /* all of it will be touched: the kernel would kill, not refuse */
+        fprintf(stderr, "twill-info: --memory: %zu bytes are more than the %zu that are free\n",
+                bytes, have);
+        return 1;
+    }
+    twill_status status = twill_alloc(context, &memory, bytes);
+    if (status != TWILL_OK) {
+        fprintf(stderr, "twill-info: --memory: %zu bytes: %s: %s\n", bytes, twill_strerror(status),
+                twill_context_message(context));
+        return 1;
+    }
+    memset(memory, 1, bytes);
+    struct twill_bench_pages pages;
+    int error = twill_bench_pages_find(memory, bytes, &pages);
+    printf("memory  %zu bytes by TWILL_MEMORY=%s, policy of the range: %s\n", bytes, asked.value,
+           pages.policy);
+    if (error == 0)
+        print_pages(&pages);
+    int result = error == 0 ? judge_pages(&pages, asked.user, true) : say_unknown(error);
+    twill_free(context, memory);
+    return result == 0 ? prove_shared(&asked) : result;
+}
+
+/* A word of a question, with what is before it in it. */
+static void add_word(struct request *request, const char *name, const char *value)
+{
+    size_t used = strlen(request->question);
+    if (value != NULL && *value != '\0')
+        snprintf(request->question + used, sizeof(request->question) - used, " %s%s", name, value);
+}
+
+/* A word of the user's, in this library's: all_reduce, 8MB, fp32. */
+static void add_usual(struct request *request, const char *word, bool first)
+{
+    char number[32];
+    size_t bytes;
+    int type = first ? -1 : twill_bench_type_word(word);
+    if (first)
+        word = twill_bench_collective_word(word);
+    else if (type >= 0)
+        word = twill_type_name((twill_type)type);
+    else if (twill_bench_parse_size(word, &bytes) && strchr(word, 'B') != NULL) {
+        snprintf(number, sizeof(number), "%zu", bytes);
+        word = number;
+    }
+    add_word(request, "", word);
+}
+
+/* Put the question together. Variables that shape this job shape the other world instead. */
+static int ask(struct request *request, char **words, const char *const named[QUESTION_NAMED])
+{
+    static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
+    for (int i = 0; words[i] != NULL; i++)
+        add_usual(request, words[i], i == 0);
+    for (int i = 0; i < QUESTION_NAMED; i++) {
+        if (named[i] != NULL && strpbrk(named[i], " \t") != NULL) {
+            fprintf(stderr, "twill-info: --%.*s: '%s': a blank ends a word here\n",
+                    (int)strlen(names[i]) - 1, names[i], named[i]);
+            return 2;
+        }
+        add_word(request, names[i], named[i]);
+    }
+    request->elsewhere = named[QUESTION_WORLD] != NULL || named[QUESTION_TOPOLOGY] != NULL;
+    if (request->elsewhere) {
+        add_word(request, "groups=", getenv("TWILL_GROUPS"));
+        add_word(request, "units=", getenv("TWILL_UNITS"));
+    }
+    if (strlen(request->question) < sizeof(request->question) - 1)
+        return 0;
+    fprintf(stderr, "twill-info: --why: the question is too long\n");
+    return 2;
+}
+
+static int parse(struct request *request, int argc, char **argv)
+{
+    enum { OPTION_ENV = 256, OPTION_MEMORY, OPTION_WHY, OPTION_NAMED };
+    static const struct option options[] = {
+        {"env", no_argument, NULL, OPTION_ENV},
+        {"memory", optional_argument, NULL, OPTION_MEMORY},
+        {"why", no_argument, NULL, OPTION_WHY},
+        {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
+        {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
+        {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
+    };
+    const char *named[QUESTION_NAMED] = {NULL};
+    bool any = false;
+    int letter;
+    while ((letter = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
+        if (letter == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        if (letter == 'V') {
+            printf("twill-info %s\n", twill_version());
+            exit(0);
+        }
+        if (letter == '?')
+            return 2;
+        request->environment |= letter == OPTION_ENV;
+        request->why |= letter == OPTION_WHY;
+        if (letter >= OPTION_NAMED) {
+            named[letter - OPTION_NAMED] = optarg;
+            any = true;
+        }
+        if (letter != OPTION_MEMORY)
+            continue;
+        request->memory = true;
+        if (optarg == NULL && optind < argc && argv[optind][0] != '-')
+            optarg = argv[optind++]; /* --memory SIZE, too */
+        if (optarg != NULL &&
+            (!twill_bench_parse_size(optarg, &request->bytes) || request->bytes == 0)) {
+            fprintf(stderr, "twill-info: --memory: '%s' is not a size such as 64M\n", optarg);
+            return 2;
+        }
+    }
+    if (request->why)
+        return ask(request, argv + optind, named);
+    if (any)
+        fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
+    else if (optind < argc)
+        fprintf(stderr, "twill-info: no argument is wanted: '%s'\n", argv[optind]);
+    return optind < argc || any ? 2 : 0;
+}
+
+/* With a communicator there is more to tell (transports); under a launcher one rank tells it. */
+static int show(twill_context *context, const struct request *request)
+{
+    twill_comm *comm;
+    twill_status status = twill_comm_create(&comm, context);
+    int result = status == TWILL_OK ? 0 : 1;
+    bool others = request->environment || request->memory || request->why;
+    if (twill_comm_rank(comm) <= 0 && !others)
+        print_description(context);
+    if (twill_comm_rank(comm) <= 0 && request->environment)
+        print_environment(context);
+    if (status != TWILL_OK)
+        fprintf(stderr, "twill-info: %s\n", twill_context_message(context));
+    else if (request->memory && twill_comm_rank(comm) == 0)
+        result = prove_memory(context, request->bytes);
+    if (result == 0 && request->why && twill_comm_rank(comm) == 0)
+        result = twill_bench_print_why(context, request->question);
+    twill_comm_destroy(comm);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.bytes = 64 << 20};
+    int mistake = parse(&request, argc, argv);
+    if (mistake != 0)
+        return mistake;
+    static const char *const as_it_is[] = {"TWILL_NODES=", "TWILL_GROUPS=", "TWILL_UNITS=", NULL};
+    twill_context *context = NULL;
+    twill_status status = twill_context_create(&context, NULL, request.elsewhere ? as_it_is : NULL);
+    int result = 1;
+    if (status == TWILL_OK)
+        result = show(context, &request);
+    else
+        fprintf(stderr, "twill-info: %s\n",
+                context != NULL ? twill_context_message(context) : twill_strerror(status));
+    twill_context_destroy(context);
+    return result;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-info --why: the answer of twill_context_why() as a table. */
+#include "bench/info/print_why.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELDS = 7 };
+
+struct line {
+    char text[512];
+    const char *field[FIELDS]; /* "" where there is none */
+};
+
+static void split(struct line *line, const char *text)
+{
+    char *at = line->text;
+    snprintf(line->text, sizeof(line->text), "%s", text);
+    for (int i = 0; i < FIELDS; i++) {
+        line->field[i] = at;
+        at += strcspn(at, "\t");
+        if (*at == '\t')
+            *at++ = '\0';
+    }
+}
+
+/* Microseconds, losing decimals as they grow. */
+static const char *time_of(const char *picoseconds, char text[32])
+{
+    double us = strtod(picoseconds, NULL) / 1e6;
+    if (strcmp(picoseconds, "18446744073709551615") == 0)
+        snprintf(text, 32, "-");
+    else
+        snprintf(text, 32, us < 100 ? "%.2f" : us < 1000 ? "%.1f" : "%.0f", us);
+    return text;
+}
+
+static void print_call(const struct line *l)
+{
+    printf("%s of %s bytes, %s: %s ranks, %s (nodes x ranks), machine %s\n", l->field[1],
+           l->field[2], l->field[3], l->field[5], l->field[4], l->field[6]);
+}
+
+static void print_candidate(const struct line *l, bool first)
+{
+    char price[32], cost[32];
+    bool measured = strcmp(l->field[4], "0") != 0;
+    if (first)
+        printf("\n  %-44s %12s %12s\n", "candidate", "price (us)", "measured");
+    printf("  %-44s %12s %12s\n", l->field[1], time_of(l->field[2], price),
+           measured ? time_of(l->field[3], cost) : "-");
+}
+
+static void print_choice(const struct line *l)
+{
+    char price[32];
+    printf("\n%s is chosen (price %s us), by: %s\n", l->field[1], time_of(l->field[2], price),
+           l->field[3]);
+}
+
+static const char *title_of(const char *kind)
+{
+    if (strcmp(kind, "moves") == 0)
+        return "bytes from rank to rank, by the smallest part of the machine that holds both";
+    if (strcmp(kind, "instead") == 0)
+        return "in place of @staged where buffers are mapped (nodes choose alike, by @staged)";
+    return strcmp(kind, "small") == 0 ? "not for this size or these buffers" : "no candidates";
+}
+
+/* A line below a title, which is printed where it is another one than before. */
+static void print_listed(const struct line *l, bool first)
+{
+    char price[32];
+    if (first)
+        printf("\n  %s\n", title_of(l->field[0]));
+    if (strcmp(l->field[0], "instead") == 0)
+        printf("  %-44s %12s\n", l->field[1], time_of(l->field[2], price));
+    else
+        printf("  %-44s %s\n", l->field[1], l->field[2]);
+}
+
+int twill_bench_print_why(twill_context *context, const char *question)
+{
+    const char *text = twill_context_why(context, question, 0);
+    char before[32] = ""; /* kind of the line before */
+    struct line line;
+    if (text == NULL) {
+        fprintf(stderr, "twill-info: --why: %s\n", twill_context_message(context));
+        return 2;
+    }
+    for (size_t i = 0; text != NULL; text = twill_context_why(context, question, ++i)) {
+        split(&line, text);
+        const char *kind = line.field[0];
+        bool first = strcmp(kind, before) != 0;
+        if (strcmp(kind, "call") == 0)
+            print_call(&line);
+        else if (strcmp(kind, "hierarchy") == 0)
+            printf("hierarchy: %s\n", line.field[1]);
+        else if (strcmp(kind, "candidate") == 0)
+            print_candidate(&line, first);
+        else if (strcmp(kind, "chosen") == 0)
+            print_choice(&line);
+        else if (strcmp(kind, "decided") == 0)
+            printf("times are of: %s\n", line.field[1]);
+        else
+            print_listed(&line, first);
+        snprintf(before, sizeof(before), "%s", kind);
+    }
+    return 0;
+}

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hello: both ends of it. */
+#include "fabric/auth/handshake.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum step { STEP_CALL, STEP_ANSWER, STEP_REPLY };
+
+static bool draw(uint8_t nonce[TWILL_HELLO_NONCE])
+{
+    ssize_t got;
+    do
+        got = getrandom(nonce, TWILL_HELLO_NONCE, 0);
+    while (got < 0 && errno == EINTR);
+    return got == TWILL_HELLO_NONCE;
+}
+
+bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secret,
+                      const struct twill_hello_card *card)
+{
+    struct twill_hello_call *call = &hello->said.call;
+    memset(hello, 0, sizeof(*hello));
+    hello->secret = *secret;
+    hello->self = *card;
+    hello->caller = true;
+    hello->events = POLLOUT;
+    call->magic = TWILL_WIRE_MAGIC;
+    call->version = TWILL_WIRE_VERSION;
+    call->role = (uint16_t)card->role;
+    call->rank = card->rank;
+    call->to = card->to;
+    call->size = card->size;
+    call->argument = card->argument;
+    if (!draw(call->nonce))
+        return false;
+    twill_secret_prove(secret, "call", call, offsetof(struct twill_hello_call, proof), call->proof);
+    return true;
+}
+
+bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *secret,
+                        enum twill_hello_role role, uint32_t rank, uint32_t size)
+{
+    memset(hello, 0, sizeof(*hello));
+    hello->secret = *secret;
+    hello->self = (struct twill_hello_card){.role = role, .rank = rank, .size = size};
+    hello->events = POLLIN;
+    return draw(hello->said.answer.nonce);
+}
+
+static enum twill_wire_moved give_up(struct twill_hello *hello, enum twill_fault fault)
+{
+    hello->fault = fault;
+    twill_secret_wipe(&hello->secret, sizeof(hello->secret));
+    return TWILL_WIRE_GONE;
+}
+
+static enum twill_wire_moved finish(struct twill_hello *hello, struct twill_session *session)
+{
+    twill_secret_derive(&hello->secret, "session", &hello->said, sizeof(hello->said),
+                        &session->key);
+    session->sent = session->received = 0;
+    session->caller = hello->caller;
+    twill_secret_wipe(&hello->secret, sizeof(hello->secret));
+    return TWILL_WIRE_DONE;
+}
+
+/* What both ends of a whole hello have proven to each other. */
+static const size_t proven =
+    offsetof(struct twill_hello, reply) - offsetof(struct twill_hello, said);
+
+static bool is_one_way(const struct twill_hello *hello)
+{
+    return hello->self.role == TWILL_HELLO_WATCH;
+}
+
+/* A whole message has been written, or read and found good: on to the next one. */
+static void proceed(struct twill_hello *hello)
+{
+    hello->step++;
+    hello->done = 0;
+    hello->events = (hello->step == STEP_ANSWER) == hello->caller ? POLLIN : POLLOUT;
+}
+
+/* --- the called end -------------------------------------------------------------------------- */
+
+/* What is wrong with the call, as far as it has come? */
+static enum twill_fault find_fault(const struct twill_hello *hello)
+{
+    const struct twill_hello_call *call = &hello->said.call;
+    const struct twill_hello_card *self = &hello->self;
+    if (hello->done < offsetof(struct twill_hello_call, rank))
+        return hello->done >= sizeof(call->magic) && call->magic != TWILL_WIRE_MAGIC
+                   ? TWILL_FAULT_MALFORMED
+                   : TWILL_FAULT_NONE;
+    if (call->magic != TWILL_WIRE_MAGIC)
+        return TWILL_FAULT_MALFORMED;
+    if (call->version != TWILL_WIRE_VERSION)
+        return TWILL_FAULT_VERSION;
+    if (call->role != self->role)
+        return TWILL_FAULT_MALFORMED;
+    if (hello->done < sizeof(*call))
+        return TWILL_FAULT_NONE;
+    if (!twill_secret_check(&hello->secret, "call", call, offsetof(struct twill_hello_call, proof),
+                            call->proof))
+        return TWILL_FAULT_KEY;
+    if (self->role != TWILL_HELLO_JOIN && (call->to != self->rank || call->rank == self->rank ||
+                                           call->size != self->size || call->rank >= call->size))
+        return TWILL_FAULT_REFUSED;
+    return TWILL_FAULT_NONE;
+}
+
+static enum twill_wire_moved hear_call(struct twill_hello *hello, int fd)
+{
+    struct twill_hello_answer *answer = &hello->said.answer;
+    enum twill_wire_moved outcome =
+        twill_wire_read(fd, &hello->said.call, sizeof(hello->said.call), &hello->done);
+    enum twill_fault fault = find_fault(hello);
+    if (fault == TWILL_FAULT_VERSION || fault == TWILL_FAULT_KEY) {
+        struct twill_hello_answer no = {
+            .magic = TWILL_WIRE_MAGIC, .version = TWILL_WIRE_VERSION, .refusal = (uint16_t)fault};
+        (void)!send(fd, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    if (fault != TWILL_FAULT_NONE)
+        return give_up(hello, fault);
+    if (outcome != TWILL_WIRE_DONE)
+        return outcome == TWILL_WIRE_GONE ? give_up(hello, TWILL_FAULT_CLOSED) : outcome;
+    if (is_one_way(hello)) {
+        memset(answer, 0, sizeof(*answer));
+        return outcome;
+    }
+    answer->magic = TWILL_WIRE_MAGIC;
+    answer->version = TWILL_WIRE_VERSION;
+    answer->argument = hello->answers;
+    twill_secret_prove(&hello->secret, "answer", &hello->said, proven - sizeof(answer->proof),
+                       answer->proof);
+    return outcome;
+}
+
+static enum twill_wire_moved hear_reply(struct twill_hello *hello, int fd)
+{
+    enum twill_wire_moved outcome =
+        twill_wire_read(fd, hello->reply, sizeof(hello->reply), &hello->done);
+    if (outcome == TWILL_WIRE_GONE)
+        return give_up(hello, TWILL_FAULT_CLOSED);
+    if (outcome == TWILL_WIRE_DONE &&
+        !twill_secret_check(&hello->secret, "reply", &hello->said, proven, hello->reply))
+        return give_up(hello, TWILL_FAULT_REPLAYED);
+    return outcome;
+}
+
+/* --- the caller ------------------------------------------------------------------------------ */
+
+static enum twill_wire_moved hear_answer(struct twill_hello *hello, int fd)
+{
+    struct twill_hello_answer *answer = &hello->said.answer;
+    enum twill_wire_moved outcome = twill_wire_read(fd, answer, sizeof(*answer), &hello->done);
+    if (hello->done >= sizeof(answer->magic) && answer->magic != TWILL_WIRE_MAGIC)
+        return give_up(hello, TWILL_FAULT_MALFORMED);
+    if (outcome != TWILL_WIRE_DONE)
+        return outcome == TWILL_WIRE_GONE ? give_up(hello, TWILL_FAULT_CLOSED) : outcome;
+    hello->refused = answer->refusal != 0;
+    if (answer->version != TWILL_WIRE_VERSION || answer->refusal == TWILL_FAULT_VERSION)
+        return give_up(hello, TWILL_FAULT_VERSION);
+    if (hello->refused || !twill_secret_check(&hello->secret, "answer", &hello->said,
+                                              proven - sizeof(answer->proof), answer->proof))
+        return give_up(hello, TWILL_FAULT_KEY);
+    twill_secret_prove(&hello->secret, "reply", &hello->said, proven, hello->reply);
+    return outcome;
+}
+
+/* --- both ------------------------------------------------------------------------------------ */
+
+static enum twill_wire_moved say(struct twill_hello *hello, int fd, const void *message,
+                                 size_t bytes)
+{
+    while (hello->done < bytes) {
+        ssize_t n = send(fd, (const char *)message + hello->done, bytes - hello->done,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+            return TWILL_WIRE_LATER;
+        if (n < 0)
+            return give_up(hello, TWILL_FAULT_CLOSED);
+        hello->done += (size_t)n;
+    }
+    return TWILL_WIRE_DONE;
+}
+
+static enum twill_wire_moved move_message(struct twill_hello *hello, int fd)
+{
+    const struct twill_hello_answer *answer = &hello->said.answer;
+    switch ((enum step)hello->step) {
+    case STEP_CALL:
+        return hello->caller ? say(hello, fd, &hello->said.call, sizeof(hello->said.call))
+                             : hear_call(hello, fd);
+    case STEP_ANSWER:
+        return hello->caller ? hear_answer(hello, fd) : say(hello, fd, answer, sizeof(*answer));
+    case STEP_REPLY:
+        return hello->caller ? say(hello, fd, hello->reply, sizeof(hello->reply))
+                             : hear_reply(hello, fd);
+    }
+    return TWILL_WIRE_GONE;
+}
+
+enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
+                                       struct twill_session *session)
+{
+    if (hello->fault != TWILL_FAULT_NONE)
+        return TWILL_WIRE_GONE;
+    for (;;) {
+        enum twill_wire_moved outcome = move_message(hello, fd);
+        if (outcome != TWILL_WIRE_DONE)
+            return outcome;
+        if (hello->step == STEP_REPLY || is_one_way(hello))
+            return finish(hello, session);
+        proceed(hello);
+    }
+}
+
+/* --- who was dropped ------------------------------------------------------------------------- */
+
+unsigned twill_strays_total(const struct twill_strays *strays)
+{
+    unsigned total = 0;
+    for (int fault = 0; fault < TWILL_FAULTS; fault++)
+        total += strays->count[fault];
+    return total;
+}
+
+void twill_strays_text(const struct twill_strays *strays, char *text, size_t bytes)
+{
+    static const char *const names[TWILL_FAULTS] = {
+        [TWILL_FAULT_MALFORMED] = "malformed", [TWILL_FAULT_VERSION] = "of another version",
+        [TWILL_FAULT_KEY] = "without the key", [TWILL_FAULT_REPLAYED] = "replayed",
+        [TWILL_FAULT_OVERSIZED] = "oversized", [TWILL_FAULT_SLOW] = "slow",
+        [TWILL_FAULT_CLOSED] = "closed early", [TWILL_FAULT_REFUSED] = "refused",
+    };
+    unsigned total = twill_strays_total(strays);
+    int used =
+        snprintf(text, bytes, "%u stray connection%s turned away", total, total == 1 ? "" : "s");
+    const char *before = " (";
+    for (int fault = 1; fault < TWILL_FAULTS; fault++) {
+        if (strays->count[fault] == 0 || used < 0 || (size_t)used >= bytes)
+            continue;
+        used += snprintf(text + used, bytes - (size_t)used, "%s%u %s", before, strays->count[fault],
+                         names[fault]);
+        before = ", ";
+    }
+    if (total > 0 && used > 0 && (size_t)used < bytes)
+        snprintf(text + used, bytes - (size_t)used, ")");
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The key of a job. The only file that knows libsodium; ~/.twill/key is the business of
+ * user_key.c. */
+#include "fabric/auth/job_key.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(TWILL_SECRET_BYTES == crypto_auth_hmacsha256_KEYBYTES, "a key is a key");
+_Static_assert(TWILL_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "a proof is a tag");
+
+static bool given(const char *text)
+{
+    return text && *text;
+}
+
+static bool is_zero(const struct twill_secret *secret)
+{
+    return sodium_is_zero(secret->key, sizeof(secret->key)) != 0;
+}
+
+twill_status twill_secret_parse(struct twill_secret *secret, const char *name, const char *text,
+                                struct twill_error *error)
+{
+    size_t digits = strlen(text);
+    memset(secret, 0, sizeof(*secret));
+    if (digits == 0 || digits > 2 * TWILL_SECRET_BYTES ||
+        strspn(text, "0123456789abcdefABCDEF") != digits)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s is not 1 to %d hex digits", name,
+                          2 * TWILL_SECRET_BYTES);
+    for (size_t i = 0; i < digits; i++) {
+        char c = text[digits - 1 - i];
+        unsigned value = (unsigned)(c <= '9' ? c - '0' : (c | 32) - 'a' + 10);
+        secret->key[TWILL_SECRET_BYTES - 1 - i / 2] |= (uint8_t)(value << (i % 2 ? 4 : 0));
+    }
+    if (is_zero(secret))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s must not be zero", name);
+    return TWILL_OK;
+}
+
+void twill_secret_text(const struct twill_secret *secret, char text[TWILL_SECRET_TEXT])
+{
+    (void)sodium_bin2hex(text, TWILL_SECRET_TEXT, secret->key, sizeof(secret->key));
+}
+
+/* What a person chose: one recorded hello is enough to try keys by, so they must be many. */
+static twill_status check_length(const char *name, const char *text, struct twill_error *error)
+{
+    size_t digits = strlen(text);
+    if (digits < TWILL_SECRET_LEAST)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "%s has %zu hex digits: fewer than %d can be guessed", name, digits,
+                          TWILL_SECRET_LEAST);
+    return TWILL_OK;
+}
+
+/* Is the file one that only its owner can have written or read? */
+static twill_status check_file(int fd, const char *path, struct twill_error *error)
+{
+    struct stat about;
+    if (fstat(fd, &about) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "%.200s: %s", path, strerror(errno));
+    if (!S_ISREG(about.st_mode))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%.200s is not a file", path);
+    if (about.st_uid != geteuid())
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%.200s belongs to user %u, not to user %u",
+                          path, (unsigned)about.st_uid, (unsigned)geteuid());
+    if ((about.st_mode & 077) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "%.200s has mode %03o: others must have no access (chmod 600)", path,
+                          (unsigned)about.st_mode & 0777);
+    return TWILL_OK;
+}
+
+twill_status twill_secret_read(struct twill_secret *secret, const char *path,
+                               struct twill_error *error)
+{
+    char text[TWILL_SECRET_TEXT + 2] = ""; /* with a line end, and one too many */
+    char name[256];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0)
+        return TWILL_FAIL(error, errno == ENOENT ? TWILL_ERR_CONFIG : TWILL_ERR_SYSTEM,
+                          "key file %.200s: %s", path, strerror(errno));
+    twill_status status = check_file(fd, path, error);
+    ssize_t n = status == TWILL_OK ? read(fd, text, sizeof(text) - 1) : 0;
+    close(fd);
+    TWILL_TRY(error, status);
+    if (n < 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "key file %.200s: %s", path, strerror(errno));
+    text[strcspn(text, "\r\n")] = '\0';
+    snprintf(name, sizeof(name), "what is in %.200s", path);
+    status = twill_secret_parse(secret, name, text, error);
+    if (status == TWILL_OK)
+        status = check_length(name, text, error);
+    sodium_memzero(text, sizeof(text));
+    return status;
+}
+
+twill_status twill_secret_random(struct twill_secret *secret, struct twill_error *error)
+{
+    ssize_t got;
+    do {
+        got = getrandom(secret->key, sizeof(secret->key), 0);
+    } while ((got < 0 && errno == EINTR) ||
+             (got == (ssize_t)sizeof(secret->key) && is_zero(secret)));
+    if (got != (ssize_t)sizeof(secret->key))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "getrandom for a key: %s", strerror(errno));
+    return TWILL_OK;
+}
+
+/* A file's key serves many jobs. */
+static void make_own(struct twill_secret *secret, const char *identity)
+{
+    const char *text = identity ? identity : "";
+    twill_secret_derive(secret, "job", text, strlen(text), secret);
+}
+
+twill_status twill_secret_find(struct twill_secret *secret,
+                               const struct twill_secret_sources *sources, char *how,
+                               size_t how_bytes, struct twill_error *error)
+{
+    char path[256];
+    if (sodium_init() < 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "libsodium cannot be used");
+    if (given(sources->job)) {
+        snprintf(how, how_bytes, "TWILL_JOB");
+        TWILL_TRY(error, twill_secret_parse(secret, "TWILL_JOB", sources->job, error));
+        return check_length("TWILL_JOB", sources->job, error);
+    }
+    if (!given(sources->file) && sources->given) {
+        snprintf(how, how_bytes, "the launcher");
+        *secret = *sources->given;
+        return TWILL_OK;
+    }
+    if (given(sources->file))
+        snprintf(path, sizeof(path), "%s", sources->file);
+    twill_status status = given(sources->file)
+                              ? twill_secret_read(secret, sources->file, error)
+                              : twill_secret_of_user(secret, path, sizeof(path), error);
+    if (status != TWILL_OK && given(sources->file))
+        twill_error_prefix(error, "TWILL_KEY_FILE: ");
+    TWILL_TRY(error, status);
+    snprintf(how, how_bytes, "%s", path);
+    make_own(secret, sources->identity);
+    return TWILL_OK;
+}
+
+/* The label's closing zero parts it from the data. */
+void twill_secret_prove(const struct twill_secret *secret, const char *label, const void *data,
+                        size_t bytes, uint8_t proof[TWILL_PROOF_BYTES])
+{
+    crypto_auth_hmacsha256_state state;
+    (void)crypto_auth_hmacsha256_init(&state, secret->key, sizeof(secret->key));
+    (void)crypto_auth_hmacsha256_update(&state, (const unsigned char *)label, strlen(label) + 1);
+    (void)crypto_auth_hmacsha256_update(&state, data, bytes);
+    (void)crypto_auth_hmacsha256_final(&state, proof);
+    sodium_memzero(&state, sizeof(state));
+}
+
+bool twill_secret_check(const struct twill_secret *secret, const char *label, const void *data,
+                        size_t bytes, const uint8_t proof[TWILL_PROOF_BYTES])
+{
+    uint8_t right[TWILL_PROOF_BYTES];
+    twill_secret_prove(secret, label, data, bytes, right);
+    bool same = sodium_memcmp(right, proof, sizeof(right)) == 0;
+    sodium_memzero(right, sizeof(right));
+    return same;
+}
+
+void twill_secret_derive(const struct twill_secret *secret, const char *label, const void *data,
+                         size_t bytes, struct twill_secret *derived)
+{
+    uint8_t key[TWILL_PROOF_BYTES];
+    twill_secret_prove(secret, label, data, bytes, key); /* derived may be secret itself */
+    memcpy(derived->key, key, sizeof(derived->key));
+    sodium_memzero(key, sizeof(key));
+}
+
+void twill_secret_digest(const void *data, size_t bytes, uint8_t digest[TWILL_DIGEST_BYTES])
+{
+    (void)crypto_generichash(digest, TWILL_DIGEST_BYTES, data, bytes, NULL, 0);
+}
+
+void twill_secret_wipe(void *secret, size_t bytes)
+{
+    sodium_memzero(secret, bytes);
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registry of bootstraps, and what they share. */
+#include "fabric/bootstrap/launch_info.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+/* In the order of detection: who says most about this very process comes first, who may have said
+ * it of a parent (a batch job, a shell in it) last. "none" always applies. The names are those of
+ * TWILL_LAUNCHER. */
+static const struct twill_boot_ops *const candidates[] = {
+    &twill_boot_caller,   /* the program knows */
+    &twill_boot_twillrun, /* TWILL_JOB and RANK: ours, closest to the program whoever started it */
+    &twill_boot_torchrun, /* RANK and its three: set for each process, by a launcher or by hand */
+    &twill_boot_pmi,      /* PMI_FD that is open, or PMI_PORT: Hydra, srun --mpi=pmi2 */
+    &twill_boot_pmix,     /* PMIX_NAMESPACE: mpirun of Open MPI, prterun, srun --mpi=pmix */
+    &twill_boot_pals,     /* PALS_RANKID; its aprun sets ALPS_APP_PE besides */
+    &twill_boot_alps,     /* ALPS_APP_PE */
+    &twill_boot_slurm,    /* a step of several tasks, and none of the above */
+    &twill_boot_single,
+};
+
+/* Where launchers other than those of RANK say which rank this is. */
+static const char *const rank_names[] = {"PMI_RANK",    "PMIX_RANK",   "OMPI_COMM_WORLD_RANK",
+                                         "PALS_RANKID", "ALPS_APP_PE", "SLURM_PROCID"};
+
+const struct twill_boot_ops *twill_boot_detect(const struct twill_boot_params *params)
+{
+    const char *only = params->launcher;
+    bool any = !only || !*only || strcmp(only, "auto") == 0 || params->caller;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(candidates); i++)
+        if (any ? candidates[i]->applies(params) : strcmp(only, candidates[i]->name) == 0)
+            return candidates[i];
+    return NULL;
+}
+
+/* This rank as its launcher wrote it, or NULL. */
+static const char *rank_of(const struct twill_boot_params *params)
+{
+    const char *rank = params->rank && *params->rank ? params->rank : NULL;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rank_names) && !rank; i++)
+        rank = twill_launch_variable(params, rank_names[i]);
+    return rank && strspn(rank, "0123456789") == strlen(rank) ? rank : NULL;
+}
+
+/* Among the output of many ranks, each is to say which it is. */
+static void sign(const struct twill_boot_params *params, struct twill_error *error)
+{
+    const char *rank = rank_of(params);
+    if (error && rank && strncmp(error->message, "rank ", 5) != 0)
+        twill_error_prefix(error, "rank %.16s: ", rank);
+}
+
+twill_status twill_boot_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                             struct twill_error *error)
+{
+    const struct twill_boot_ops *ops = twill_boot_detect(params);
+    *boot = NULL;
+    if (!ops)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=%.64s: there is no such one",
+                          params->launcher);
+    twill_status status = ops->open(boot, params, error);
+    if (status != TWILL_OK && !params->caller)
+        sign(params, error);
+    TWILL_TRY(error, status);
+    if ((*boot)->interface[0] == '\0')
+        twill_interface_of((*boot)->interface, (*boot)->address);
+    return TWILL_OK;
+}
+
+bool twill_boot_is_first(const struct twill_boot_params *params)
+{
+    if (params->caller)
+        return params->caller->rank == 0;
+    if (params->rank && *params->rank)
+        return strcmp(params->rank, "0") == 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rank_names); i++) {
+        const char *rank = twill_launch_variable(params, rank_names[i]);
+        if (rank && strcmp(rank, "0") != 0)
+            return false;
+    }
+    return true;
+}
+
+const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_RANK_TEXT])
+{
+    if (job == NULL)
+        snprintf(text, TWILL_RANK_TEXT, "rank %u", rank);
+    else
+        snprintf(text, TWILL_RANK_TEXT, "rank %u of the job (%u here)", job[rank], rank);
+    return text;
+}
+
+void twill_boot_close(struct twill_boot *boot)
+{
+    if (boot)
+        boot->ops->close(boot);
+}
+
+twill_status twill_boot_new(struct twill_boot **boot, const struct twill_boot_ops *ops,
+                            const struct twill_boot_params *params, struct twill_error *error)
+{
+    *boot = calloc(1, ops->size_of);
+    if (!*boot)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "bootstrap %s: no memory for %zu bytes",
+                          ops->name, ops->size_of);
+    (*boot)->ops = ops;
+    (*boot)->size = 1;
+    (*boot)->timeout_ns = params->timeout_ns;
+    return TWILL_OK;
+}
+
+void twill_boot_name_run(struct twill_boot *boot)
+{
+    struct twill_secret name;
+    twill_secret_derive(&boot->secret, "nonce", NULL, 0, &name);
+    memcpy(boot->nonce, name.key, sizeof(boot->nonce));
+}
+
+twill_status twill_boot_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error)
+{
+    ssize_t got;
+    do
+        got = getrandom(nonce, TWILL_NONCE_BYTES, 0);
+    while (got < 0 && errno == EINTR);
+    if (got != TWILL_NONCE_BYTES)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "getrandom for the nonce of the job: %s",
+                          strerror(errno));
+    return TWILL_OK;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstraps on Crays, from what their launchers set: PALS (mpiexec and aprun of EX machines, also
+ * Slurm's cray_shasta plugin) and ALPS (aprun of XC). NOT RUN ON HARDWARE: written to the variables
+ * as documented, tried with processes that are given them. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- PALS ------------------------------------------------------------------------------------ */
+
+/* The file that PALS_APINFO names begins with this, in all its versions (1 to 5, Slurm's
+ * mpi/cray_shasta/apinfo.h): sizes and places of tables, and how many rows they have. */
+struct apinfo {
+    int version;
+    size_t total;
+    struct {
+        size_t bytes, offset;
+        int rows;
+    } profiles, commands, ranks, nodes;
+};
+struct apinfo_rank {
+    int local, command, node;
+};
+struct apinfo_node {
+    int number;
+    char host[64];
+};
+
+/* One row of a table. */
+static bool read_row(int fd, size_t bytes, size_t offset, int rows, int row, void *out, size_t want)
+{
+    return row >= 0 && row < rows && bytes >= want && bytes < 1 << 20 && offset < 1ul << 40 &&
+           pread(fd, out, want, (off_t)(offset + (size_t)row * bytes)) == (ssize_t)want;
+}
+
+/* How many ranks there are, and the host of rank 0. */
+static bool read_apinfo(const char *path, struct twill_job *job, int *ranks)
+{
+    struct apinfo head;
+    struct apinfo_rank rank;
+    struct apinfo_node node;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    bool good = fd >= 0 && pread(fd, &head, sizeof(head), 0) == (ssize_t)sizeof(head) &&
+                head.version >= 1 &&
+                read_row(fd, head.ranks.bytes, head.ranks.offset, head.ranks.rows, 0, &rank,
+                         sizeof(rank)) &&
+                read_row(fd, head.nodes.bytes, head.nodes.offset, head.nodes.rows, rank.node, &node,
+                         sizeof(node)) &&
+                memchr(node.host, '\0', sizeof(node.host)) && node.host[0];
+    if (fd >= 0)
+        close(fd);
+    if (!good)
+        return false;
+    snprintf(job->hosts, sizeof(job->hosts), "%s", head.nodes.rows == 1 ? "127.0.0.1" : node.host);
+    *ranks = head.ranks.rows;
+    return true;
+}
+
+static bool pals_applies(const struct twill_boot_params *params)
+{
+    return twill_launch_variable(params, "PALS_RANKID") &&
+           twill_launch_variable(params, "PALS_APID");
+}
+
+static twill_status find_pals(struct twill_job *job, const struct twill_boot_params *params,
+                              struct twill_error *error)
+{
+    const char *path = twill_launch_variable(params, "PALS_APINFO");
+    const char *size = twill_launch_variable(params, "PMI_SIZE");
+    char text[16] = "";
+    int ranks = 0;
+    bool known = path && read_apinfo(path, job, &ranks);
+    job->source = "PALS_APINFO";
+    if (known)
+        snprintf(text, sizeof(text), "%d", ranks);
+    TWILL_TRY(error,
+              twill_launch_ranks(job, "PALS_RANKID", twill_launch_variable(params, "PALS_RANKID"),
+                                 known ? "the size in PALS_APINFO" : "PMI_SIZE",
+                                 known ? text : size, error));
+    if (params->master_addr && *params->master_addr) {
+        job->source = "MASTER_ADDR";
+        snprintf(job->hosts, sizeof(job->hosts), "%s", params->master_addr);
+    } else if (!known) {
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG,
+            "rank %d: PALS_APINFO=%.200s cannot be read, or does not tell where rank 0 "
+            "is: set MASTER_ADDR to its host",
+            job->rank, path ? path : "");
+    }
+    return TWILL_OK;
+}
+
+static twill_status pals_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                              struct twill_error *error)
+{
+    struct twill_job job = {.listener = -1};
+    const char *number = twill_launch_variable(params, "PALS_APID");
+    const char *secret = twill_launch_variable(params, "PMI_SHARED_SECRET");
+    TWILL_TRY(error, find_pals(&job, params, error));
+    snprintf(job.identity, sizeof(job.identity), "pals %.80s", number ? number : "");
+    if (secret) { /* text of any form: a key is made of it */
+        twill_secret_digest(secret, strlen(secret), job.key.key);
+        job.has_key = true;
+    }
+    TWILL_TRY(error, twill_launch_port(&job, params, error));
+    snprintf(job.how, sizeof(job.how), "PALS: PALS_RANKID, rank %d of %d at %.64s:%u", job.rank,
+             job.size, job.hosts, job.port);
+    return twill_tcp_open(boot, &twill_boot_pals, &job, params, error);
+}
+
+const struct twill_boot_ops twill_boot_pals = {TWILL_BOOT_BY_TCP, .name = "pals",
+                                               .applies = pals_applies, .open = pals_open};
+
+/* --- ALPS ------------------------------------------------------------------------------------ */
+
+static bool alps_applies(const struct twill_boot_params *params)
+{
+    return twill_launch_variable(params, "ALPS_APP_PE") != NULL;
+}
+
+/* Cobalt lists the numbers of a job's nodes, "12,40-43", and a node's name is its number with
+ * five digits, such as nid00012. */
+static bool first_node(const char *list, char *host, size_t bytes)
+{
+    char *end;
+    unsigned long number = strtoul(list, &end, 10);
+    if (end == list || !strchr(",-", *end) || number > 99999)
+        return false;
+    snprintf(host, bytes, "nid%05lu", number);
+    return true;
+}
+
+static twill_status find_alps(struct twill_job *job, const struct twill_boot_params *params,
+                              struct twill_error *error)
+{
+    const char *list = twill_launch_variable(params, "COBALT_PARTNAME");
+    const char *rank = twill_launch_variable(params, "ALPS_APP_PE");
+    if (!params->world_size || !*params->world_size)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "ALPS_APP_PE=%.16s: ALPS does not tell how many ranks there are: say it, "
+                          "as in aprun -n 64 -e WORLD_SIZE=64",
+                          rank ? rank : "");
+    TWILL_TRY(error, twill_launch_ranks(job, "ALPS_APP_PE", rank, "WORLD_SIZE", params->world_size,
+                                        error));
+    if (params->master_addr && *params->master_addr) {
+        job->source = "MASTER_ADDR";
+        snprintf(job->hosts, sizeof(job->hosts), "%s", params->master_addr);
+        return TWILL_OK;
+    }
+    job->source = "COBALT_PARTNAME";
+    job->guessed = true; /* not so with aprun -L, or for the second of two apruns at a time */
+    if (!list || !first_node(list, job->hosts, sizeof(job->hosts)))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "rank %d: ALPS does not tell where rank 0 is%s: say it, as in "
+                          "aprun -e MASTER_ADDR=$(aprun -q -b -n 1 hostname)",
+                          job->rank, list ? ", and COBALT_PARTNAME names no node" : "");
+    return TWILL_OK;
+}
+
+static twill_status alps_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                              struct twill_error *error)
+{
+    struct twill_job job = {.listener = -1};
+    const char *number = twill_launch_variable(params, "ALPS_APP_ID");
+    TWILL_TRY(error, find_alps(&job, params, error));
+    snprintf(job.identity, sizeof(job.identity), "alps %.80s", number ? number : "");
+    TWILL_TRY(error, twill_launch_port(&job, params, error));
+    snprintf(job.how, sizeof(job.how), "ALPS: ALPS_APP_PE, rank %d of %d at %.64s:%u", job.rank,
+             job.size, job.hosts, job.port);
+    return twill_tcp_open(boot, &twill_boot_alps, &job, params, error);
+}
+
+const struct twill_boot_ops twill_boot_alps = {TWILL_BOOT_BY_TCP, .name = "alps",
+                                               .applies = alps_applies, .open = alps_open};

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstrap by PMI-1: rank 0 puts its card into the launcher's key-value store, a barrier, the
+ * others get it. Then the launcher is taken leave of: it serves set-up only. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/pmi_client.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define CARD_KEY "twill-card"
+
+/* What is set decides, and for PMI_FD what it is: a launcher's variables also reach processes that
+ * its descriptor does not, such as the ranks of another launcher that it has started. */
+static int descriptor(const struct twill_boot_params *params)
+{
+    struct stat about;
+    const char *text = twill_launch_variable(params, "PMI_FD");
+    char *end;
+    long fd = text ? strtol(text, &end, 10) : -1;
+    if (fd < 0 || fd > 1 << 20 || *end || fstat((int)fd, &about) != 0 || !S_ISSOCK(about.st_mode))
+        return -1;
+    return (int)fd;
+}
+
+static bool pmi_applies(const struct twill_boot_params *params)
+{
+    return descriptor(params) >= 0 ||
+           (twill_launch_variable(params, "PMI_PORT") && twill_launch_variable(params, "PMI_ID"));
+}
+
+/* Are all ranks on one host? "(vector,(0,1,4))": from node 0 on, 1 node, 4 ranks each. */
+static bool is_one_host(const char *mapping)
+{
+    unsigned node, nodes, ranks;
+    int length;
+    bool one = false;
+    if (strncmp(mapping, "(vector", 7) != 0)
+        return false;
+    for (const char *at = mapping + 7;
+         sscanf(at, ",(%u,%u,%u)%n", &node, &nodes, &ranks, &length) == 3; at += length) {
+        if (node + nodes != 1)
+            return false;
+        one = true;
+    }
+    return one;
+}
+
+static const char *name_of(const struct twill_boot_params *params)
+{
+    if (twill_launch_variable(params, "HYDI_CONTROL_FD") ||
+        twill_launch_variable(params, "MPI_LOCALNRANKS"))
+        return "Hydra";
+    return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "PMI";
+}
+
+static twill_status exchange(struct twill_pmi *pmi, struct twill_job *job,
+                             const struct twill_boot_params *params, struct twill_error *error)
+{
+    char card[TWILL_JOB_CARD], mapping[TWILL_PMI_LINE];
+    TWILL_TRY(error, twill_launch_ranks(job, "PMI_RANK", pmi->rank, "PMI_SIZE", pmi->size, error));
+    if (job->rank == 0) {
+        TWILL_TRY(error,
+                  twill_pmi_get(pmi, "PMI_process_mapping", mapping, sizeof(mapping), error));
+        TWILL_TRY(error, twill_launch_listen(job, params, is_one_host(mapping), error));
+        TWILL_TRY(error, twill_launch_write_card(job, card,
+                                                 twill_min(sizeof(card), pmi->most_value), error));
+        TWILL_TRY(error, twill_pmi_put(pmi, CARD_KEY, card, error));
+    }
+    TWILL_TRY(error, twill_pmi_barrier(pmi, error));
+    if (job->rank == 0)
+        return TWILL_OK;
+    TWILL_TRY(error, twill_pmi_get(pmi, CARD_KEY, card, sizeof(card), error));
+    return twill_launch_read_card(job, params, card, error);
+}
+
+/* Does the program's MPI hold the connection? Lines of ours between its own would cost it the job,
+ * at the latest when it takes leave after us. Every MPI has this function, in the same form. */
+static bool is_in_use(void)
+{
+    int (*initialized)(int *) = (int (*)(int *))dlsym(RTLD_DEFAULT, "MPI_Initialized");
+    int yes = 0;
+    return initialized && initialized(&yes) == 0 && yes;
+}
+
+static twill_status pmi_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                             struct twill_error *error)
+{
+    struct twill_job job = {.listener = -1, .source = "PMI"};
+    struct twill_pmi pmi = {.fd = -1, .deadline = twill_wire_deadline(params->timeout_ns)};
+    const char *port = twill_launch_variable(params, "PMI_PORT");
+    const char *id = twill_launch_variable(params, "PMI_ID");
+    const char *rank = twill_launch_variable(params, "PMI_RANK");
+    const char *size = twill_launch_variable(params, "PMI_SIZE");
+    int fd = descriptor(params);
+    if (fd < 0 && !(port && id))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_LAUNCHER=pmi, but neither is PMI_FD an open socket nor are "
+                          "PMI_PORT and PMI_ID set");
+    if (is_in_use())
+        return TWILL_FAIL(
+            error, TWILL_ERR_BOOTSTRAP,
+            "rank %.16s: PMI: MPI_Init has been there before, and holds the launcher's "
+            "only connection: lend twill MPI's all-gather (twill_bootstrap, "
+            "examples/callback.c)",
+            rank ? rank : "unknown");
+    snprintf(pmi.rank, sizeof(pmi.rank), "%s", rank ? rank : "");
+    snprintf(pmi.size, sizeof(pmi.size), "%s", size ? size : "");
+    twill_status status = twill_pmi_open(&pmi, fd, port, id, error);
+    if (status == TWILL_OK)
+        status = exchange(&pmi, &job, params, error);
+    twill_pmi_close(&pmi);
+    if (status != TWILL_OK && job.listener >= 0)
+        close(job.listener);
+    TWILL_TRY(error, status);
+    snprintf(job.how, sizeof(job.how), "%s: %s, rank %d of %d", name_of(params),
+             fd >= 0 ? "PMI_FD" : "PMI_PORT", job.rank, job.size);
+    return twill_tcp_open(boot, &twill_boot_pmi, &job, params, error);
+}
+
+const struct twill_boot_ops twill_boot_pmi = {TWILL_BOOT_BY_TCP, .name = "pmi",
+                                              .applies = pmi_applies, .open = pmi_open};

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstrap by PMIx, under Open MPI's mpirun, prterun and srun --mpi=pmix: rank 0 publishes its
+ * card, a fence, the others get it. The only file that knows pmix.h. The library is opened at run
+ * time, so that twill's programs also start where it is not.
+ *
+ * PMIx_Init starts a thread of the library's own, which a guest would not; so PMIx is finalised
+ * when set-up is over, and the thread has gone before twill_init() returns. It counts its users: a
+ * program whose MPI is initialised keeps its own. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#ifdef TWILL_WITH_PMIX
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pmix.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LIBRARY  "libpmix.so.2"
+#define CARD_KEY "twill.card"
+
+struct library {
+    void *handle;
+    __typeof__(PMIx_Init) *init;
+    __typeof__(PMIx_Finalize) *finalize;
+    __typeof__(PMIx_Put) *put;
+    __typeof__(PMIx_Commit) *commit;
+    __typeof__(PMIx_Fence_nb) *fence;
+    __typeof__(PMIx_Get) *get;
+    __typeof__(PMIx_Error_string) *explain;
+};
+
+/* One process's part in set-up. */
+struct session {
+    struct library library;
+    pmix_proc_t me;
+    uint64_t deadline;
+};
+
+/* What a fence that is under way and who waits for it share: the last of the two frees it. */
+struct fence {
+    sem_t done;
+    atomic_int users;
+    pmix_status_t status;
+};
+
+/* Never closed again for good: threads of it may still be on their way out. */
+static bool load(struct library *l)
+{
+    l->handle = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!l->handle)
+        return false;
+    l->init = (__typeof__(l->init))dlsym(l->handle, "PMIx_Init");
+    l->finalize = (__typeof__(l->finalize))dlsym(l->handle, "PMIx_Finalize");
+    l->put = (__typeof__(l->put))dlsym(l->handle, "PMIx_Put");
+    l->commit = (__typeof__(l->commit))dlsym(l->handle, "PMIx_Commit");
+    l->fence = (__typeof__(l->fence))dlsym(l->handle, "PMIx_Fence_nb");
+    l->get = (__typeof__(l->get))dlsym(l->handle, "PMIx_Get");
+    l->explain = (__typeof__(l->explain))dlsym(l->handle, "PMIx_Error_string");
+    if (l->init && l->finalize && l->put && l->commit && l->fence && l->get && l->explain)
+        return true;
+    dlclose(l->handle);
+    return false;
+}
+
+const char *twill_pmix_missing(const struct twill_boot_params *params)
+{
+    struct library library;
+    if (!twill_launch_variable(params, "PMIX_NAMESPACE") ||
+        !twill_launch_variable(params, "PMIX_RANK"))
+        return "PMIX_NAMESPACE and PMIX_RANK are not set";
+    if (!load(&library))
+        return LIBRARY " cannot be loaded (Debian's package: libpmix2)";
+    dlclose(library.handle);
+    return NULL;
+}
+
+static bool pmix_applies(const struct twill_boot_params *params)
+{
+    return twill_pmix_missing(params) == NULL;
+}
+
+static twill_status check(const struct session *s, pmix_status_t outcome, const char *what,
+                          struct twill_error *error)
+{
+    if (outcome != PMIX_SUCCESS)
+        return TWILL_FAIL(error,
+                          outcome == PMIX_ERR_TIMEOUT ? TWILL_ERR_TIMEOUT : TWILL_ERR_BOOTSTRAP,
+                          "rank %u: %s: %s", s->me.rank, what, s->library.explain(outcome));
+    return TWILL_OK;
+}
+
+static int seconds_left(const struct session *s)
+{
+    uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
+    return (int)twill_min(left / 1000000000 + 1, INT_MAX);
+}
+
+/* A value of a rank, or of the job with PMIX_RANK_WILDCARD; to be freed. */
+static twill_status get(const struct session *s, pmix_rank_t rank, const char *key,
+                        pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
+{
+    pmix_proc_t whose = s->me;
+    pmix_info_t patience;
+    char what[64];
+    whose.rank = rank;
+    memset(&patience, 0, sizeof(patience));
+    snprintf(patience.key, sizeof(patience.key), "%s", PMIX_TIMEOUT);
+    patience.value.type = PMIX_INT;
+    patience.value.data.integer = seconds_left(s);
+    snprintf(what, sizeof(what), "PMIx_Get of %s", key);
+    *value = NULL;
+    TWILL_TRY(error, check(s, s->library.get(&whose, key, &patience, 1, value), what, error));
+    if (!*value || (*value)->type != type) {
+        free(*value);
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %u: %s: a value of another type",
+                          s->me.rank, what);
+    }
+    return TWILL_OK;
+}
+
+static twill_status get_number(const struct session *s, const char *key, uint32_t *number,
+                               struct twill_error *error)
+{
+    pmix_value_t *value;
+    TWILL_TRY(error, get(s, PMIX_RANK_WILDCARD, key, PMIX_UINT32, &value, error));
+    *number = value->data.uint32;
+    free(value);
+    return TWILL_OK;
+}
+
+static void let_go(struct fence *fence)
+{
+    if (atomic_fetch_sub(&fence->users, 1) != 1)
+        return;
+    sem_destroy(&fence->done);
+    free(fence);
+}
+
+static void fence_done(pmix_status_t status, void *user)
+{
+    struct fence *fence = user;
+    fence->status = status;
+    sem_post(&fence->done);
+    let_go(fence);
+}
+
+/* All ranks have come to here, and have each other's cards. PMIx_Fence() would wait for ever. */
+static twill_status meet(const struct session *s, struct twill_error *error)
+{
+    pmix_proc_t all = s->me;
+    pmix_info_t collect;
+    struct timespec until;
+    struct fence *fence = calloc(1, sizeof(*fence));
+    if (!fence || sem_init(&fence->done, 0, 0) != 0) {
+        free(fence);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory", s->me.rank);
+    }
+    atomic_init(&fence->users, 2);
+    all.rank = PMIX_RANK_WILDCARD;
+    memset(&collect, 0, sizeof(collect));
+    snprintf(collect.key, sizeof(collect.key), "%s", PMIX_COLLECT_DATA);
+    collect.value.type = PMIX_BOOL;
+    collect.value.data.flag = true;
+    pmix_status_t outcome = s->library.fence(&all, 1, &collect, 1, fence_done, fence);
+    if (outcome != PMIX_SUCCESS) {
+        let_go(fence); /* nobody will call back */
+        let_go(fence);
+        return check(s, outcome, "PMIx_Fence", error);
+    }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds_left(s);
+    int waited;
+    do
+        waited = sem_timedwait(&fence->done, &until);
+    while (waited != 0 && errno == EINTR);
+    outcome = waited == 0 ? fence->status : PMIX_ERR_TIMEOUT;
+    let_go(fence);
+    return check(s, outcome, "PMIx_Fence: not all ranks have come to twill's set-up", error);
+}
+
+static twill_status publish(const struct session *s, const struct twill_job *job,
+                            struct twill_error *error)
+{
+    char card[TWILL_JOB_CARD];
+    pmix_value_t value;
+    TWILL_TRY(error, twill_launch_write_card(job, card, sizeof(card), error));
+    memset(&value, 0, sizeof(value));
+    value.type = PMIX_STRING;
+    value.data.string = card;
+    TWILL_TRY(error, check(s, s->library.put(PMIX_GLOBAL, CARD_KEY, &value), "PMIx_Put", error));
+    return check(s, s->library.commit(), "PMIx_Commit", error);
+}
+
+static twill_status exchange(const struct session *s, struct twill_job *job,
+                             const struct twill_boot_params *params, struct twill_error *error)
+{
+    uint32_t size = 0, local = 0;
+    char rank_text[16], size_text[16];
+    pmix_value_t *value;
+    TWILL_TRY(error, get_number(s, PMIX_JOB_SIZE, &size, error));
+    TWILL_TRY(error, get_number(s, PMIX_LOCAL_SIZE, &local, error));
+    snprintf(rank_text, sizeof(rank_text), "%u", s->me.rank);
+    snprintf(size_text, sizeof(size_text), "%u", size);
+    TWILL_TRY(error, twill_launch_ranks(job, "PMIX_RANK", rank_text, "PMIx's size of the job",
+                                        size_text, error));
+    if (job->rank == 0) {
+        TWILL_TRY(error, twill_launch_listen(job, params, local == size, error));
+        TWILL_TRY(error, publish(s, job, error));
+    }
+    TWILL_TRY(error, meet(s, error));
+    if (job->rank == 0)
+        return TWILL_OK;
+    TWILL_TRY(error, get(s, 0, CARD_KEY, PMIX_STRING, &value, error));
+    twill_status status = twill_launch_read_card(job, params, value->data.string, error);
+    free(value->data.string);
+    free(value);
+    return status;
+}
+
+static const char *name_of(const struct twill_boot_params *params)
+{
+    if (twill_launch_variable(params, "OMPI_COMM_WORLD_SIZE"))
+        return "Open MPI's mpirun";
+    return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "a launcher";
+}
+
+static twill_status pmix_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                              struct twill_error *error)
+{
+    struct twill_job job = {.listener = -1, .source = "PMIx"};
+    struct session s = {.deadline = twill_wire_deadline(params->timeout_ns)};
+    const char *missing = twill_pmix_missing(params);
+    if (missing || !load(&s.library))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=pmix, but %s",
+                          missing ? missing : "the library has gone");
+    pmix_status_t outcome = s.library.init(&s.me, NULL, 0);
+    twill_status status = check(&s, outcome, "PMIx_Init", error);
+    if (status == TWILL_OK) {
+        status = exchange(&s, &job, params, error);
+        (void)s.library.finalize(NULL, 0);
+    }
+    dlclose(s.library.handle);
+    if (status != TWILL_OK && job.listener >= 0)
+        close(job.listener);
+    TWILL_TRY(error, status);
+    snprintf(job.how, sizeof(job.how), "PMIx: PMIX_NAMESPACE of %s, rank %d of %d", name_of(params),
+             job.rank, job.size);
+    return twill_tcp_open(boot, &twill_boot_pmix, &job, params, error);
+}
+
+#else
+
+const char *twill_pmix_missing(const struct twill_boot_params *params)
+{
+    (void)params;
+    return "this library was built without PMIx (cmake -DTWILL_WITH_PMIX=ON)";
+}
+
+static bool pmix_applies(const struct twill_boot_params *params)
+{
+    (void)params;
+    return false;
+}
+
+static twill_status pmix_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                              struct twill_error *error)
+{
+    (void)boot;
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=pmix, but %s",
+                      twill_pmix_missing(params));
+}
+
+#endif
+
+const struct twill_boot_ops twill_boot_pmix = {TWILL_BOOT_BY_TCP, .name = "pmix",
+                                               .applies = pmix_applies, .open = pmix_open};

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstrap of a job of one rank: nobody to find. A launcher that says otherwise, and that nothing
+ * else here could make use of, is an error: a job that trains as many times as it has ranks is
+ * worse than one that does not start. */
+#include "fabric/bootstrap/launch_info.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Variables that say that there are others, from which value on, and what has kept the bootstrap
+ * that belongs to them from applying. Slurm's are not among them: SLURM_NTASKS is also there in a
+ * batch script, which is one process. */
+static const char no_pmi[] = "neither is PMI_FD an open socket nor are PMI_PORT and PMI_ID set";
+static const struct {
+    const char *name;
+    int alone;
+    const char *launcher, *cause; /* NULL: as PMIx says */
+} witnesses[] = {
+    {"OMPI_COMM_WORLD_SIZE", 1, "Open MPI's mpirun", NULL},
+    {"PMIX_RANK", 0, "a launcher that speaks PMIx", NULL},
+    {"PMI_SIZE", 1, "a launcher that speaks PMI", no_pmi},
+    {"MPI_LOCALNRANKS", 1, "Hydra", no_pmi},
+    {"MV2_COMM_WORLD_SIZE", 1, "MVAPICH2's mpirun_rsh", no_pmi},
+    {"PALS_LOCAL_SIZE", 1, "PALS", "PALS_RANKID is not set"},
+};
+
+static bool single_applies(const struct twill_boot_params *params)
+{
+    (void)params;
+    return true;
+}
+
+static twill_status single_allgather(struct twill_boot *boot, const void *mine, void *all,
+                                     size_t bytes, struct twill_error *error)
+{
+    (void)boot;
+    (void)error;
+    if (bytes > 0)
+        memmove(all, mine, bytes);
+    return TWILL_OK;
+}
+
+static void single_close(struct twill_boot *boot)
+{
+    free(boot);
+}
+
+/* Some of RANK and its friends are set; not all, as another bootstrap would have taken them. */
+static twill_status check_variables(const struct twill_boot_params *params,
+                                    struct twill_error *error)
+{
+    const char *const all[] = {params->rank, params->world_size, params->master_addr,
+                               params->master_port};
+    bool some = false;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
+        some = some || (all[i] && *all[i]);
+    if (params->rank && params->world_size && strcmp(params->rank, "0") == 0 &&
+        strcmp(params->world_size, "1") == 0)
+        some = false; /* nobody is to be met */
+    return some ? twill_launch_check_variables(params, error) : TWILL_OK;
+}
+
+twill_status twill_launch_check_alone(const struct twill_boot_params *params, const char *cause,
+                                      struct twill_error *error)
+{
+    if (params->launcher && *params->launcher && strcmp(params->launcher, "auto") != 0)
+        return TWILL_OK; /* the user knows */
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(witnesses); i++) {
+        const char *text = twill_launch_variable(params, witnesses[i].name);
+        if (!text || atoi(text) <= witnesses[i].alone)
+            continue;
+        if (!cause)
+            cause = witnesses[i].cause ? witnesses[i].cause : twill_pmix_missing(params);
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "%s=%.16s: %s started several ranks, but they cannot find each other: "
+                          "%s. Start them as twill(7), Launchers, says; or set RANK, WORLD_SIZE, "
+                          "MASTER_ADDR and MASTER_PORT; or, if each is to be alone, "
+                          "TWILL_LAUNCHER=none",
+                          witnesses[i].name, text, witnesses[i].launcher, cause);
+    }
+    return TWILL_OK;
+}
+
+static twill_status single_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                                struct twill_error *error)
+{
+    const char *slurm = twill_launch_variable(params, "SLURM_JOB_ID");
+    bool asked = params->launcher && strcmp(params->launcher, twill_boot_single.name) == 0;
+    twill_status status;
+    TWILL_TRY(error, twill_launch_check_alone(params, NULL, error));
+    if (!asked)
+        TWILL_TRY(error, check_variables(params, error));
+    TWILL_TRY(error, twill_boot_new(boot, &twill_boot_single, params, error));
+    TWILL_TRY_OR_FAIL(error, twill_secret_random(&(*boot)->secret, error));
+    twill_boot_name_run(*boot);
+    snprintf((*boot)->address, sizeof((*boot)->address), "127.0.0.1");
+    snprintf((*boot)->address_why, sizeof((*boot)->address_why), "there is no other rank");
+    if (asked)
+        snprintf((*boot)->how, sizeof((*boot)->how), "single: one rank, as TWILL_LAUNCHER=none");
+    else if (slurm)
+        snprintf((*boot)->how, sizeof((*boot)->how),
+                 "single: one rank, in Slurm's job %.32s but not in a step of several tasks (srun)",
+                 slurm);
+    else
+        snprintf((*boot)->how, sizeof((*boot)->how),
+                 "single: one rank, as no launcher has left its variables");
+    return TWILL_OK;
+fail:
+    single_close(*boot);
+    *boot = NULL;
+    return status;
+}
+
+const struct twill_boot_ops twill_boot_single = {
+    .size_of = sizeof(struct twill_boot),
+    .name = "none",
+    .allgather = single_allgather,
+    .close = single_close,
+    .applies = single_applies,
+    .open = single_open,
+};

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstrap in a step of Slurm that was started without PMI (srun --mpi=none): its variables tell
+ * rank, size and hosts. There is nothing that carries bytes, so the port is drawn from the numbers
+ * of job and step, and the key from the user's key file. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Above are numbers that stand for what is no step of srun: a batch script's, an interactive
+ * shell's (SLURM_BATCH_SCRIPT and its kin in slurm.h). */
+#define LAST_STEP 0xfffffff0ul
+
+/* A batch script has SLURM_PROCID too, but no step; a step of one task is one rank by itself. */
+static bool slurm_applies(const struct twill_boot_params *params)
+{
+    const char *step = twill_launch_variable(params, "SLURM_STEP_ID");
+    const char *tasks = twill_launch_variable(params, "SLURM_STEP_NUM_TASKS");
+    return step && tasks && twill_launch_variable(params, "SLURM_PROCID") &&
+           strtoul(step, NULL, 10) <= LAST_STEP && strcmp(tasks, "1") != 0;
+}
+
+static twill_status find_host(struct twill_job *job, const struct twill_boot_params *params,
+                              struct twill_error *error)
+{
+    const char *nodes = twill_launch_variable(params, "SLURM_STEP_NUM_NODES");
+    const char *list = twill_launch_variable(params, "SLURM_STEP_NODELIST");
+    job->source = "SLURM_STEP_NODELIST";
+    if (params->master_addr && *params->master_addr) {
+        job->source = "MASTER_ADDR";
+        snprintf(job->hosts, sizeof(job->hosts), "%s", params->master_addr);
+    } else if (nodes && strcmp(nodes, "1") == 0) {
+        snprintf(job->hosts, sizeof(job->hosts), "127.0.0.1");
+    } else if (!list || !twill_launch_first_host(list, job->hosts, sizeof(job->hosts))) {
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "rank %d: SLURM_STEP_NODELIST=%.64s is no list of hosts: set MASTER_ADDR "
+                          "to the host of rank 0",
+                          job->rank, list ? list : "");
+    } else {
+        job->guessed = true; /* not so with --distribution=arbitrary */
+    }
+    return TWILL_OK;
+}
+
+static twill_status slurm_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                               struct twill_error *error)
+{
+    struct twill_job job = {.listener = -1};
+    const char *number = twill_launch_variable(params, "SLURM_JOB_ID");
+    const char *step = twill_launch_variable(params, "SLURM_STEP_ID");
+    TWILL_TRY(error, twill_launch_ranks(
+                         &job, "SLURM_PROCID", twill_launch_variable(params, "SLURM_PROCID"),
+                         "SLURM_STEP_NUM_TASKS",
+                         twill_launch_variable(params, "SLURM_STEP_NUM_TASKS"), error));
+    if (!number || !step)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "rank %d: %s is not set", job.rank,
+                          number ? "SLURM_STEP_ID" : "SLURM_JOB_ID");
+    snprintf(job.identity, sizeof(job.identity), "slurm %.32s.%.32s", number, step);
+    TWILL_TRY(error, find_host(&job, params, error));
+    TWILL_TRY(error, twill_launch_port(&job, params, error));
+    snprintf(job.how, sizeof(job.how),
+             "Slurm without PMI: SLURM_PROCID, rank %d of %d in step %.16s.%.16s at %.48s:%u",
+             job.rank, job.size, number, step, job.hosts, job.port);
+    return twill_tcp_open(boot, &twill_boot_slurm, &job, params, error);
+}
+
+const struct twill_boot_ops twill_boot_slurm = {TWILL_BOOT_BY_TCP, .name = "slurm",
+                                                .applies = slurm_applies, .open = slurm_open};

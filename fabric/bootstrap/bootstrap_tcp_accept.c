@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rank 0's side of the rendezvous: one poll loop over the listener, connections that have not
+ * proven who they are, and ranks that wait. Strangers (silence, garbage, wrong job) are turned
+ * away, each within its own small deadline, and cost nobody else anything. Opening the port is the
+ * business of bootstrap_tcp_port.c. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HELLO_NS    UINT64_C(5000000000) /* time that connections have to say who they are */
+#define COMEBACK_NS UINT64_C(5000000000) /* time a rank that came and went has */
+#define LAST_NS     UINT64_C(2000000000) /* and once more: the machine may have been stopped */
+#define PAUSE_NS    UINT64_C(50000000)   /* until connections that could not be had are tried for */
+
+struct pending {
+    int fd;
+    uint64_t since;
+    struct twill_hello hello;
+};
+
+struct meeting {
+    struct twill_boot_tcp *tcp;
+    uint64_t deadline;
+    int absent; /* ranks still to come */
+    size_t count;
+    size_t places;           /* how many may be pending at a time */
+    uint64_t pause;          /* nobody is let in before */
+    int trouble;             /* why that was so, or 0 */
+    struct pending *pending; /* [TWILL_TCP_PENDING], the oldest first */
+};
+
+/* The others keep their order, which is their age. */
+static void forget(struct meeting *m, size_t i)
+{
+    m->count--;
+    memmove(&m->pending[i], &m->pending[i + 1], (m->count - i) * sizeof(*m->pending));
+}
+
+static void turn_away(struct meeting *m, size_t i, enum twill_fault fault)
+{
+    m->tcp->boot.strays.count[fault]++;
+    close(m->pending[i].fd);
+    forget(m, i);
+}
+
+/* Has the other end of a rank's connection gone? */
+static bool is_gone(int fd)
+{
+    char byte;
+    ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/* A rank that waits says nothing: whatever is heard of it means that it has gone. */
+static void leave(struct meeting *m, struct twill_tcp_peer *peer)
+{
+    /* The kernel has waited for an answer of its host already. */
+    peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
+    close(peer->fd);
+    peer->fd = -1;
+    peer->back_by = peer->silent ? twill_now() : twill_wire_deadline(COMEBACK_NS);
+    peer->overdue = peer->silent;
+    m->absent++;
+}
+
+/* Why a process that knows the key cannot be let in; NULL: it can. */
+static const char *objection(struct meeting *m, const struct twill_hello_call *call)
+{
+    if (call->size != (uint32_t)m->tcp->boot.size)
+        return "WORLD_SIZE differs";
+    if (call->rank == 0 || call->rank >= call->size || call->to != 0)
+        return "RANK is out of range or taken by rank 0";
+    if (m->tcp->peer[call->rank].fd < 0)
+        return NULL;
+    if (!is_gone(m->tcp->peer[call->rank].fd))
+        return "RANK is taken by another process";
+    leave(m, &m->tcp->peer[call->rank]);
+    return NULL;
+}
+
+/* Somebody of this job: let the rank in, or tell it why not. */
+static void judge(struct meeting *m, size_t i, struct twill_session *session)
+{
+    const struct twill_hello_call *call = &m->pending[i].hello.said.call;
+    struct twill_wire_header answer;
+    char text[TWILL_WIRE_TEXT];
+    size_t done = 0;
+    const char *reason = objection(m, call);
+    if (!reason) {
+        uint64_t patience = twill_min(call->argument, UINT32_MAX) * 1000000;
+        m->tcp->peer[call->rank] =
+            (struct twill_tcp_peer){.fd = m->pending[i].fd, .session = *session};
+        m->absent--;
+        /* Give up before the most impatient does, so that it hears who was missing. */
+        m->deadline = twill_min(m->deadline, twill_wire_deadline(patience));
+        forget(m, i);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s (rank 0 expects %d ranks)", reason, m->tcp->boot.size);
+    twill_wire_seal(session, &answer, TWILL_WIRE_REFUSE, TWILL_ERR_BOOTSTRAP, text, strlen(text),
+                    NULL);
+    (void)twill_wire_write(m->pending[i].fd, &answer, text, strlen(text), &done);
+    turn_away(m, i, TWILL_FAULT_REFUSED);
+}
+
+static void hear(struct meeting *m, size_t i)
+{
+    struct pending *p = &m->pending[i];
+    struct twill_session session;
+    enum twill_wire_moved outcome = twill_hello_move(&p->hello, p->fd, &session);
+    if (outcome == TWILL_WIRE_GONE)
+        turn_away(m, i, p->hello.fault);
+    else if (outcome == TWILL_WIRE_DONE)
+        judge(m, i, &session);
+}
+
+/* Has it begun to prove anything? */
+static bool is_silent(const struct pending *pending)
+{
+    return pending->hello.step == 0;
+}
+
+static size_t count_silent(const struct meeting *m)
+{
+    size_t silent = 0;
+    for (size_t i = 0; i < m->count; i++)
+        silent += is_silent(&m->pending[i]);
+    return silent;
+}
+
+/* When all places are taken and somebody is at the door, the older half of those who have not even
+ * begun to prove anything makes room, at once: strangers may come by the thousand, and a rank among
+ * them calls again. */
+static void make_room(struct meeting *m)
+{
+    if (m->count < m->places || m->tcp->polls[m->tcp->boot.size].revents == 0)
+        return;
+    size_t leave = (count_silent(m) + 1) / 2;
+    for (size_t i = 0; i < m->count && leave > 0;) {
+        if (is_silent(&m->pending[i])) {
+            turn_away(m, i, TWILL_FAULT_SLOW);
+            leave--;
+        } else {
+            i++;
+        }
+    }
+}
+
+/* Nobody was let in: for want of descriptors? Then as many as are pending now is what can be, and
+ * they are ranks, or make room for ranks. What the host lacks it may have again soon. */
+static twill_status check_accept(struct meeting *m, struct twill_error *error)
+{
+    if (errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        m->trouble = errno;
+        m->pause = twill_wire_deadline(PAUSE_NS);
+    }
+    if (errno != EMFILE)
+        return TWILL_OK;
+    m->places = m->count;
+    if (m->count > 0)
+        return TWILL_OK;
+    return twill_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM,
+                          "accept with %d of %d ranks connected: %s (rank 0 needs a descriptor "
+                          "for each, and some more: see ulimit -Hn)",
+                          m->tcp->boot.size - m->absent, m->tcp->boot.size, strerror(errno));
+}
+
+static twill_status admit(struct meeting *m, struct twill_error *error)
+{
+    while (m->count < m->places && twill_now() >= m->pause) {
+        struct pending *p = &m->pending[m->count];
+        int fd = twill_socket_accept(m->tcp->listener);
+        if (fd < 0)
+            return check_accept(m, error);
+        p->fd = fd;
+        p->since = twill_now();
+        if (!twill_hello_expect(&p->hello, &m->tcp->key, TWILL_HELLO_JOIN, 0,
+                                (uint32_t)m->tcp->boot.size)) {
+            close(fd);
+            return twill_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM, "getrandom: %s",
+                                  strerror(errno));
+        }
+        m->count++;
+    }
+    return TWILL_OK;
+}
+
+/* Ranks that were here and have gone: forget the connection; fail if one does not come back. */
+static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = m->tcp;
+    for (int r = 1; r < tcp->boot.size; r++) {
+        struct twill_tcp_peer *peer = &tcp->peer[r];
+        if (peer->fd >= 0 && tcp->polls[r].fd == peer->fd && tcp->polls[r].revents != 0)
+            leave(m, peer);
+        if (peer->fd >= 0 || peer->back_by == 0)
+            continue;
+        if (twill_now() >= peer->back_by && peer->overdue)
+            return twill_tcp_fail(tcp, error, TWILL_ERR_PEER,
+                                  "rank %d joined and %s before all ranks were there", r,
+                                  peer->silent ? "its host stopped answering" : "ended");
+        if (twill_now() >= peer->back_by) {
+            peer->overdue = true;
+            peer->back_by = twill_wire_deadline(LAST_NS);
+        }
+        *wake = twill_min(*wake, peer->back_by);
+    }
+    return TWILL_OK;
+}
+
+/* A rank that twillrun has seen to end does not come any more. */
+static twill_status check_word(struct meeting *m, struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = m->tcp;
+    struct twill_launcher_word word;
+    if (tcp->polls[0].revents == 0 || !twill_tcp_word(tcp, &word))
+        return TWILL_OK;
+    struct twill_tcp_peer *peer = &tcp->peer[word.rank];
+    if (peer->fd >= 0 && !is_gone(peer->fd)) { /* it is another process than twillrun's */
+        tcp->launcher = -1;
+        return TWILL_OK;
+    }
+    return twill_tcp_fail(tcp, error, TWILL_ERR_PEER, "rank %u %s", word.rank, word.how);
+}
+
+/* Sleep until something happens to anybody. */
+static twill_status wait_any(struct meeting *m, uint64_t wake, struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = m->tcp;
+    size_t ranks = (size_t)tcp->boot.size, used = 0;
+    /* polls[r] is rank r's, 0 the launcher's; the listener and the pending ones follow. */
+    tcp->polls[used++] = (struct pollfd){.fd = tcp->launcher, .events = POLLIN};
+    for (; used < ranks; used++)
+        tcp->polls[used] = (struct pollfd){.fd = tcp->peer[used].fd, .events = POLLIN | POLLRDHUP};
+    bool full = m->count >= m->places && count_silent(m) == 0, pauses = twill_now() < m->pause;
+    tcp->polls[used++] =
+        (struct pollfd){.fd = full || pauses ? -1 : tcp->listener, .events = POLLIN};
+    wake = pauses ? twill_min(wake, m->pause) : wake;
+    for (size_t i = 0; i < m->count; i++) {
+        const struct pending *p = &m->pending[i];
+        tcp->polls[used++] = (struct pollfd){.fd = p->fd, .events = p->hello.events};
+        wake = twill_min(wake, p->since + HELLO_NS);
+    }
+    if (twill_wire_poll(tcp->polls, used, wake) < 0)
+        return twill_tcp_fail(tcp, error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
+    return TWILL_OK;
+}
+
+/* Where others reach this host: what a connection from elsewhere came to, if there is one. */
+static void find_address(struct twill_boot_tcp *tcp)
+{
+    struct twill_endpoint endpoint = {.loopback = true};
+    for (int r = 1; r < tcp->boot.size && endpoint.loopback; r++)
+        if (twill_socket_name(tcp->peer[r].fd, false, &endpoint))
+            memcpy(tcp->boot.address, endpoint.address, sizeof(tcp->boot.address));
+}
+
+/* All are there. A rank that dies right now is noticed by the first all-gather. A fresh socket
+ * takes this at once, but where the kernel is short of memory. */
+static void welcome(struct twill_boot_tcp *tcp)
+{
+    struct twill_wire_header header;
+    struct twill_tcp_welcome body;
+    uint64_t deadline = twill_wire_deadline(tcp->boot.timeout_ns);
+    memcpy(body.address, tcp->boot.address, sizeof(body.address));
+    memcpy(body.nonce, tcp->boot.nonce, sizeof(body.nonce));
+    for (int r = 1; r < tcp->boot.size; r++) {
+        twill_wire_seal(&tcp->peer[r].session, &header, TWILL_WIRE_WELCOME, 0, &body, sizeof(body),
+                        NULL);
+        (void)twill_wire_write_by(tcp->peer[r].fd, &header, &body, sizeof(body), deadline);
+    }
+}
+
+static bool is_absent(const struct twill_tcp_peer *peer)
+{
+    return peer->fd < 0;
+}
+
+/* One turn of the loop. */
+static twill_status turn(struct meeting *m, struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = m->tcp;
+    uint64_t wake = m->deadline;
+    char who[128], strays[200];
+    TWILL_TRY(error, check_waiting(m, &wake, error));
+    if (twill_now() >= m->deadline) {
+        twill_tcp_list(tcp, is_absent, who, sizeof(who));
+        twill_strays_text(&tcp->boot.strays, strays, sizeof(strays));
+        return twill_tcp_fail(
+            tcp, error, TWILL_ERR_TIMEOUT,
+            "%d of %d ranks did not join at %.100s:%u in time: rank %s "
+            "(%s%s%s%s%s)",
+            m->absent, tcp->boot.size, tcp->job->hosts, tcp->job->port, who, strays,
+            m->trouble ? "; accept: " : "", m->trouble ? strerror(m->trouble) : "",
+            tcp->wide ? "; rank 0 listens on all addresses: " : "", tcp->wide ? tcp->wide : "");
+    }
+    TWILL_TRY(error, wait_any(m, wake, error));
+    TWILL_TRY(error, check_word(m, error));
+    const struct pollfd *polls = &tcp->polls[tcp->boot.size + 1];
+    for (size_t i = m->count; i-- > 0;) {
+        if (polls[i].revents != 0)
+            hear(m, i);
+        else if (twill_now() >= m->pending[i].since + HELLO_NS)
+            turn_away(m, i, TWILL_FAULT_SLOW);
+    }
+    make_room(m);
+    return m->absent > 0 ? admit(m, error) : TWILL_OK;
+}
+
+twill_status twill_tcp_meet(struct twill_boot_tcp *tcp, const char *listen_fd,
+                            struct twill_error *error)
+{
+    struct meeting m = {.tcp = tcp, .absent = tcp->boot.size - 1, .places = tcp->places};
+    twill_status status = TWILL_OK;
+    m.deadline = twill_wire_deadline(tcp->boot.timeout_ns);
+    memset(tcp->polls, 0, (size_t)tcp->boot.size * sizeof(*tcp->polls));
+    TWILL_TRY(error, twill_tcp_open_port(tcp, listen_fd, m.deadline, error));
+    m.pending = calloc(TWILL_TCP_PENDING, sizeof(*m.pending));
+    if (!m.pending)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %d connections",
+                          TWILL_TCP_PENDING);
+    while (m.absent > 0 && status == TWILL_OK)
+        status = turn(&m, error);
+    /* Whoever has not said who it is by now is not of this job: all its ranks are here. */
+    while (m.count > 0)
+        turn_away(&m, m.count - 1, TWILL_FAULT_SLOW);
+    twill_secret_wipe(m.pending, TWILL_TCP_PENDING * sizeof(*m.pending));
+    free(m.pending);
+    TWILL_TRY(error, status);
+    twill_tcp_stop_listening(tcp);
+    find_address(tcp);
+    welcome(tcp);
+    return TWILL_OK;
+}

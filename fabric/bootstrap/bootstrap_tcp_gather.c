@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All-gather over the star: parts go to rank 0, the whole comes back. Rank 0 moves all connections
+ * at once, so that one slow rank delays nobody but itself, and decides what failed. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+void twill_tcp_list(const struct twill_boot_tcp *tcp,
+                    bool (*missing)(const struct twill_tcp_peer *), char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int first = 1, last; first < tcp->boot.size; first = last + 1) {
+        last = first;
+        if (!missing(&tcp->peer[first]))
+            continue;
+        while (last + 1 < tcp->boot.size && missing(&tcp->peer[last + 1]))
+            last++;
+        if (used + 32 > bytes) {
+            snprintf(text + used, bytes - used, ", ...");
+            return;
+        }
+        used += (size_t)snprintf(text + used, bytes - used, last > first ? "%s%d-%d" : "%s%d",
+                                 used ? ", " : "", first, last);
+    }
+}
+
+twill_status twill_tcp_fail(struct twill_boot_tcp *tcp, struct twill_error *error,
+                            twill_status status, const char *format, ...)
+{
+    char text[TWILL_WIRE_TEXT];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    for (int r = 1; r < tcp->boot.size; r++) {
+        struct twill_tcp_peer *peer = &tcp->peer[r];
+        size_t done = 0;
+        /* Half a result would turn the sentence into data: who got that sees the end only. */
+        bool result = peer->header.kind == TWILL_WIRE_RESULT;
+        if (peer->fd < 0 || (result && peer->done > 0 && peer->done != SIZE_MAX))
+            continue;
+        peer->session.sent -= result && peer->done == 0; /* this frame takes its place */
+        twill_wire_seal(&peer->session, &peer->header, TWILL_WIRE_FAIL, status, text, strlen(text),
+                        NULL);
+        (void)twill_wire_write(peer->fd, &peer->header, text, strlen(text), &done);
+    }
+    tcp->broken = true;
+    return TWILL_FAIL(error, status, "rank 0: %s", text);
+}
+
+/* --- rank 0 ---------------------------------------------------------------------------------- */
+
+struct gather {
+    struct twill_boot_tcp *tcp;
+    struct twill_error *error;
+    char *all;
+    size_t bytes;
+    uint64_t deadline;
+    int waiting;
+};
+
+static bool is_unfinished(const struct twill_tcp_peer *peer)
+{
+    return peer->done != SIZE_MAX;
+}
+
+/* Rank r has died, or closed its side. */
+static twill_status lost(struct gather *g, int r)
+{
+    int why = errno;
+    return twill_tcp_fail(
+        g->tcp, g->error, TWILL_ERR_PEER, "rank %d ended during set-up (all-gather %lld): %s", r,
+        (long long)g->tcp->sequence, why ? strerror(why) : "its connection was closed");
+}
+
+/* What moving a frame of rank r has come to. */
+static twill_status account(struct gather *g, int r, enum twill_wire_moved outcome)
+{
+    if (outcome == TWILL_WIRE_GONE)
+        return lost(g, r);
+    if (outcome == TWILL_WIRE_DONE) {
+        g->tcp->peer[r].done = SIZE_MAX;
+        g->waiting--;
+    }
+    return TWILL_OK;
+}
+
+/* The header of rank r's part: may what follows be taken? */
+static twill_status judge(struct gather *g, int r)
+{
+    struct twill_tcp_peer *peer = &g->tcp->peer[r];
+    const struct twill_wire_header *header = &peer->header;
+    enum twill_fault fault = twill_wire_check(&peer->session, header);
+    if (fault == TWILL_FAULT_NONE && header->kind != TWILL_WIRE_GATHER)
+        fault = TWILL_FAULT_MALFORMED;
+    if (fault != TWILL_FAULT_NONE) {
+        g->tcp->boot.strays.count[fault]++;
+        return twill_tcp_fail(g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
+                              "rank %d sent something that is not its part of all-gather %lld", r,
+                              (long long)g->tcp->sequence);
+    }
+    if (header->argument != g->tcp->sequence || header->length != g->bytes)
+        return twill_tcp_fail(
+            g->tcp, g->error, TWILL_ERR_MISMATCH,
+            "rank %d is in all-gather %lld of %llu bytes, rank 0 in %lld of %zu: do all ranks "
+            "run the same program?",
+            r, (long long)header->argument, (unsigned long long)header->length,
+            (long long)g->tcp->sequence, g->bytes);
+    return TWILL_OK;
+}
+
+/* Take what has come from rank r. */
+static twill_status take(struct gather *g, int r)
+{
+    struct twill_tcp_peer *peer = &g->tcp->peer[r];
+    enum twill_wire_moved outcome = TWILL_WIRE_DONE;
+    size_t head = sizeof(peer->header);
+    if (peer->done < head) {
+        outcome = twill_wire_read(peer->fd, &peer->header, head, &peer->done);
+        if (outcome == TWILL_WIRE_DONE)
+            TWILL_TRY(g->error, judge(g, r));
+    }
+    if (outcome == TWILL_WIRE_DONE) {
+        char *part = g->all + (size_t)r * g->bytes;
+        size_t body = peer->done - head;
+        outcome = twill_wire_read(peer->fd, part, g->bytes, &body);
+        peer->done = head + body;
+        if (outcome == TWILL_WIRE_DONE && !twill_wire_is_body(&peer->header, part)) {
+            g->tcp->boot.strays.count[TWILL_FAULT_KEY]++;
+            return twill_tcp_fail(g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
+                                  "rank %d's part of all-gather %lld was changed on its way", r,
+                                  (long long)g->tcp->sequence);
+        }
+    }
+    return account(g, r, outcome);
+}
+
+/* Give rank r more of the result. */
+static twill_status give(struct gather *g, int r)
+{
+    struct twill_tcp_peer *peer = &g->tcp->peer[r];
+    enum twill_wire_moved outcome = twill_wire_write(
+        peer->fd, &peer->header, g->all, (size_t)g->tcp->boot.size * g->bytes, &peer->done);
+    return account(g, r, outcome);
+}
+
+/* Move every rank until all are done. */
+static twill_status move_all(struct gather *g, twill_status (*move)(struct gather *, int),
+                             short events, const char *what)
+{
+    struct twill_boot_tcp *tcp = g->tcp;
+    int size = tcp->boot.size;
+    char who[128];
+    g->waiting = size - 1;
+    for (int r = 1; r < size; r++)
+        tcp->peer[r].done = 0;
+    while (g->waiting > 0) {
+        tcp->polls[0].fd = -1;
+        for (int r = 1; r < size; r++) {
+            bool done = !is_unfinished(&tcp->peer[r]);
+            /* Who has given its part must stay; who has its result may go. */
+            tcp->polls[r] = (struct pollfd){.fd = done && events == POLLOUT ? -1 : tcp->peer[r].fd,
+                                            .events = done ? POLLRDHUP : events};
+        }
+        int n = twill_wire_poll(tcp->polls, (size_t)size, g->deadline);
+        if (n < 0)
+            return twill_tcp_fail(tcp, g->error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
+        if (n == 0) {
+            twill_tcp_list(tcp, is_unfinished, who, sizeof(who));
+            return twill_tcp_fail(tcp, g->error, TWILL_ERR_TIMEOUT,
+                                  "set-up: rank %s did not %s all-gather %lld in time", who, what,
+                                  (long long)tcp->sequence);
+        }
+        for (int r = 1; r < size; r++) {
+            errno = 0;
+            if (tcp->polls[r].revents != 0)
+                TWILL_TRY(g->error, is_unfinished(&tcp->peer[r]) ? move(g, r) : lost(g, r));
+        }
+    }
+    return TWILL_OK;
+}
+
+static twill_status serve(struct twill_boot_tcp *tcp, const void *mine, void *all, size_t bytes,
+                          struct twill_error *error)
+{
+    struct gather g = {.tcp = tcp, .error = error, .all = all, .bytes = bytes};
+    uint8_t digest[TWILL_DIGEST_BYTES];
+    size_t whole = bytes * (size_t)tcp->boot.size;
+    g.deadline = twill_wire_deadline(tcp->boot.timeout_ns);
+    if (bytes > 0)
+        memmove(all, mine, bytes);
+    for (int r = 1; r < tcp->boot.size; r++)
+        tcp->peer[r].header.kind = TWILL_WIRE_GATHER;
+    TWILL_TRY(error, move_all(&g, take, POLLIN, "reach"));
+    twill_secret_digest(all, whole, digest); /* once: it is much, and the same for all */
+    for (int r = 1; r < tcp->boot.size; r++)
+        twill_wire_seal(&tcp->peer[r].session, &tcp->peer[r].header, TWILL_WIRE_RESULT,
+                        tcp->sequence, all, whole, digest);
+    return move_all(&g, give, POLLOUT, "take the result of");
+}
+
+/* --- the others ------------------------------------------------------------------------------ */
+
+/* Rank 0 cannot be written to or read from: what is the reason? */
+static twill_status cut_off(struct twill_boot_tcp *tcp, enum twill_wire_moved outcome,
+                            struct twill_error *error)
+{
+    struct twill_wire_header header;
+    /* It may have said why before it closed. */
+    if (twill_wire_read_by(tcp->root, &header, sizeof(header), 0) == TWILL_WIRE_DONE &&
+        twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE &&
+        header.kind == TWILL_WIRE_FAIL)
+        return twill_tcp_told(tcp, &header, error);
+    if (outcome == TWILL_WIRE_LATER)
+        return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
+                          "rank %d: set-up: rank 0 did not finish all-gather %lld in time",
+                          tcp->boot.rank, (long long)tcp->sequence);
+    return TWILL_FAIL(error, TWILL_ERR_PEER,
+                      "rank %d: rank 0 ended during set-up (all-gather %lld)", tcp->boot.rank,
+                      (long long)tcp->sequence);
+}
+
+static twill_status take_part(struct twill_boot_tcp *tcp, const void *mine, void *all, size_t bytes,
+                              struct twill_error *error)
+{
+    struct twill_wire_header header;
+    uint64_t until =
+        twill_wire_later(twill_wire_deadline(tcp->boot.timeout_ns), TWILL_BOOT_SLACK_NS);
+    size_t whole = bytes * (size_t)tcp->boot.size;
+    twill_wire_seal(&tcp->session, &header, TWILL_WIRE_GATHER, tcp->sequence, mine, bytes, NULL);
+    enum twill_wire_moved outcome = twill_wire_write_by(tcp->root, &header, mine, bytes, until);
+    if (outcome == TWILL_WIRE_DONE)
+        outcome = twill_wire_read_by(tcp->root, &header, sizeof(header), until);
+    if (outcome != TWILL_WIRE_DONE)
+        return cut_off(tcp, outcome, error);
+    bool good = twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE;
+    if (good && header.kind == TWILL_WIRE_FAIL)
+        return twill_tcp_told(tcp, &header, error);
+    if (good && header.kind == TWILL_WIRE_RESULT && header.argument == tcp->sequence &&
+        header.length == whole) {
+        outcome = twill_wire_read_by(tcp->root, all, whole, until);
+        if (outcome != TWILL_WIRE_DONE)
+            return cut_off(tcp, outcome, error);
+        if (twill_wire_is_body(&header, all))
+            return TWILL_OK;
+    }
+    return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                      "rank %d: rank 0 sent something that is not the result of all-gather %lld",
+                      tcp->boot.rank, (long long)tcp->sequence);
+}
+
+twill_status twill_tcp_allgather(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+                                 struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = (struct twill_boot_tcp *)boot;
+    if (tcp->broken)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %d: set-up has already failed",
+                          boot->rank);
+    tcp->sequence++;
+    twill_status status = boot->rank == 0 ? serve(tcp, mine, all, bytes, error)
+                                          : take_part(tcp, mine, all, bytes, error);
+    tcp->broken = status != TWILL_OK;
+    return status;
+}

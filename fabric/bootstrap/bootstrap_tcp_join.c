@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The other ranks' side of the rendezvous: find rank 0, greet it, wait to be welcomed. Rank 0 may
+ * start later, and something else may answer at its port meanwhile: try again until the deadline.
+ */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ATTEMPT_NS UINT64_C(3000000000) /* for one address to answer */
+#define ANSWER_NS  UINT64_C(5000000000) /* the same, to be rank 0, where there are several */
+#define PAUSE_MS   50                   /* between attempts */
+#define DOUBT_NS   UINT64_C(5000000000) /* an earlier job may be at the port for as long */
+
+struct search {
+    struct twill_boot_tcp *tcp;
+    uint64_t deadline;
+    bool several;           /* addresses: none may keep us from the others by its silence */
+    char last[96];          /* what stopped the last attempt */
+    enum twill_fault fault; /* KEY, VERSION: what the last one who answered says, or we of it */
+    uint64_t until;         /* when that is believed; UINT64_MAX: nothing to believe */
+    bool told;              /* twillrun has seen a rank end: */
+    struct twill_launcher_word word;
+};
+
+/* Wait for the connection under way, and for twillrun's word: then no longer than that takes to
+ * come from rank 0. LATER: it did not come, or the deadline passed. */
+static enum twill_wire_moved wait_here(struct search *s, int fd, short events, uint64_t until,
+                                       uint64_t slack_ns)
+{
+    while (!s->told) {
+        struct pollfd both[2] = {{.fd = fd, .events = events},
+                                 {.fd = s->tcp->launcher, .events = POLLIN}};
+        int n = twill_wire_poll(both, 2, until);
+        if (n <= 0 || both[0].revents != 0)
+            return n < 0 ? TWILL_WIRE_GONE : n == 0 ? TWILL_WIRE_LATER : TWILL_WIRE_DONE;
+        s->told = twill_tcp_word(s->tcp, &s->word);
+    }
+    return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
+}
+
+/* One address: a connected socket, or -1 and s->last. */
+static int try_address(struct search *s, const struct twill_tcp_address *at)
+{
+    const struct sockaddr *address = (const struct sockaddr *)&at->address;
+    struct pollfd one = {.fd = twill_socket_new(address->sa_family)};
+    int why = 0;
+    if (one.fd < 0) {
+        snprintf(s->last, sizeof(s->last), "socket: %s", strerror(errno));
+        return -1;
+    }
+    int outcome = twill_socket_connect(one.fd, address, at->length);
+    if (outcome < 0) {
+        why = errno;
+    } else if (outcome > 0) {
+        uint64_t until = twill_min(s->deadline, twill_wire_deadline(ATTEMPT_NS));
+        why = wait_here(s, one.fd, POLLOUT, until, 0) == TWILL_WIRE_DONE
+                  ? twill_socket_connected(one.fd)
+                  : ETIMEDOUT;
+    }
+    if (why == 0)
+        return one.fd;
+    snprintf(s->last, sizeof(s->last), "connect: %s", strerror(why));
+    s->until = UINT64_MAX; /* whoever was there has gone */
+    close(one.fd);
+    return -1;
+}
+
+twill_status twill_tcp_told(struct twill_boot_tcp *tcp, const struct twill_wire_header *header,
+                            struct twill_error *error)
+{
+    char text[TWILL_WIRE_TEXT + 1] = "";
+    if (header->length > TWILL_WIRE_TEXT ||
+        twill_wire_read_by(tcp->root, text, header->length,
+                           twill_wire_deadline(TWILL_BOOT_SLACK_NS)) != TWILL_WIRE_DONE ||
+        !twill_wire_is_body(header, text))
+        text[0] = '\0';
+    for (char *c = text; *c; c++) /* it came over a network: nothing but plain text */
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
+    twill_status status = header->argument < 0 && header->argument >= TWILL_ERR_INTERNAL
+                              ? (twill_status)header->argument
+                              : TWILL_ERR_BOOTSTRAP;
+    return TWILL_FAIL(error, status, "rank %d: rank 0 %s: %s", tcp->boot.rank,
+                      header->kind == TWILL_WIRE_REFUSE ? "refused" : "says",
+                      *text ? text : "(no reason)");
+}
+
+/* Show that we know the key, and see that the other end does. */
+static enum twill_wire_moved say_hello(struct search *s)
+{
+    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_hello hello;
+    uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
+    uint64_t until =
+        s->several ? twill_min(s->deadline, twill_wire_deadline(ANSWER_NS)) : s->deadline;
+    const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
+                                          .rank = (uint32_t)tcp->boot.rank,
+                                          .size = (uint32_t)tcp->boot.size,
+                                          .argument = left / 1000000};
+    enum twill_wire_moved outcome = TWILL_WIRE_GONE;
+    if (twill_hello_call(&hello, &tcp->key, &card))
+        do
+            outcome = twill_hello_move(&hello, tcp->root, &tcp->session);
+        while (outcome == TWILL_WIRE_LATER &&
+               wait_here(s, tcp->root, hello.events, until, 0) == TWILL_WIRE_DONE);
+    if (outcome == TWILL_WIRE_LATER)
+        snprintf(s->last, sizeof(s->last), "connected, but nobody has answered");
+    if (outcome == TWILL_WIRE_GONE)
+        snprintf(s->last, sizeof(s->last), "%s",
+                 hello.fault == TWILL_FAULT_MALFORMED ? "what answers there is not rank 0"
+                 : hello.fault == TWILL_FAULT_VERSION ? "what answers there is another version"
+                 : hello.fault == TWILL_FAULT_KEY     ? "what answers there has another key"
+                                                      : "the connection was closed");
+    bool other = hello.fault == TWILL_FAULT_VERSION || hello.fault == TWILL_FAULT_KEY;
+    if (other && s->until == UINT64_MAX)
+        s->until = twill_wire_deadline(DOUBT_NS);
+    if (other || outcome == TWILL_WIRE_DONE)
+        s->fault = hello.fault;
+    twill_secret_wipe(&hello, sizeof(hello));
+    return outcome;
+}
+
+/* After a welcome: the name of the run, and the address of this host. A rank that reached rank 0 by
+ * loopback is on its host. */
+static enum twill_wire_moved settle(struct search *s, const struct twill_wire_header *header)
+{
+    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_endpoint here;
+    struct twill_tcp_welcome body;
+    enum twill_wire_moved outcome = twill_wire_read_by(
+        tcp->root, &body, sizeof(body), twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS));
+    if (outcome != TWILL_WIRE_DONE)
+        return outcome;
+    if (!twill_wire_is_body(header, &body) || !twill_socket_name(tcp->root, false, &here))
+        return TWILL_WIRE_GONE;
+    body.address[sizeof(body.address) - 1] = '\0';
+    twill_tcp_name_run(tcp, body.nonce);
+    memcpy(tcp->boot.address, here.loopback ? body.address : here.address,
+           sizeof(tcp->boot.address));
+    return TWILL_WIRE_DONE;
+}
+
+/* The header of rank 0's answer. It hears twillrun's word too, and tells all the same. */
+static enum twill_wire_moved hear_answer(struct search *s, struct twill_wire_header *header)
+{
+    uint64_t until = twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS);
+    enum twill_wire_moved outcome;
+    size_t done = 0;
+    do
+        outcome = twill_wire_read(s->tcp->root, header, sizeof(*header), &done);
+    while (outcome == TWILL_WIRE_LATER &&
+           wait_here(s, s->tcp->root, POLLIN, until, TWILL_BOOT_SLACK_NS) == TWILL_WIRE_DONE);
+    return outcome;
+}
+
+/* Greet, and wait for the answer. *final: the answer is rank 0's; else look on. */
+static twill_status greet(struct search *s, bool *final, struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_wire_header header;
+    *final = false;
+    if (say_hello(s) != TWILL_WIRE_DONE)
+        return TWILL_OK;
+    enum twill_wire_moved outcome = hear_answer(s, &header);
+    if (outcome == TWILL_WIRE_DONE && twill_wire_check(&tcp->session, &header) != TWILL_FAULT_NONE)
+        outcome = TWILL_WIRE_GONE;
+    *final = outcome == TWILL_WIRE_DONE;
+    if (*final && (header.kind == TWILL_WIRE_REFUSE || header.kind == TWILL_WIRE_FAIL))
+        return twill_tcp_told(tcp, &header, error);
+    if (*final) {
+        bool welcome =
+            header.kind == TWILL_WIRE_WELCOME && header.length == sizeof(struct twill_tcp_welcome);
+        outcome = welcome ? settle(s, &header) : TWILL_WIRE_GONE;
+        *final = outcome == TWILL_WIRE_DONE;
+    }
+    if (outcome == TWILL_WIRE_LATER)
+        snprintf(s->last, sizeof(s->last), "connected, but rank 0 has not said that all are there");
+    if (outcome == TWILL_WIRE_GONE)
+        snprintf(s->last, sizeof(s->last), "the connection was closed before all were there");
+    return TWILL_OK;
+}
+
+/* One round over the addresses of rank 0. */
+static twill_status attempt(struct search *s, const struct twill_tcp_addresses *found, bool *final,
+                            struct twill_error *error)
+{
+    struct twill_boot_tcp *tcp = s->tcp;
+    *final = false;
+    for (size_t i = 0; i < found->count; i++) {
+        tcp->root = try_address(s, &found->at[i]);
+        if (tcp->root < 0)
+            continue;
+        twill_status status = greet(s, final, error);
+        if (*final)
+            return status;
+        close(tcp->root);
+        tcp->root = -1;
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_tcp_join(struct twill_boot_tcp *tcp, struct twill_error *error)
+{
+    struct search s = {
+        .tcp = tcp, .deadline = twill_wire_deadline(tcp->boot.timeout_ns), .until = UINT64_MAX};
+    struct twill_tcp_addresses found;
+    bool final = false;
+    TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
+    s.several = found.count > 1;
+    twill_status status = attempt(&s, &found, &final, error);
+    while (!final && !s.told && twill_now() < s.deadline && twill_now() < s.until) {
+        (void)wait_here(&s, -1, 0, twill_wire_deadline(PAUSE_MS * UINT64_C(1000000)), 0);
+        status = s.told ? status : attempt(&s, &found, &final, error);
+    }
+    if (!final && s.told)
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->boot.rank, s.word.rank,
+                          s.word.how);
+    if (!final && s.fault != TWILL_FAULT_NONE)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank %d: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "
+                          "the key file differs (this is of %s), or it is another job",
+                          tcp->boot.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
+                          s.fault == TWILL_FAULT_KEY ? "key" : "version", tcp->key_how);
+    if (!final)
+        return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
+                          "rank %d: rank 0 was not found at %s=%.100s port %u in time: %s",
+                          tcp->boot.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
+                          s.last);
+    return status;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What twillrun has seen while ranks meet: one that has ended will not come, and the others need
+ * not wait for it. All ranks of a host have one end of a pair of sockets, and look at what is there
+ * without taking it. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/bootstrap/exit_notice.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define LEAVE_NS UINT64_C(1000000000) /* for twillrun to make room */
+
+static bool is_ours(int fd)
+{
+    int type = 0, domain = 0;
+    socklen_t length = sizeof(type);
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
+           getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+void twill_tcp_word_open(struct twill_boot_tcp *tcp, const char *text)
+{
+    struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->boot.rank};
+    char *end;
+    tcp->launcher = -1;
+    if (!text || !*text)
+        return;
+    long fd = strtol(text, &end, 10);
+    if (*end != '\0' || fd < 0 || fd > 1 << 20 || !is_ours((int)fd))
+        return;
+    tcp->launcher = (int)fd;
+    (void)fcntl(tcp->launcher, F_SETFD, FD_CLOEXEC);
+    if (send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+        twill_wire_wait(tcp->launcher, POLLOUT, twill_wire_deadline(LEAVE_NS)) == TWILL_WIRE_DONE)
+        (void)!send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool twill_tcp_word(struct twill_boot_tcp *tcp, struct twill_launcher_word *word)
+{
+    if (tcp->launcher < 0)
+        return false;
+    ssize_t n = recv(tcp->launcher, word, sizeof(*word), MSG_PEEK | MSG_DONTWAIT);
+    word->how[sizeof(word->how) - 1] = '\0';
+    /* Ranks may have been numbered anew, between twillrun and here. */
+    if (n == sizeof(*word) && word->size == (uint32_t)tcp->boot.size && word->rank < word->size &&
+        word->rank != (uint32_t)tcp->boot.rank)
+        return true;
+    if (n >= 0) /* of another job; or twillrun has gone */
+        tcp->launcher = -1;
+    return false;
+}

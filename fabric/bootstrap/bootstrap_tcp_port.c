@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The port that rank 0 listens on: the launcher's socket, or one of its own. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to try for a port that is taken */
+
+/* While it listens, a port is shared with what is left of earlier connections; else with nobody, so
+ * that no other program gets it. */
+static void share_port(int fd, int shared)
+{
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof(shared));
+}
+
+/* twillrun's socket: believed only if it has our port. A duplicate, as the original keeps the port
+ * for a later context of this process; but not for programs that this one begins. An earlier
+ * context has stopped it (twill_tcp_stop_listening). */
+static int adopt(const char *text, uint16_t port, int backlog)
+{
+    struct twill_endpoint endpoint;
+    char *end;
+    int on = 0;
+    socklen_t length = sizeof(on);
+    long fd = strtol(text, &end, 10);
+    if (*end != '\0' || fd < 0 || fd > 1 << 20 ||
+        getsockopt((int)fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) != 0 ||
+        !twill_socket_name((int)fd, false, &endpoint) || endpoint.port != port)
+        return -1;
+    share_port((int)fd, 1);
+    if (!on && listen((int)fd, backlog) != 0)
+        return -1;
+    (void)fcntl((int)fd, F_SETFD, FD_CLOEXEC);
+    return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
+}
+
+static int listen_at(const struct twill_tcp_address *at, int backlog)
+{
+    return twill_socket_listen((const struct sockaddr *)&at->address, at->length, backlog);
+}
+
+/* On the address that the job says, where it says one of this host. A name may be another address
+ * elsewhere (a host's own often is 127.0.1.1), and an address of no interface may be translated on
+ * the way here: then on all, and tcp->wide says why. */
+static int bind_port(struct twill_boot_tcp *tcp, const struct twill_tcp_addresses *found)
+{
+    struct twill_endpoint endpoint;
+    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(tcp->job->port)};
+    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(tcp->job->port)};
+    int backlog = tcp->boot.size + TWILL_TCP_PENDING;
+    const char *host = tcp->job->hosts;
+    struct sockaddr_storage parsed;
+    socklen_t length;
+    bool numeric = twill_endpoint_address(host, 0, &parsed, &length);
+    for (size_t i = 0; strcmp(host, "localhost") == 0 && i < found->count; i++) {
+        if (!twill_endpoint_of((const struct sockaddr *)&found->at[i].address, found->at[i].length,
+                               &endpoint) ||
+            !endpoint.loopback)
+            continue;
+        int fd = listen_at(&found->at[i], backlog);
+        if (fd >= 0 || i + 1 == found->count)
+            return fd;
+    }
+    if (numeric) {
+        int fd = listen_at(&found->at[0], backlog);
+        if (fd >= 0 || errno != EADDRNOTAVAIL)
+            return fd;
+    }
+    tcp->wide = numeric ? "no interface of this host has that one"
+                        : "that is a name, which may be another address elsewhere";
+    int fd = twill_socket_listen((struct sockaddr *)&any6, sizeof(any6), backlog);
+    if (fd < 0 && errno == EAFNOSUPPORT)
+        fd = twill_socket_listen((struct sockaddr *)&any4, sizeof(any4), backlog);
+    return fd;
+}
+
+/* Is this host where the others look for rank 0? Where that was told, it is believed: addresses may
+ * be translated on the way. Where it was guessed, it is better known at once. */
+static twill_status check_place(const struct twill_boot_tcp *tcp,
+                                const struct twill_tcp_addresses *found, struct twill_error *error)
+{
+    char interface[32] = "", here[64] = "another host";
+    bool local = !tcp->job->guessed;
+    for (size_t i = 0; i < found->count && !local; i++) {
+        struct twill_endpoint endpoint;
+        if (!twill_endpoint_of((const struct sockaddr *)&found->at[i].address, found->at[i].length,
+                               &endpoint))
+            continue;
+        twill_interface_of(interface, endpoint.address);
+        local = endpoint.loopback || interface[0];
+    }
+    (void)gethostname(here, sizeof(here) - 1);
+    if (!local)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "rank 0 is on %s, but %s makes the others look for it on %.100s: set "
+                          "MASTER_ADDR to a name or address of %s",
+                          here, tcp->job->source, tcp->job->hosts, here);
+    return TWILL_OK;
+}
+
+twill_status twill_tcp_open_port(struct twill_boot_tcp *tcp, const char *listen_fd,
+                                 uint64_t deadline, struct twill_error *error)
+{
+    struct twill_tcp_addresses found;
+    if (tcp->listener >= 0) /* the launcher's bootstrap has made it */
+        return TWILL_OK;
+    TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
+    TWILL_TRY(error, check_place(tcp, &found, error));
+    if (listen_fd && *listen_fd)
+        tcp->listener = adopt(listen_fd, tcp->job->port, tcp->boot.size + TWILL_TCP_PENDING);
+    uint64_t give_up = twill_min(deadline, twill_wire_deadline(PORT_IN_USE_NS));
+    while (tcp->listener < 0) {
+        tcp->listener = bind_port(tcp, &found);
+        if (tcp->listener >= 0 || errno != EADDRINUSE || twill_now() >= give_up)
+            break;
+        poll(NULL, 0, 50);
+    }
+    if (tcp->listener < 0)
+        return TWILL_FAIL(
+            error, TWILL_ERR_BOOTSTRAP, "rank 0 cannot listen on %s=%.100s port %u: %s%s",
+            tcp->job->source, tcp->job->hosts, tcp->job->port, strerror(errno),
+            errno == EADDRINUSE ? " (by another job, or by the launcher itself)" : "");
+    (void)fcntl(tcp->listener, F_SETFL, fcntl(tcp->listener, F_GETFL) | O_NONBLOCK);
+    return TWILL_OK;
+}
+
+/* Whoever else has the launcher's socket, this process among them, has one that is bound, but does
+ * not listen: nobody gets in, and nobody else gets the port. */
+void twill_tcp_stop_listening(struct twill_boot_tcp *tcp)
+{
+    if (tcp->listener < 0)
+        return;
+    share_port(tcp->listener, 0);
+    (void)shutdown(tcp->listener, SHUT_RDWR);
+    close(tcp->listener);
+    tcp->listener = -1;
+}

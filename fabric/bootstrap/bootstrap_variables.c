@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bootstraps from RANK WORLD_SIZE MASTER_ADDR MASTER_PORT: those of twillrun, which sets TWILL_JOB
+ * besides, and those of torchrun or of a script. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool given(const char *text)
+{
+    return text && *text;
+}
+
+/* All four, or an error that names those that are missing. */
+twill_status twill_launch_check_variables(const struct twill_boot_params *params,
+                                          struct twill_error *error)
+{
+    const struct {
+        const char *name, *text;
+    } needed[] = {
+        {"RANK", params->rank},
+        {"WORLD_SIZE", params->world_size},
+        {"MASTER_ADDR", params->master_addr},
+        {"MASTER_PORT", params->master_port},
+    };
+    char missing[64] = "", present[64] = "";
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(needed); i++) {
+        char *list = given(needed[i].text) ? present : missing;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof(missing) - used, "%s%s", used ? " " : "", needed[i].name);
+    }
+    if (missing[0])
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "rank %s: %s set, but not %s",
+                          given(params->rank) ? params->rank : "unknown",
+                          present[0] ? present : "nothing", missing);
+    return TWILL_OK;
+}
+
+static bool all_given(const struct twill_boot_params *params)
+{
+    struct twill_error ignored = {0};
+    return twill_launch_check_variables(params, &ignored) == TWILL_OK;
+}
+
+static bool twillrun_applies(const struct twill_boot_params *params)
+{
+    return given(params->job) && all_given(params);
+}
+
+static bool torchrun_applies(const struct twill_boot_params *params)
+{
+    return all_given(params);
+}
+
+static twill_status variables_open(struct twill_boot **boot, const struct twill_boot_ops *ops,
+                                   const char *who, const struct twill_boot_params *params,
+                                   struct twill_error *error)
+{
+    struct twill_job job = {.listener = -1, .source = "MASTER_ADDR"};
+    const char *run = twill_launch_variable(params, "TORCHELASTIC_RUN_ID");
+    TWILL_TRY(error, twill_launch_check_variables(params, error));
+    TWILL_TRY(error, twill_launch_ranks(&job, "RANK", params->rank, "WORLD_SIZE",
+                                        params->world_size, error));
+    if (job.size == 1)
+        TWILL_TRY(error, twill_launch_check_alone(params, "WORLD_SIZE=1 is set as well", error));
+    TWILL_TRY(error, twill_launch_port(&job, params, error));
+    snprintf(job.hosts, sizeof(job.hosts), "%s", params->master_addr);
+    if (run) /* two jobs of a user at a port are told apart by their keys */
+        snprintf(job.identity, sizeof(job.identity), "torchrun %.64s %u", run, job.port);
+    snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.80s:%u", who, job.rank, job.size,
+             job.hosts, job.port);
+    return twill_tcp_open(boot, ops, &job, params, error);
+}
+
+static twill_status twillrun_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                                  struct twill_error *error)
+{
+    return variables_open(boot, &twill_boot_twillrun, "twillrun", params, error);
+}
+
+static twill_status torchrun_open(struct twill_boot **boot, const struct twill_boot_params *params,
+                                  struct twill_error *error)
+{
+    return variables_open(boot, &twill_boot_torchrun,
+                          twill_launch_variable(params, "TORCHELASTIC_RUN_ID") ? "torchrun"
+                                                                               : "environment",
+                          params, error);
+}
+
+const struct twill_boot_ops twill_boot_twillrun = {
+    TWILL_BOOT_BY_TCP, .name = "twillrun", .applies = twillrun_applies, .open = twillrun_open};
+
+const struct twill_boot_ops twill_boot_torchrun = {
+    TWILL_BOOT_BY_TCP, .name = "torchrun", .applies = torchrun_applies, .open = torchrun_open};

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the bootstraps of launchers share. */
+#include "fabric/bootstrap/launch_info.h"
+
+#include "algorithms/world/world.h"
+#include "fabric/bootstrap/frames.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Ports for jobs that are given none: below 32768, where Linux begins to hand out its own. */
+enum { PORT_FIRST = 10240, PORT_COUNT = 20000 };
+
+#define CARD_VERSION "twill1"
+
+const char *twill_launch_variable(const struct twill_boot_params *params, const char *name)
+{
+    size_t length = strlen(name);
+    for (const char *const *at = params->environment; at && *at; at++)
+        if (strncmp(*at, name, length) == 0 && (*at)[length] == '=')
+            return (*at)[length + 1] ? *at + length + 1 : NULL;
+    return NULL;
+}
+
+twill_status twill_launch_number(const char *name, const char *text, long low, long high, long *out,
+                                 struct twill_error *error)
+{
+    char *end;
+    errno = 0;
+    *out = strtol(text, &end, 10);
+    if (!isdigit((unsigned char)text[0]) || *end != '\0')
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%.64s is not a number", name, text);
+    if (errno != 0 || *out < low || *out > high)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%.64s is outside %ld .. %ld", name, text,
+                          low, high);
+    return TWILL_OK;
+}
+
+twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, const char *rank,
+                                const char *size_name, const char *size, struct twill_error *error)
+{
+    long number, count;
+    if (!rank || !size)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s is not set", rank ? size_name : rank_name);
+    TWILL_TRY(error, twill_launch_number(size_name, size, 1, TWILL_WORLD_MAX_RANKS, &count, error));
+    TWILL_TRY(error, twill_launch_number(rank_name, rank, 0, LONG_MAX, &number, error));
+    if (number >= count)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%ld must be below %s=%ld", rank_name, number,
+                          size_name, count);
+    job->rank = (int)number;
+    job->size = (int)count;
+    return TWILL_OK;
+}
+
+twill_status twill_launch_port(struct twill_job *job, const struct twill_boot_params *params,
+                               struct twill_error *error)
+{
+    uint32_t hash = UINT32_C(2166136261); /* FNV-1a */
+    long port;
+    if (params->master_port && *params->master_port) {
+        TWILL_TRY(error,
+                  twill_launch_number("MASTER_PORT", params->master_port, 1, 65535, &port, error));
+        job->port = (uint16_t)port;
+        return TWILL_OK;
+    }
+    for (const char *c = job->identity; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * UINT32_C(16777619);
+    job->port = (uint16_t)(PORT_FIRST + hash % PORT_COUNT);
+    return TWILL_OK;
+}
+
+/* --- the card -------------------------------------------------------------------------------- */
+
+/* On that address; NULL: on all. */
+static int listen_at(const char *address, int backlog)
+{
+    struct sockaddr_storage at;
+    socklen_t length;
+    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6};
+    struct sockaddr_in any4 = {.sin_family = AF_INET};
+    if (address && !twill_endpoint_address(address, 0, &at, &length)) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    if (address)
+        return twill_socket_listen((struct sockaddr *)&at, length, backlog);
+    int fd = twill_socket_listen((struct sockaddr *)&any6, sizeof(any6), backlog);
+    if (fd < 0 && errno == EAFNOSUPPORT)
+        fd = twill_socket_listen((struct sockaddr *)&any4, sizeof(any4), backlog);
+    return fd;
+}
+
+/* A key that all ranks were given stays off the card. */
+static bool is_given(const struct twill_boot_params *params)
+{
+    return (params->job && *params->job) || (params->key_file && *params->key_file);
+}
+
+twill_status twill_launch_listen(struct twill_job *job, const struct twill_boot_params *params,
+                                 bool alone, struct twill_error *error)
+{
+    char interface[32], why[128];
+    struct twill_endpoint here;
+    bool wanted = params->interface && *params->interface;
+    if (wanted)
+        TWILL_TRY(error, twill_interface_choose(job->hosts, interface, params->interface, NULL, why,
+                                                sizeof(why), error));
+    else if (alone)
+        snprintf(job->hosts, sizeof(job->hosts), "127.0.0.1");
+    else
+        twill_interface_addresses(job->hosts, sizeof(job->hosts));
+    if (!job->hosts[0])
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank 0: the job has several hosts, but this one has no address that "
+                          "others could reach: TWILL_INTERFACE chooses one");
+    job->has_key = !is_given(params);
+    if (job->has_key)
+        TWILL_TRY(error, twill_secret_random(&job->key, error));
+    job->listener = listen_at(alone || wanted ? job->hosts : NULL, job->size + 64);
+    if (job->listener < 0 || !twill_socket_name(job->listener, false, &here))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "rank 0 cannot listen: %s", strerror(errno));
+    job->port = here.port;
+    return TWILL_OK;
+}
+
+twill_status twill_launch_write_card(const struct twill_job *job, char *card, size_t bytes,
+                                     struct twill_error *error)
+{
+    char key[TWILL_SECRET_TEXT] = "-";
+    const char *host = job->hosts;
+    unsigned hosts = 0;
+    if (job->has_key)
+        twill_secret_text(&job->key, key);
+    size_t used = (size_t)snprintf(card, bytes, CARD_VERSION ",%u,%s", job->port, key);
+    twill_secret_wipe(key, sizeof(key));
+    while (*host && used < bytes) {
+        size_t length = strcspn(host, " ");
+        if (used + length + 2 > bytes) /* the likeliest ones are on it */
+            break;
+        card[used++] = ',';
+        memcpy(card + used, host, length);
+        used += length;
+        card[used] = '\0';
+        hosts++;
+        host += length + strspn(host + length, " ");
+    }
+    if (hosts == 0)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank 0: the launcher carries %zu bytes, too few for an address", bytes);
+    return TWILL_OK;
+}
+
+/* Numbers with commas between them; after a % the name of an interface. */
+static bool are_addresses(const char *text)
+{
+    static const char scope[] =
+        "%0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-";
+    while (*text) {
+        size_t bytes = strspn(text, "0123456789abcdefABCDEF.:");
+        if (bytes > 0 && text[bytes] == '%')
+            bytes += strspn(text + bytes, scope);
+        if (bytes == 0 || (text[bytes] && text[bytes] != ','))
+            return false;
+        text += bytes + (text[bytes] == ',');
+    }
+    return true;
+}
+
+twill_status twill_launch_read_card(struct twill_job *job, const struct twill_boot_params *params,
+                                    const char *card, struct twill_error *error)
+{
+    unsigned port = 0;
+    int at = 0;
+    char key[TWILL_SECRET_TEXT] = "";
+    _Static_assert(TWILL_SECRET_TEXT == 65, "as many digits as the format below takes");
+    if (sscanf(card, CARD_VERSION ",%5u,%64[0-9a-f-],%n", &port, key, &at) != 2 || at == 0 ||
+        port == 0 || port > 65535 || !card[at] || strlen(card + at) >= sizeof(job->hosts) ||
+        !are_addresses(card + at))
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "rank %d: what the launcher hands over was not written by rank 0 of this "
+                          "version of twill",
+                          job->rank);
+    job->port = (uint16_t)port;
+    snprintf(job->hosts, sizeof(job->hosts), "%s", card + at);
+    for (char *c = job->hosts; *c; c++)
+        if (*c == ',')
+            *c = ' ';
+    job->has_key = strcmp(key, "-") != 0;
+    if (job->has_key)
+        TWILL_TRY(error, twill_secret_parse(&job->key, "the key of rank 0", key, error));
+    if (job->has_key == is_given(params))
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG, "rank %d: TWILL_JOB or TWILL_KEY_FILE is set %s, but not %s",
+            job->rank, job->has_key ? "here" : "for rank 0", job->has_key ? "for rank 0" : "here");
+    twill_secret_wipe(key, sizeof(key));
+    return TWILL_OK;
+}
+
+/* --- names of hosts -------------------------------------------------------------------------- */
+
+bool twill_launch_first_host(const char *list, char *host, size_t bytes)
+{
+    size_t used = 0;
+    const char *c = list;
+    /* Outside of brackets everything counts up to a comma; of a bracket, its first number. */
+    while (*c && *c != ',') {
+        if (*c == '[') {
+            size_t digits = strspn(++c, "0123456789"), rest = strcspn(c, "]");
+            if (digits == 0 || c[rest] != ']' || strspn(c, "0123456789,-") < rest ||
+                used + digits >= bytes)
+                return false;
+            memcpy(host + used, c, digits);
+            used += digits;
+            c += rest + 1;
+        } else if ((isalnum((unsigned char)*c) || strchr("-._", *c)) && used + 1 < bytes) {
+            host[used++] = *c++;
+        } else {
+            return false;
+        }
+    }
+    host[used] = '\0';
+    return used > 0;
+}

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which local address to talk from: the one the kernel would route by, unless it belongs to
+ * something inside this host, where other hosts do not answer. */
+#include "fabric/bootstrap/frames.h"
+#include "fabric/host/interfaces.h"
+
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct choice {
+    struct twill_link *links;
+    size_t count;
+    char *address, *interface, *why;
+    size_t why_bytes;
+};
+
+static void take(struct choice *choice, const struct twill_link *link)
+{
+    memcpy(choice->address, link->address, TWILL_ADDRESS_TEXT);
+    memcpy(choice->interface, link->name, sizeof(link->name));
+}
+
+/* The best address by worth; of one interface if a name is given. family: AF_UNSPEC for any. */
+static bool take_best(struct choice *choice, const char *name, int family)
+{
+    const struct twill_link *best = NULL;
+    for (size_t i = 0; i < choice->count; i++) {
+        const struct twill_link *link = &choice->links[i];
+        if ((name && strcmp(name, link->name) != 0) ||
+            (family != AF_UNSPEC && link->six != (family == AF_INET6)))
+            continue;
+        if (best == NULL || twill_link_worth(link) > twill_link_worth(best))
+            best = link;
+    }
+    if (best != NULL)
+        take(choice, best);
+    return best != NULL;
+}
+
+static const struct twill_link *find_address(const struct choice *choice, const char *address)
+{
+    size_t plain = strcspn(address, "%");
+    for (size_t i = 0; i < choice->count; i++) {
+        const char *own = choice->links[i].address;
+        bool scoped = address[plain] != '\0';
+        if (scoped ? strcmp(own, address) == 0
+                   : strncmp(own, address, plain) == 0 && strcspn(own, "%") == plain)
+            return &choice->links[i];
+    }
+    return NULL;
+}
+
+/* The address the kernel would send from. Connecting a UDP socket sends nothing. */
+static const struct twill_link *find_route(const struct choice *choice, const char *peer)
+{
+    struct sockaddr_storage address;
+    struct twill_endpoint source;
+    socklen_t length;
+    if (!twill_endpoint_address(peer, 9, &address, &length))
+        return NULL;
+    int fd = socket(address.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return NULL;
+    bool found = connect(fd, (struct sockaddr *)&address, length) == 0 &&
+                 twill_socket_name(fd, false, &source);
+    close(fd);
+    return found ? find_address(choice, source.address) : NULL;
+}
+
+/* One name or address of TWILL_INTERFACE. */
+static bool take_wanted(struct choice *choice, const char *wanted, int family)
+{
+    const struct twill_link *link = find_address(choice, wanted);
+    if (link != NULL)
+        take(choice, link);
+    return link != NULL || take_best(choice, wanted, family) ||
+           take_best(choice, wanted, AF_UNSPEC);
+}
+
+/* All of the list must be there; the first one is it. */
+static twill_status choose_wanted(struct choice *choice, const char *wanted, const char *peer,
+                                  struct twill_error *error)
+{
+    char all[320], address[TWILL_ADDRESS_TEXT], interface[32];
+    int family = !peer || !*peer ? AF_UNSPEC : strchr(peer, ':') ? AF_INET6 : AF_INET;
+    struct choice other = *choice;
+    other.address = address;
+    other.interface = interface;
+    for (const char *at = wanted; at != NULL;) {
+        char name[TWILL_ADDRESS_TEXT] = "";
+        size_t length = strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)twill_min(length, sizeof(name) - 1), at);
+        if (!take_wanted(at == wanted ? choice : &other, name, family)) {
+            twill_links_list(choice->links, choice->count, all, sizeof(all));
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "TWILL_INTERFACE=%.64s: %.64s is no interface or address that is up "
+                              "here; there are: %s",
+                              wanted, name, all);
+        }
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    snprintf(choice->why, choice->why_bytes, "as TWILL_INTERFACE=%s asks for", wanted);
+    return TWILL_OK;
+}
+
+static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
+{
+    bool named = peer && *peer;
+    /* Nobody in particular: whoever a default route leads to (TEST-NET-1 and documentation). */
+    const struct twill_link *link = find_route(choice, named ? peer : "192.0.2.1");
+    if (link == NULL && !named)
+        link = find_route(choice, "2001:db8::1");
+    /* To a peer the route counts, whatever it leads over: there it is reachable, not elsewhere. A
+     * default route may lead over a bridge, as where virtual machines share the host's wire. */
+    bool inside = link != NULL && link->kind >= TWILL_LINK_TUNNEL;
+    if (link != NULL && (named || (!inside && link->kind != TWILL_LINK_LOOPBACK))) {
+        take(choice, link);
+        snprintf(choice->why, choice->why_bytes, "%s%s%s%s",
+                 named ? "the route to " : "the default route", named ? peer : "",
+                 inside ? ", although it is " : "", inside ? twill_link_kind_name(link->kind) : "");
+        return TWILL_OK;
+    }
+    if (!take_best(choice, NULL, AF_UNSPEC))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "no network interface is up, not even loopback");
+    snprintf(choice->why, choice->why_bytes, "the best of the interfaces that are up%s",
+             named    ? " (there is no route to the peer)"
+             : inside ? ", as the default route leads over a tunnel"
+                      : ", as there is no default route");
+    return TWILL_OK;
+}
+
+twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
+                                    const char *wanted, const char *peer, char *why,
+                                    size_t why_bytes, struct twill_error *error)
+{
+    struct choice choice = {
+        .address = address, .interface = interface, .why = why, .why_bytes = why_bytes};
+    TWILL_TRY(error, twill_links_read(&choice.links, &choice.count, error));
+    twill_status status = wanted && *wanted ? choose_wanted(&choice, wanted, peer, error)
+                                            : choose_route(&choice, peer, error);
+    free(choice.links);
+    TWILL_TRY(error, status);
+    return TWILL_OK;
+}
+
+void twill_interface_of(char interface[32], const char *address)
+{
+    struct choice choice = {0};
+    struct twill_error ignored = {0};
+    interface[0] = '\0';
+    if (twill_links_read(&choice.links, &choice.count, &ignored) != TWILL_OK)
+        return;
+    const struct twill_link *link = find_address(&choice, address);
+    if (link != NULL)
+        memcpy(interface, link->name, sizeof(link->name));
+    free(choice.links);
+}
+
+void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own)
+{
+    const char *scope = strchr(own, '%');
+    char *theirs = strchr(address, '%');
+    if (theirs == NULL || scope == NULL)
+        return;
+    snprintf(theirs, TWILL_ADDRESS_TEXT - (size_t)(theirs - address), "%s", scope);
+}
+
+/* Could other hosts reach it there? */
+static bool is_outward(const struct twill_link *link)
+{
+    return link->kind <= TWILL_LINK_PAIR && !link->link_local;
+}
+
+void twill_interface_addresses(char *text, size_t bytes)
+{
+    char first[TWILL_ADDRESS_TEXT] = "", interface[32], why[128];
+    struct twill_error ignored = {0};
+    struct choice choice = {0};
+    size_t used = 0;
+    text[0] = '\0';
+    if (twill_interface_choose(first, interface, NULL, NULL, why, sizeof(why), &ignored) !=
+            TWILL_OK ||
+        twill_links_read(&choice.links, &choice.count, &ignored) != TWILL_OK)
+        return;
+    /* The chosen one, which may be a bridge that the default route leads over, then IPv4, then
+     * IPv6. */
+    for (int turn = 0; turn < 3; turn++)
+        for (size_t i = 0; i < choice.count; i++) {
+            const struct twill_link *link = &choice.links[i];
+            bool is_chosen = strcmp(link->address, first) == 0 &&
+                             link->kind != TWILL_LINK_LOOPBACK && !link->link_local;
+            if (turn != (is_chosen   ? 0
+                         : link->six ? 2
+                                     : 1) ||
+                !(is_chosen || is_outward(link)) || used + strlen(link->address) + 2 > bytes)
+                continue;
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " " : "", link->address);
+        }
+    free(choice.links);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job as bytes: strings, each with a letter before it that says what it is, and a 0 after it. */
+#include "fabric/launcher/launcher_job.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MOST_OTHERS 8 /* to find the way to: one that can be resolved does */
+
+enum item {
+    ITEM_RANKS = 'n',
+    ITEM_RANK = 'r',
+    ITEM_BIND = 'b',
+    ITEM_REPORT = 'p',
+    ITEM_OVERSUBSCRIBE = 'v',
+    ITEM_GRACE = 'g', /* in milliseconds */
+    ITEM_KEY = 'k',
+    ITEM_DIRECTORY = 'd',
+    ITEM_ALONE = '1',
+    ITEM_OTHER = 'o',
+    ITEM_ASSIGNMENT = 'x',
+    ITEM_ARGUMENT = 'a',
+};
+
+static void put(FILE *file, enum item item, const char *text)
+{
+    fprintf(file, "%c%s", item, text);
+    fputc('\0', file);
+}
+
+static void put_number(FILE *file, enum item item, int number)
+{
+    char text[16];
+    snprintf(text, sizeof(text), "%d", number);
+    put(file, item, text);
+}
+
+/* Variables that decide how ranks talk are to be the same on all hosts; the others are a host's
+ * own. */
+static bool is_common(const char *variable)
+{
+    return (strncmp(variable, "TWILL_", 6) == 0 && strncmp(variable, "TWILL_JOB=", 10) != 0 &&
+            strncmp(variable, "TWILL_LISTEN_FD=", 16) != 0) ||
+           strncmp(variable, "FI_", 3) == 0;
+}
+
+/* How others may call a host. */
+static const char *name_of(const struct twill_site *site, char mine[256])
+{
+    const char *at = strchr(site->name, '@');
+    if (!site->local || strcmp(site->name, "localhost") != 0)
+        return at ? at + 1 : site->name;
+    mine[0] = mine[255] = '\0';
+    (void)gethostname(mine, 255);
+    return mine;
+}
+
+static void put_all(FILE *file, const struct twill_options *options, int site, const char *key,
+                    const char *directory)
+{
+    char mine[256];
+    put_number(file, ITEM_RANKS, options->ranks);
+    put_number(file, ITEM_BIND, (int)options->bind);
+    if (options->report)
+        put(file, ITEM_REPORT, "");
+    if (options->oversubscribe)
+        put(file, ITEM_OVERSUBSCRIBE, "");
+    put_number(file, ITEM_GRACE, (int)(options->grace_ns / 1000000));
+    put(file, ITEM_KEY, key);
+    put(file, ITEM_DIRECTORY, directory);
+    if (options->site[site].ranks == options->ranks)
+        put(file, ITEM_ALONE, "");
+    for (int rank = 0; rank < options->ranks; rank++)
+        if (options->place[rank] == site)
+            put_number(file, ITEM_RANK, rank);
+    for (int i = 0, others = 0; i < options->sites && others < MOST_OTHERS; i++) {
+        if (i == site || options->site[i].ranks == 0)
+            continue;
+        put(file, ITEM_OTHER, name_of(&options->site[i], mine));
+        others++;
+    }
+    for (char **variable = environ; *variable; variable++)
+        if (is_common(*variable))
+            put(file, ITEM_ASSIGNMENT, *variable);
+    for (int i = 0; i < options->assigned; i++)
+        put(file, ITEM_ASSIGNMENT, options->assignments[i]);
+    for (char **argument = options->command; *argument; argument++)
+        put(file, ITEM_ARGUMENT, *argument);
+}
+
+char *twill_job_write(const struct twill_options *options, int site, const char *key, size_t *bytes)
+{
+    char *data = NULL, directory[PATH_MAX];
+    if (!getcwd(directory, sizeof(directory))) {
+        twill_complain("the current directory: %s", strerror(errno));
+        return NULL;
+    }
+    FILE *file = open_memstream(&data, bytes);
+    if (file)
+        put_all(file, options, site, key, directory);
+    bool good = file && !ferror(file);
+    if (file)
+        good = fclose(file) == 0 && good;
+    if (good && *bytes <= TWILL_FRAME_MOST_JOB)
+        return data;
+    if (good)
+        twill_complain("the program, its arguments and -x have %zu bytes, more than %u", *bytes,
+                       TWILL_FRAME_MOST_JOB);
+    else
+        twill_complain("no memory for the job");
+    free(data);
+    return NULL;
+}
+
+static bool take(struct twill_job *job, char *text)
+{
+    struct twill_options *options = &job->options;
+    int number;
+    switch (*text++) {
+    case ITEM_RANKS:
+        return twill_read_number(text, 1, TWILL_MAX_RANKS, &options->ranks);
+    case ITEM_RANK: /* ascending: rank 0 is the first where it is */
+        if (!twill_read_number(text, 0, options->ranks - 1, &number) ||
+            (job->here > 0 && job->rank[job->here - 1] >= number))
+            return false;
+        job->rank[job->here++] = number;
+        return true;
+    case ITEM_BIND:
+        if (!twill_read_number(text, TWILL_BIND_AUTO, TWILL_BIND_COUNT - 1, &number))
+            return false;
+        options->bind = (enum twill_bind)number;
+        return true;
+    case ITEM_OVERSUBSCRIBE:
+        options->oversubscribe = true;
+        return true;
+    case ITEM_REPORT:
+        options->report = true;
+        return true;
+    case ITEM_GRACE:
+        if (!twill_read_number(text, 0, INT_MAX, &number))
+            return false;
+        options->grace_ns = (uint64_t)number * 1000000;
+        return true;
+    case ITEM_KEY:
+        job->key = text;
+        return strlen(text) < sizeof(((struct twill_launch *)0)->job);
+    case ITEM_DIRECTORY:
+        job->directory = text;
+        return true;
+    case ITEM_ALONE:
+        job->alone = true;
+        return true;
+    case ITEM_OTHER:
+        job->other[job->others++] = text;
+        return true;
+    case ITEM_ASSIGNMENT:
+        options->assignments[options->assigned++] = text;
+        return strchr(text, '=') != NULL && text[0] != '=';
+    case ITEM_ARGUMENT:
+        options->command[job->arguments++] = text;
+        return true;
+    default:
+        return false;
+    }
+}
+
+bool twill_job_read(struct twill_job *job, const char *data, size_t bytes)
+{
+    size_t strings = 0;
+    *job = (struct twill_job){.bytes = malloc(bytes + 1)};
+    for (size_t i = 0; i < bytes; i++)
+        strings += data[i] == '\0';
+    job->rank = calloc(strings + 1, sizeof(*job->rank));
+    job->other = calloc(strings + 1, sizeof(*job->other));
+    job->options.assignments = calloc(strings + 1, sizeof(char *));
+    job->options.command = calloc(strings + 1, sizeof(char *));
+    if (!job->bytes || !job->rank || !job->other || !job->options.assignments ||
+        !job->options.command || bytes == 0 || data[bytes - 1] != '\0')
+        return false;
+    memcpy(job->bytes, data, bytes);
+    for (char *text = job->bytes; text < job->bytes + bytes; text += strlen(text) + 1)
+        if (!take(job, text))
+            return false;
+    return job->options.ranks > 0 && job->here > 0 && job->key && job->directory &&
+           job->options.command[0];
+}
+
+void twill_job_free(struct twill_job *job)
+{
+    free(job->bytes);
+    free(job->rank);
+    free(job->other);
+    free(job->options.assignments);
+    free(job->options.command);
+    *job = (struct twill_job){.bytes = NULL};
+}

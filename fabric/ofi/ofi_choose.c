@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which provider, domain and interface: what was asked for, else the best fabric that answers, on
+ * the interface where the other ranks reach this host. */
+#include "fabric/ofi/ofi.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <rdma/fi_errno.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Providers used without being asked for, best first. The rest is left out on purpose: shm (we have
+ * our own), udp and sockets (slow), net (stops reading from a peer at an unexpected message). An
+ * ip provider is bound to the interface it was opened on; the others know their own network. */
+static const struct preference {
+    const char *name;
+    bool ip;
+} preferences[] = {{"cxi", false},  {"gni", false}, {"verbs;ofi_rxm", false},
+                   {"psm2", false}, {"opx", false}, {"efa", false},
+                   {"tcp", true}};
+
+/* Providers that are not used even if asked for, and why: found by
+ * tests/unit/fabric/test_fabric_providers.c.
+ */
+static const struct refusal {
+    const char *name, *why;
+} refusals[] = {
+    {"shm",
+     "libfabric's shm gives messages to the wrong receives when some receives have wildcards "
+     "(1.17); on a node twill has its own"},
+    {"udp", "libfabric's udp;ofi_rxd does not complete all sends when many messages are under way "
+            "(1.17); use tcp"},
+};
+
+/* What TWILL_PROVIDER asks libfabric for: NAME, or ofi:NAME where NAME alone means something else.
+ */
+static const char *asked_name(const char *asked)
+{
+    return asked != NULL && strncmp(asked, "ofi:", 4) == 0 ? asked + 4 : asked;
+}
+
+/* A name stands for itself and for what is layered on it: tcp for tcp;ofi_rxm. */
+static bool name_matches(const char *provider, const char *asked)
+{
+    size_t n = strlen(asked);
+    return n > 0 && strncasecmp(provider, asked, n) == 0 &&
+           (provider[n] == '\0' || provider[n] == ';');
+}
+
+static const char *why_refused(const char *provider)
+{
+    for (size_t i = 0; provider != NULL && i < TWILL_ARRAY_LENGTH(refusals); i++)
+        if (name_matches(provider, refusals[i].name))
+            return refusals[i].why;
+    return NULL;
+}
+
+static bool is_asked(const char *text)
+{
+    return text != NULL && text[0] != '\0';
+}
+
+static struct fi_info *hints_create(const struct twill_libfabric *library)
+{
+    struct fi_info *hints = library->dupinfo(NULL);
+    if (hints == NULL)
+        return NULL;
+    hints->caps = FI_TAGGED;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_ASYNC_IOV; /* opx; vectors are never sent */
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->tx_attr->msg_order = FI_ORDER_SAS;
+    hints->rx_attr->msg_order = FI_ORDER_SAS;
+    hints->domain_attr->mr_mode =
+        FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    return hints;
+}
+
+/* All that could serve; an older library answers an older interface. */
+twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
+                            struct twill_error *error)
+{
+    static const uint32_t versions[] = {FI_VERSION(1, 14), FI_VERSION(1, 9), FI_VERSION(1, 5)};
+    struct fi_info *hints = hints_create(library);
+    if (hints == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "libfabric: no memory for hints");
+    int rc = -FI_ENODATA;
+    *list = NULL;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(versions) && rc != 0; i++)
+        rc = twill_ofi_library_getinfo(library, versions[i], hints, list);
+    library->freeinfo(hints);
+    if (rc != 0)
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "libfabric offers no provider with reliable tagged messages: %s",
+                          library->explain(-rc));
+    return TWILL_OK;
+}
+
+/* The address bytes inside a socket address, and how many; 0: another family. */
+static size_t address_bytes(const void *address, size_t length, const void **bytes)
+{
+    const struct sockaddr *any = address;
+    *bytes = NULL;
+    if (any == NULL || length < sizeof(struct sockaddr_in))
+        return 0;
+    if (any->sa_family == AF_INET) {
+        *bytes = &((const struct sockaddr_in *)address)->sin_addr;
+        return sizeof(struct in_addr);
+    }
+    if (any->sa_family == AF_INET6 && length >= sizeof(struct sockaddr_in6)) {
+        *bytes = &((const struct sockaddr_in6 *)address)->sin6_addr;
+        return sizeof(struct in6_addr);
+    }
+    return 0;
+}
+
+static bool has_socket_address(const struct fi_info *info)
+{
+    return info->addr_format == FI_SOCKADDR || info->addr_format == FI_SOCKADDR_IN ||
+           info->addr_format == FI_SOCKADDR_IN6;
+}
+
+static bool same_address(const struct fi_info *info, const void *address, size_t length)
+{
+    const void *a, *b;
+    if (!has_socket_address(info))
+        return false;
+    size_t n = address_bytes(info->src_addr, info->src_addrlen, &a);
+    return n > 0 && address_bytes(address, length, &b) == n && memcmp(a, b, n) == 0;
+}
+
+/* Does the info sit on this numeric address? */
+static bool at_address(const struct fi_info *info, const char *text)
+{
+    char plain[TWILL_ADDRESS_TEXT];
+    snprintf(plain, sizeof(plain), "%s", text);
+    plain[strcspn(plain, "%")] = '\0';
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    if (inet_pton(AF_INET, plain, &v4.sin_addr) == 1)
+        return same_address(info, &v4, sizeof(v4));
+    return inet_pton(AF_INET6, plain, &v6.sin6_addr) == 1 && same_address(info, &v6, sizeof(v6));
+}
+
+/* Is the info's address one of the interface's? For domains with names of their own (mlx5_0). */
+static bool at_interface(const struct fi_info *info, const char *name, struct ifaddrs *interfaces)
+{
+    for (struct ifaddrs *i = interfaces; i != NULL; i = i->ifa_next) {
+        if (i->ifa_addr == NULL || strcmp(i->ifa_name, name) != 0)
+            continue;
+        size_t length = i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in)
+                                                          : sizeof(struct sockaddr_in6);
+        if (same_address(info, i->ifa_addr, length))
+            return true;
+    }
+    return false;
+}
+
+/* Is it what one of a list of domains, addresses and interfaces says? */
+static bool is_at(const struct fi_info *info, const char *list, struct ifaddrs *interfaces)
+{
+    bool found = false;
+    for (const char *at = list; at != NULL && !found;) {
+        char name[TWILL_ADDRESS_TEXT] = "";
+        size_t length = strcspn(at, ",");
+        snprintf(name, sizeof(name), "%.*s", (int)twill_min(length, sizeof(name) - 1), at);
+        found = strcmp(info->domain_attr->name, name) == 0 || at_address(info, name) ||
+                at_interface(info, name, interfaces);
+        at = at[length] == ',' ? at + length + 1 : NULL;
+    }
+    return found;
+}
+
+static bool is_link_local(const struct fi_info *info)
+{
+    const void *bytes;
+    return has_socket_address(info) &&
+           address_bytes(info->src_addr, info->src_addrlen, &bytes) == sizeof(struct in6_addr) &&
+           IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)bytes);
+}
+
+static bool is_loopback(const struct fi_info *info)
+{
+    return at_address(info, "127.0.0.1") || at_address(info, "::1");
+}
+
+bool twill_ofi_is_ip(const struct fi_info *info)
+{
+    return has_socket_address(info) && !name_matches(info->fabric_attr->prov_name, "verbs");
+}
+
+/* Place in the order of preference; UINT32_MAX: not without being asked. */
+static uint32_t provider_rank(const struct fi_info *info, const char *asked, bool *ip)
+{
+    const char *name = info->fabric_attr->prov_name;
+    *ip = twill_ofi_is_ip(info);
+    if (why_refused(name) != NULL)
+        return UINT32_MAX;
+    if (is_asked(asked))
+        return name_matches(name, asked_name(asked)) ? 0 : UINT32_MAX;
+    for (uint32_t i = 0; i < TWILL_ARRAY_LENGTH(preferences); i++) {
+        if (!name_matches(name, preferences[i].name))
+            continue;
+        *ip = preferences[i].ip;
+        return i;
+    }
+    return UINT32_MAX;
+}
+
+/* How well it suits, smaller is better; UINT32_MAX: not at all. */
+static uint32_t info_rank(const struct fi_info *info, const struct twill_transport_params *params,
+                          struct ifaddrs *interfaces)
+{
+    bool ip;
+    uint32_t provider = provider_rank(info, params->provider, &ip);
+    const char *domain = info->domain_attr->name;
+    const char *reached = params->boot->address;
+    if (provider == UINT32_MAX || (is_asked(params->domain) && strcmp(domain, params->domain) != 0))
+        return UINT32_MAX;
+    uint32_t penalty = is_link_local(info) ? 2 : 0;
+    if (is_asked(params->interface)) {
+        if (!is_at(info, params->interface, interfaces))
+            return UINT32_MAX;
+        penalty += at_address(info, reached) ? 0 : 1;
+    } else if (is_asked(reached)) {
+        bool there = at_address(info, reached);
+        if (ip && !there && !is_asked(params->domain))
+            return UINT32_MAX;
+        penalty += there ? 0 : 1;
+    } else {
+        penalty += is_loopback(info) ? 4 : 0;
+    }
+    return provider * 16 + penalty;
+}
+
+/* Append to a list of names unless it is there. */
+static void add_name(char *list, size_t bytes, const char *name)
+{
+    size_t n = strlen(name), used = strlen(list);
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == '\0' || at[n] == ','))
+            return;
+    if (used + n + 8 < bytes)
+        snprintf(list + used, bytes - used, "%s%s", used == 0 ? "" : ", ", name);
+    else if (strcmp(list + used - 3, "...") != 0) /* what is longer than the list has other names */
+        snprintf(list + used, bytes - used, ", ...");
+}
+
+static twill_status explain_none(const struct fi_info *list,
+                                 const struct twill_transport_params *params,
+                                 struct twill_error *error)
+{
+    char providers[256] = "", places[256] = "";
+    for (const struct fi_info *i = list; i != NULL; i = i->next) {
+        bool ip;
+        if (why_refused(i->fabric_attr->prov_name) == NULL)
+            add_name(providers, sizeof(providers), i->fabric_attr->prov_name);
+        if (provider_rank(i, params->provider, &ip) == UINT32_MAX || is_link_local(i))
+            continue;
+        char text[TWILL_ADDRESS_TEXT], place[128];
+        twill_ofi_address_text(i, i->src_addr, i->src_addrlen, text, sizeof(text));
+        snprintf(place, sizeof(place), "%s (%s)", i->domain_attr->name, text);
+        add_name(places, sizeof(places), place);
+    }
+    if (is_asked(params->provider) && why_refused(asked_name(params->provider)) != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_PROVIDER=%s is not used: %s",
+                          params->provider, why_refused(asked_name(params->provider)));
+    if (places[0] == '\0' && is_asked(params->provider))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_PROVIDER=%s: libfabric has no such provider here; it has %s",
+                          params->provider, providers);
+    if (places[0] == '\0')
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                          "libfabric has no provider that is used without asking; it has %s: set "
+                          "TWILL_PROVIDER to one of them",
+                          providers);
+    if (is_asked(params->domain))
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_DOMAIN=%s%s%s: no such libfabric domain; there are %s",
+                          params->domain, is_asked(params->interface) ? " TWILL_INTERFACE=" : "",
+                          is_asked(params->interface) ? params->interface : "", places);
+    if (is_asked(params->interface))
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG,
+            "TWILL_INTERFACE=%s: libfabric has no such interface or address; it has %s",
+            params->interface, places);
+    return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                      "libfabric has nothing on %s, where other ranks reach this host; it has %s: "
+                      "set TWILL_INTERFACE",
+                      params->boot->address, places);
+}
+
+bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
+                         struct twill_error *error)
+{
+    struct twill_libfabric library;
+    struct fi_info *list = NULL;
+    struct ifaddrs *interfaces = NULL;
+    uint32_t best = UINT32_MAX;
+    bool ip;
+    if (twill_ofi_library_open(&library, params->libfabric, error) != TWILL_OK ||
+        twill_ofi_list(&library, &list, error) != TWILL_OK)
+        return false;
+    if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
+        interfaces = NULL;
+    for (const struct fi_info *i = list; i != NULL; i = i->next) {
+        uint32_t rank = info_rank(i, params, interfaces);
+        if (rank >= best || (provider_rank(i, NULL, &ip), ip))
+            continue;
+        best = rank;
+        snprintf(name, bytes, "%s", i->fabric_attr->prov_name);
+    }
+    freeifaddrs(interfaces);
+    library.freeinfo(list);
+    return best != UINT32_MAX;
+}
+
+twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
+                              const struct twill_transport_params *params, char *why,
+                              size_t why_bytes, struct twill_error *error)
+{
+    struct fi_info *list = NULL;
+    struct ifaddrs *interfaces = NULL;
+    TWILL_TRY(error, twill_ofi_list(library, &list, error));
+    if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
+        interfaces = NULL;
+    const struct fi_info *best = NULL;
+    uint32_t best_rank = UINT32_MAX;
+    for (const struct fi_info *i = list; i != NULL; i = i->next) {
+        uint32_t rank = info_rank(i, params, interfaces);
+        if (rank < best_rank) {
+            best = i;
+            best_rank = rank;
+        }
+    }
+    freeifaddrs(interfaces);
+    twill_status status = TWILL_OK;
+    if (best == NULL)
+        status = explain_none(list, params, error);
+    else if ((*chosen = library->dupinfo(best)) == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "libfabric: no memory for an fi_info");
+    library->freeinfo(list);
+    snprintf(why, why_bytes, "provider %s, %s",
+             is_asked(params->provider) ? "by TWILL_PROVIDER" : "the best that answers",
+             is_asked(params->domain)          ? "domain by TWILL_DOMAIN"
+             : is_asked(params->interface)     ? "interface by TWILL_INTERFACE"
+             : is_asked(params->boot->address) ? "where other ranks reach this host"
+                                               : "first interface");
+    return status;
+}
+
+void twill_ofi_address_text(const struct fi_info *info, const void *address, size_t bytes,
+                            char *text, size_t text_bytes)
+{
+    const void *raw;
+    char plain[INET6_ADDRSTRLEN];
+    if (!has_socket_address(info) || address_bytes(address, bytes, &raw) == 0) {
+        size_t n = info->addr_format == FI_ADDR_STR && address != NULL ? bytes : 0;
+        snprintf(text, text_bytes, "%.*s", (int)n, n > 0 ? (const char *)address : "");
+        if (n == 0)
+            snprintf(text, text_bytes, "address of %zu bytes", bytes);
+        return;
+    }
+    const struct sockaddr *any = address;
+    unsigned port =
+        ntohs(any->sa_family == AF_INET ? ((const struct sockaddr_in *)address)->sin_port
+                                        : ((const struct sockaddr_in6 *)address)->sin6_port);
+    inet_ntop(any->sa_family, raw, plain, sizeof(plain));
+    if (port == 0)
+        snprintf(text, text_bytes, "%s", plain);
+    else
+        snprintf(text, text_bytes, any->sa_family == AF_INET ? "%s:%u" : "[%s]:%u", plain, port);
+}

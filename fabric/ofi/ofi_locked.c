@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whether memory is still the memory it was, without hooks and without a thread: it is locked
+ * (mlock), which no mapping is by itself, and what is unmapped and mapped again is not. Two calls
+ * that change nothing tell: madvise(MADV_COLD) refuses locked memory, and mremap() that would make
+ * the range grow in place, into what is its own, refuses a range that is not one mapping in another
+ * way than one that is. MADV_DONTNEED, which would change pages under a mapping, is refused too.
+ *
+ * It does not see memory that others lock: it takes none that is locked already, but a process
+ * that locks what it maps later (mlockall(MCL_FUTURE)), or exchanges memory or moves parts of it by
+ * mremap(), should set TWILL_REGISTRATION=off. Whole pieces that are moved (realloc()) the caller
+ * sees by what is missing where they were: ofi_registration.c. */
+#include "fabric/ofi/ofi.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PAGE 4096u
+
+#ifndef MADV_COLD
+#define MADV_COLD 20
+#endif
+
+enum lock { UNLOCKED, LOCKED, UNKNOWN };
+
+static enum lock lock_of(void *page)
+{
+    if (madvise(page, PAGE, MADV_COLD) == 0)
+        return UNLOCKED;
+    return errno == EINVAL ? LOCKED : UNKNOWN;
+}
+
+/* Is the range, but perhaps its last page, within one mapping? Growing over what is mapped already
+ * cannot be done; where nothing is it can: then the page is given back. */
+static bool is_one(void *start, size_t bytes)
+{
+    if (bytes <= PAGE)
+        return true;
+    if (mremap(start, bytes - PAGE, bytes, 0) == MAP_FAILED)
+        return errno == ENOMEM || errno == EAGAIN;
+    (void)munmap((unsigned char *)start + bytes - PAGE, PAGE);
+    return false;
+}
+
+bool twill_locked_still(const void *start, size_t bytes)
+{
+    void *range = (void *)(uintptr_t)start;
+    int before = errno;
+    bool still = lock_of(range) == LOCKED &&
+                 lock_of((unsigned char *)range + bytes - PAGE) == LOCKED && is_one(range, bytes);
+    errno = before;
+    return still;
+}
+
+bool twill_locked_take(void *start, size_t bytes, bool ours)
+{
+    int before = errno;
+    bool taken = (ours || lock_of(start) == UNLOCKED) && mlock(start, bytes) == 0;
+    if (taken && !twill_locked_still(start, bytes)) { /* of several mappings */
+        (void)munlock(start, bytes);
+        taken = false;
+    }
+    errno = before;
+    return taken;
+}
+
+bool twill_locked_begins(const void *start)
+{
+    int before = errno;
+    bool begins = lock_of((void *)(uintptr_t)start) == LOCKED;
+    errno = before;
+    return begins;
+}
+
+void twill_locked_drop(void *start, size_t bytes)
+{
+    int before = errno;
+    (void)munlock(start, bytes);
+    errno = before;
+}
+
+size_t twill_locked_bytes(void)
+{
+    int before = errno;
+    size_t bytes = SIZE_MAX;
+    char text[4096];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0)
+        close(fd);
+    text[n < 0 ? 0 : n] = '\0';
+    const char *line = strstr(text, "\nVmLck:");
+    unsigned long long kib;
+    if (line != NULL && sscanf(line + 7, "%llu kB", &kib) == 1)
+        bytes = (size_t)kib << 10;
+    errno = before;
+    return bytes;
+}
+
+/* All answers, on memory of our own. */
+bool twill_locked_works(void)
+{
+    unsigned char *p =
+        mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return false;
+    bool works = twill_locked_take(p, 3 * PAGE, false) && !twill_locked_still(p, 4 * PAGE);
+    if (works) {
+        unsigned char *hole = p + PAGE;
+        works = mmap(hole, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                     -1, 0) == hole &&
+                !twill_locked_still(p, 3 * PAGE) && !twill_locked_still(hole, PAGE) &&
+                twill_locked_still(p, PAGE);
+    }
+    (void)munmap(p, 4 * PAGE);
+    return works;
+}

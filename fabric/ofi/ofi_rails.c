@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Domains of libfabric as rails: those of the provider that is used anyway. Over IP the interfaces
+ * are the rails; of a fabric's own domains the nearest come first, and ranks of a node that are
+ * equally near to several begin with different ones. */
+#include "fabric/host/interfaces.h"
+#include "fabric/ofi/ofi.h"
+#include "fabric/rails/rails.h"
+#include "numa/topology.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void locate(struct twill_rail *rail, const struct fi_info *info,
+                   const struct twill_topology *topology)
+{
+    struct twill_nic nic;
+    const struct fid_nic *fid = info->nic;
+    const struct fi_pci_attr *pci =
+        fid != NULL && fid->bus_attr != NULL && fid->bus_attr->bus_type == FI_BUS_PCI
+            ? &fid->bus_attr->attr.pci
+            : NULL;
+    if (fid != NULL && fid->link_attr != NULL)
+        rail->mbits = (uint32_t)twill_min(fid->link_attr->speed / 1000000, UINT32_MAX);
+    if (topology == NULL)
+        return;
+    if (twill_topology_nic_named(topology, info->domain_attr->name, &nic) ||
+        (pci != NULL && twill_topology_nic_at(topology, pci->domain_id, pci->bus_id, pci->device_id,
+                                              pci->function_id, &nic)))
+        rail->distance = nic.distance;
+    else
+        return;
+    size_t used = strlen(rail->label);
+    snprintf(rail->label + used, sizeof(rail->label) - used, ", NUMA node %d", nic.numa);
+}
+
+static void fill(struct twill_rail *rail, const struct fi_info *info,
+                 const struct twill_transport_params *params)
+{
+    memset(rail, 0, sizeof(*rail));
+    snprintf(rail->name, sizeof(rail->name), "%s", info->domain_attr->name);
+    snprintf(rail->label, sizeof(rail->label), "%.60s", info->domain_attr->name);
+    locate(rail, info, params->topology);
+}
+
+static bool is_known(const struct twill_rail *rails, size_t count, const char *domain)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(rails[i].name, domain) == 0)
+            return true;
+    return false;
+}
+
+static uint32_t local_of(const struct twill_transport_params *params)
+{
+    return params->world != NULL ? params->world->local[params->boot->rank] : 0;
+}
+
+/* The domains that offer the same provider as the chosen one. */
+static twill_status list_domains(const struct twill_libfabric *library,
+                                 const struct fi_info *chosen,
+                                 const struct twill_transport_params *params,
+                                 struct twill_rail *rails, size_t most, size_t *count,
+                                 struct twill_error *error)
+{
+    struct fi_info *list = NULL;
+    TWILL_TRY(error, twill_ofi_list(library, &list, error));
+    *count = 0;
+    for (const struct fi_info *i = list; i != NULL && *count < most; i = i->next) {
+        const char *domain = i->domain_attr->name;
+        if (strcmp(i->fabric_attr->prov_name, chosen->fabric_attr->prov_name) != 0 ||
+            is_known(rails, *count, domain))
+            continue;
+        fill(&rails[(*count)++], i, params);
+    }
+    library->freeinfo(list);
+    twill_rails_order(rails, *count, local_of(params));
+    for (size_t i = 0; i < *count; i++)
+        rails[i].usual = strcmp(rails[i].name, chosen->domain_attr->name) == 0;
+    return TWILL_OK;
+}
+
+twill_status twill_ofi_rails(const struct twill_transport_params *params, const char *name,
+                             struct twill_rail *rails, size_t most, size_t *count,
+                             struct twill_error *error)
+{
+    struct twill_libfabric library;
+    struct fi_info *chosen = NULL;
+    struct twill_transport_params own = *params;
+    char why[160];
+    bool listed = own.interface != NULL && strchr(own.interface, ',') != NULL;
+    if (name != NULL || listed)
+        own.interface = name;
+    TWILL_TRY(error, twill_ofi_library_open(&library, params->libfabric, error));
+    TWILL_TRY(error, twill_ofi_choose(&library, &chosen, &own, why, sizeof(why), error));
+    bool alone = params->domain != NULL && params->domain[0] != '\0';
+    twill_status status = TWILL_OK;
+    if (twill_ofi_is_ip(chosen)) {
+        status = twill_links_rails(params, name, rails, most, count, error);
+    } else if (alone || name != NULL || (params->interface != NULL && params->interface[0])) {
+        fill(&rails[0], chosen, params);
+        if (name != NULL) /* may be an interface or address, and decides */
+            snprintf(rails[0].name, sizeof(rails[0].name), "%s", name);
+        rails[0].usual = name == NULL;
+        *count = 1;
+    } else {
+        status = list_domains(&library, chosen, params, rails, most, count, error);
+    }
+    library.freeinfo(chosen);
+    return status;
+}

@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory the provider must know, for providers that want it (FI_MR_LOCAL).
+ *
+ * What is known to stay (twill_alloc(), twill_register(), the library's own) is registered whole,
+ * at its first use, until it goes. Anything else may be unmapped any time, and something else
+ * mapped there. Without hooks in malloc and without a thread that can be known only when it is used
+ * next: it is pinned (ofi_locked.c), and asked for before each use whether all of it still is.
+ * Where the kernel does not tell, or may not pin, a registration ends with its request.
+ *
+ * A pin moves with its memory (mremap(), and realloc() of what is large): what is pinned may have
+ * come from elsewhere. Then one piece is missing from where it was, so each use asks for all of
+ * them; if one has gone nothing that is pinned is believed any more. And while more is pinned in
+ * this process than before us, such memory may still be about: nothing is kept.
+ *
+ * Providers with a cache of their own (verbs, efa, gni) find each registration in it and count a
+ * user until it ends here: theirs outlives ours, and is asked only when ours is not there. */
+#include "fabric/ofi/ofi.h"
+
+#include <rdma/fi_errno.h>
+#include <stdlib.h>
+
+#define PAGE 4096u
+
+enum kind {
+    ONCE,    /* for one request */
+    CACHED,  /* for as long as the memory is what it was */
+    LASTING, /* until it is forgotten */
+    DEAD     /* taken out, but in use */
+};
+
+struct twill_ofi_registration {
+    struct twill_ofi_registration *next;
+    struct fid_mr *mr;
+    unsigned char *start;
+    size_t bytes;
+    uint32_t users;
+    enum kind kind;
+};
+
+twill_status twill_ofi_register(struct twill_ofi_home *home, const void *start, size_t bytes,
+                                struct fid_mr **mr, struct twill_error *error)
+{
+    *mr = NULL;
+    if (!home->registers || bytes == 0)
+        return TWILL_OK;
+    uint64_t mode = (uint64_t)home->info->domain_attr->mr_mode;
+    uint64_t key = (mode & FI_MR_PROV_KEY) != 0 ? 0 : ++home->next_key;
+    int rc = fi_mr_reg(home->domain, start, bytes, FI_SEND | FI_RECV, 0, key, 0, mr, NULL);
+    if (rc == 0 && (mode & FI_MR_ENDPOINT) != 0) {
+        rc = fi_mr_bind(*mr, &home->ep->fid, 0);
+        if (rc == 0)
+            rc = fi_mr_enable(*mr);
+    }
+    if (rc == 0)
+        return TWILL_OK;
+    twill_ofi_unregister(mr);
+    return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_mr_reg of %zu bytes: %s",
+                      home->info->fabric_attr->prov_name, bytes, home->library.explain(abs(rc)));
+}
+
+void twill_ofi_unregister(struct fid_mr **mr)
+{
+    if (*mr != NULL)
+        fi_close(&(*mr)->fid);
+    *mr = NULL;
+}
+
+void *twill_ofi_desc(const struct twill_ofi_registration *memory)
+{
+    return memory == NULL ? NULL : fi_mr_desc(memory->mr);
+}
+
+static void end(struct twill_ofi_registration *r)
+{
+    twill_ofi_unregister(&r->mr);
+    free(r);
+}
+
+/* How much all transports of the context pin: counted before it is, and until it is not. */
+static void count_pinned(struct twill_ofi_home *home, size_t more, size_t less)
+{
+    if (home->params.lasting != NULL && home->params.lasting->pinned != NULL)
+        __atomic_fetch_add(home->params.lasting->pinned, more - less, __ATOMIC_RELAXED);
+}
+
+static size_t pinned_of(const struct twill_ofi_home *home)
+{
+    if (home->params.lasting == NULL || home->params.lasting->pinned == NULL)
+        return home->cached_bytes;
+    return __atomic_load_n(home->params.lasting->pinned, __ATOMIC_RELAXED);
+}
+
+void twill_ofi_watch(struct twill_ofi_home *home)
+{
+    size_t locked = home->caches && twill_locked_works() ? twill_locked_bytes() : SIZE_MAX;
+    size_t pinned = pinned_of(home);
+    home->watches = locked != SIZE_MAX;
+    home->locked_before = locked > pinned ? locked - pinned : 0;
+}
+
+/* But for pages that other pieces have too. */
+static void unpin(struct twill_ofi_home *home, unsigned char *start, unsigned char *end)
+{
+    for (struct twill_ofi_registration *r = home->registrations; r != NULL; r = r->next) {
+        if (r->kind != CACHED || r->start >= end || start >= r->start + r->bytes)
+            continue;
+        if (start < r->start)
+            unpin(home, start, r->start);
+        if (r->start + r->bytes < end)
+            unpin(home, r->start + r->bytes, end);
+        return;
+    }
+    twill_locked_drop(start, (size_t)(end - start));
+}
+
+/* Out of the list; it ends with its last user. true: at once. */
+static bool take_out(struct twill_ofi_home *home, struct twill_ofi_registration **at)
+{
+    struct twill_ofi_registration *r = *at;
+    *at = r->next;
+    if (r->kind == CACHED) {
+        home->cached--;
+        home->cached_bytes -= r->bytes;
+        home->suspects = home->suspects || !twill_locked_still(r->start, r->bytes);
+        unpin(home, r->start, r->start + r->bytes);
+        count_pinned(home, 0, r->bytes);
+    }
+    r->kind = DEAD;
+    if (r->users > 0)
+        return false;
+    end(r);
+    return true;
+}
+
+void twill_ofi_forget(struct twill_ofi_home *home, const void *start, size_t bytes)
+{
+    struct twill_ofi_registration **at = &home->registrations;
+    uintptr_t from = (uintptr_t)start;
+    while (*at != NULL) {
+        uintptr_t own = (uintptr_t)(*at)->start;
+        if (start == NULL || (own < from + bytes && from < own + (*at)->bytes))
+            (void)take_out(home, at);
+        else
+            at = &(*at)->next;
+    }
+}
+
+/* The last used that nobody uses now; NULL: there is none. */
+static struct twill_ofi_registration **oldest(struct twill_ofi_home *home)
+{
+    struct twill_ofi_registration **found = NULL;
+    for (struct twill_ofi_registration **at = &home->registrations; *at != NULL; at = &(*at)->next)
+        if ((*at)->kind == CACHED && (*at)->users == 0)
+            found = at;
+    return found;
+}
+
+/* Keep `more` bytes, one piece, within what may be cached; false: they do not fit. */
+static bool make_room(struct twill_ofi *t, size_t more)
+{
+    struct twill_ofi_home *home = t->home;
+    uint32_t most = home->options.cached != 0 ? home->options.cached : TWILL_OFI_CACHED;
+    while (home->cached >= most || home->cached_bytes + more > TWILL_OFI_CACHED_BYTES) {
+        struct twill_ofi_registration **at = oldest(home);
+        if (at == NULL)
+            return false;
+        t->base.counters.deregistrations += take_out(home, at) ? 1 : 0;
+    }
+    return true;
+}
+
+/* Is all that is pinned where it was pinned, and this one all of it? */
+static bool all_still(const struct twill_ofi_home *home, const struct twill_ofi_registration *hit)
+{
+    if (home->suspects)
+        return false;
+    for (const struct twill_ofi_registration *r = home->registrations; r != NULL; r = r->next)
+        if (r->kind == CACHED && r != hit && !twill_locked_begins(r->start))
+            return false;
+    return twill_locked_still(hit->start, hit->bytes);
+}
+
+static void drop_cached(struct twill_ofi *t)
+{
+    struct twill_ofi_registration **at = &t->home->registrations;
+    while (*at != NULL) {
+        if ((*at)->kind == CACHED)
+            t->base.counters.deregistrations += take_out(t->home, at) ? 1 : 0;
+        else
+            at = &(*at)->next;
+    }
+}
+
+/* What was pinned has gone: is it nowhere else, still pinned? Others' may have become less. */
+static bool is_clear(struct twill_ofi *t)
+{
+    struct twill_ofi_home *home = t->home;
+    if (!home->suspects)
+        return true;
+    drop_cached(t);
+    size_t before = pinned_of(home);
+    size_t locked = twill_locked_bytes();
+    size_t pinned = twill_max(before, pinned_of(home));
+    size_t theirs = locked > pinned ? locked - pinned : 0;
+    home->suspects = theirs > home->locked_before;
+    home->locked_before = twill_min(home->locked_before, theirs);
+    return !home->suspects;
+}
+
+/* The one that has all of it and can be relied on, as the first of the list. */
+static struct twill_ofi_registration *look_up(struct twill_ofi *t, const unsigned char *start,
+                                              size_t bytes)
+{
+    struct twill_ofi_registration **at = &t->home->registrations;
+    while (*at != NULL) {
+        struct twill_ofi_registration *r = *at;
+        size_t skipped = (size_t)(start - r->start);
+        if (start < r->start || bytes > r->bytes || skipped > r->bytes - bytes) {
+            at = &r->next;
+        } else if (r->kind == CACHED && !all_still(t->home, r)) {
+            drop_cached(t);
+            at = &t->home->registrations; /* one that lasts may have it */
+        } else {
+            *at = r->next;
+            r->next = t->home->registrations;
+            t->home->registrations = r;
+            return r;
+        }
+    }
+    return NULL;
+}
+
+static twill_status make(struct twill_ofi *t, enum kind kind, void *start, size_t bytes,
+                         struct twill_ofi_registration **made, struct twill_error *error)
+{
+    struct twill_ofi_registration *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for a registration");
+    *r = (struct twill_ofi_registration){.start = start, .bytes = bytes, .kind = kind};
+    twill_status status = twill_ofi_register(t->home, start, bytes, &r->mr, error);
+    if (status != TWILL_OK) {
+        free(r);
+        return status;
+    }
+    t->base.counters.registrations++;
+    if (kind != ONCE) {
+        r->next = t->home->registrations;
+        t->home->registrations = r;
+    }
+    if (kind == CACHED) {
+        t->home->cached++;
+        t->home->cached_bytes += bytes;
+    }
+    *made = r;
+    return TWILL_OK;
+}
+
+/* Is this page pinned for another piece of memory? */
+static bool is_ours(const struct twill_ofi_home *home, const unsigned char *page)
+{
+    for (const struct twill_ofi_registration *r = home->registrations; r != NULL; r = r->next)
+        if (r->kind == CACHED && page >= r->start && (size_t)(page - r->start) < r->bytes)
+            return true;
+    return false;
+}
+
+/* One that is kept; false: it cannot be. */
+static bool keep(struct twill_ofi *t, const void *start, size_t bytes,
+                 struct twill_ofi_registration **made)
+{
+    const struct twill_lasting *lasting = t->home->params.lasting;
+    void *piece;
+    size_t all;
+    if (!t->home->caches)
+        return false;
+    if (lasting != NULL && lasting->find(lasting->user, start, bytes, &piece, &all))
+        return make(t, LASTING, piece, all, made, NULL) == TWILL_OK;
+    if (!t->home->watches)
+        return false;
+    uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PAGE - 1);
+    all = twill_round_up((uintptr_t)start + bytes, PAGE) - from;
+    piece = (void *)from;
+    if (!make_room(t, all) || !is_clear(t))
+        return false;
+    count_pinned(t->home, all, 0);
+    if (twill_locked_take(piece, all, is_ours(t->home, piece))) {
+        if (make(t, CACHED, piece, all, made, NULL) == TWILL_OK)
+            return true;
+        unpin(t->home, piece, (unsigned char *)piece + all);
+    }
+    count_pinned(t->home, 0, all);
+    return false;
+}
+
+twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
+                            struct twill_ofi_registration **memory, struct twill_error *error)
+{
+    *memory = NULL;
+    if (!t->home->registers || bytes == 0)
+        return TWILL_OK;
+    *memory = look_up(t, start, bytes);
+    if (*memory != NULL)
+        t->base.counters.registration_hits++;
+    else if (!keep(t, start, bytes, memory))
+        TWILL_TRY(error, make(t, ONCE, (void *)(uintptr_t)start, bytes, memory, error));
+    (*memory)->users++;
+    return TWILL_OK;
+}
+
+void twill_ofi_let_go(struct twill_ofi *t, struct twill_ofi_registration **memory)
+{
+    struct twill_ofi_registration *r = *memory;
+    *memory = NULL;
+    if (r == NULL || --r->users > 0 || r->kind == CACHED || r->kind == LASTING)
+        return;
+    t->base.counters.deregistrations++;
+    end(r);
+}
+
+static void let_go_queue(struct twill_ofi *t, const struct twill_transfer_queue *queue)
+{
+    for (struct twill_transfer *r = queue->head; r != NULL; r = r->next)
+        twill_ofi_let_go(t, &twill_ofi_private(r)->memory);
+}
+
+static void let_go_lane(struct twill_ofi *t, struct twill_ofi_lane *lane)
+{
+    let_go_queue(t, &lane->payload_out);
+    let_go_queue(t, &lane->in);
+    twill_ofi_let_go(t, &lane->orphan);
+    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++)
+        if (lane->segment_out[i].request != NULL)
+            twill_ofi_let_go(t, &twill_ofi_private(lane->segment_out[i].request)->memory);
+}
+
+void twill_ofi_let_go_all(struct twill_ofi *t)
+{
+    for (uint32_t r = 0; r < t->size; r++)
+        for (uint32_t l = 0; t->peers[r] != NULL && l < TWILL_OFI_LANES; l++)
+            let_go_lane(t, &t->peers[r]->lanes[l]);
+}
+
+void twill_ofi_unregister_peers(struct twill_ofi *t)
+{
+    for (uint32_t r = 0; r < t->size; r++)
+        if (t->peers[r] != NULL)
+            twill_ofi_unregister(&t->peers[r]->mr);
+}

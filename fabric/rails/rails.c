@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The composite of rails. A message has a number per (from, to, lane), the same on both sides.
+ * Below the stripe size it goes whole, on the rail of its number; from it on every rail carries a
+ * part, in proportion to its weight, as a message of its own. So each rail sees, on both sides, the
+ * same sequence of messages, and order and matching stay the rails' business.
+ *
+ *     number   0    1    2 (large)   3
+ *     rail 0   0         2a          .        whole messages in turn,
+ *     rail 1        1    2b          3        large ones on all
+ *
+ * Where the two sides do not agree about a message's size, at least one rail notices, and mostly
+ * all: parts carry another signature than whole messages, which depends on the whole's size too;
+ * and sums that differ have a part that differs.
+ *
+ * Parts come from memory taken at connect, a few large messages per (peer, lane, direction): what
+ * is posted beyond them waits in a queue, so that one lane never waits for another. */
+#include "fabric/rails/rails.h"
+#include "fabric/transports.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEPTH 4u  /* large messages in parts at a time, per (peer, lane, direction) */
+#define EDGE  64u /* parts begin at multiples of this: no element is cut */
+
+struct part {
+    struct twill_transfer transfer;
+    const struct slot *slot;
+    size_t offset;
+};
+
+/* A large message. */
+struct slot {
+    struct slot *next;      /* of those under way */
+    struct slot *next_done; /* of those just finished: they may be under way again by then */
+    struct stream *stream;
+    struct twill_transfer *whole; /* NULL: free, or nobody waits for it any more */
+    struct part *part;            /* [count] */
+    bool busy;
+};
+
+/* One direction of one lane with one peer. */
+struct stream {
+    struct twill_transfer_queue waiting;
+    uint32_t number; /* of the next message */
+    struct slot slot[DEPTH];
+};
+
+struct peer {
+    struct stream stream[TWILL_LANES][2]; /* by enum twill_transfer_kind */
+    struct part part[];
+};
+
+struct rails {
+    struct twill_transport base;
+    struct twill_transport_ops ops; /* of the rails' kind, with our operations */
+    uint32_t count, size, rank;
+    size_t stripe;
+    uint64_t weight[TWILL_RAILS_MOST + 1]; /* of all rails before this one */
+    struct twill_transport *rail[TWILL_RAILS_MOST];
+    struct peer **peer; /* [size] */
+    struct slot *active;
+    char description[256];
+};
+
+static struct rails *rails_of(const struct twill_transport *transport)
+{
+    return (struct rails *)(uintptr_t)transport;
+}
+
+/* --- counters and words ---------------------------------------------------------------------- */
+
+static void count_up(struct rails *t)
+{
+    struct twill_transport_counters sum = {0};
+    for (uint32_t r = 0; r < t->count; r++) {
+        const struct twill_transport_counters *c = &t->rail[r]->counters;
+        sum.messages += c->messages;
+        sum.bytes += c->bytes;
+        sum.header_bytes += c->header_bytes;
+        sum.copied += c->copied;
+        sum.again += c->again;
+        sum.registrations += c->registrations;
+        sum.deregistrations += c->deregistrations;
+        sum.registration_hits += c->registration_hits;
+    }
+    t->base.counters = sum;
+}
+
+/* An error of a rail's, with its number in front. */
+static twill_status blame(uint32_t rail, twill_status status, struct twill_error *error)
+{
+    char said[sizeof(error->message)];
+    if (error == NULL || error->message[0] == '\0')
+        return TWILL_FAIL(error, status, "rail %u failed", rail);
+    memcpy(said, error->message, sizeof(said));
+    snprintf(error->message, sizeof(error->message), "rail %u: %.480s", rail, said);
+    return status;
+}
+
+/* --- large messages -------------------------------------------------------------------------- */
+
+static void fold_part(struct twill_transfer *transfer, size_t offset, const void *data,
+                      size_t bytes)
+{
+    const struct part *part = transfer->fold_with;
+    struct twill_transfer *whole = part->slot->whole;
+    if (whole != NULL) /* else another part has failed */
+        whole->fold(whole, part->offset + offset, data, bytes);
+}
+
+/* What turns a message's signature into that of its parts; never 0. */
+static uint32_t mark(size_t bytes)
+{
+    return (uint32_t)((uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 0x80000000u;
+}
+
+/* Where the part of a rail begins. */
+static size_t cut(const struct rails *t, size_t bytes, uint32_t rail)
+{
+    if (rail == t->count)
+        return bytes;
+    size_t whole = bytes / t->weight[t->count], rest = bytes % t->weight[t->count];
+    size_t at = whole * t->weight[rail] + rest * t->weight[rail] / t->weight[t->count];
+    return at / EDGE * EDGE;
+}
+
+static void make_part(const struct rails *t, const struct slot *slot, uint32_t rail)
+{
+    struct part *part = &slot->part[rail];
+    struct twill_transfer *whole = slot->whole;
+    size_t from = cut(t, whole->bytes, rail);
+    unsigned char *buffer = whole->buffer, *bounce = whole->bounce;
+    part->slot = slot;
+    part->offset = from;
+    part->transfer = (struct twill_transfer){
+        .kind = whole->kind,
+        .lane = whole->lane,
+        .peer = whole->peer,
+        .signature = whole->signature ^ mark(whole->bytes),
+        .buffer = buffer != NULL ? buffer + from : NULL,
+        .bytes = cut(t, whole->bytes, rail + 1) - from,
+        .fold = whole->fold != NULL ? fold_part : NULL,
+        .fold_with = part,
+        .bounce = bounce != NULL ? bounce + from : NULL,
+    };
+}
+
+/* A part met another message. What that was as a whole is known if it came whole; else about. */
+static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *part)
+{
+    bool in_parts = part->peer_signature != whole->signature;
+    whole->peer_signature = part->peer_signature ^ (in_parts ? mark(whole->bytes) : 0);
+    whole->peer_bytes = part->peer_bytes;
+    if (in_parts && part->peer_bytes == part->bytes)
+        whole->peer_bytes = whole->bytes;
+    else if (in_parts && part->bytes > 0)
+        whole->peer_bytes =
+            (uint64_t)((double)whole->bytes * (double)part->peer_bytes / (double)part->bytes);
+}
+
+/* Finish a large message whose parts are through, or one of whose parts failed: the others may
+ * never come. true: the slot is free again. */
+static bool settle(const struct rails *t, struct slot *slot, int *finished)
+{
+    bool pending = false;
+    for (uint32_t r = 0; r < t->count; r++) {
+        const struct twill_transfer *part = &slot->part[r].transfer;
+        pending = pending || part->status == TWILL_PENDING;
+        if (part->status >= 0 || slot->whole == NULL)
+            continue;
+        if (part->status == TWILL_ERR_MISMATCH)
+            explain_mismatch(slot->whole, part);
+        twill_transfer_finish(slot->whole, (twill_status)part->status);
+        slot->whole = NULL;
+        ++*finished;
+    }
+    if (pending)
+        return false;
+    if (slot->whole != NULL) {
+        twill_transfer_finish(slot->whole, TWILL_OK);
+        slot->whole = NULL;
+        ++*finished;
+    }
+    slot->busy = false;
+    return true;
+}
+
+static struct slot *idle_slot(struct stream *stream)
+{
+    for (uint32_t i = 0; i < DEPTH; i++)
+        if (!stream->slot[i].busy)
+            return &stream->slot[i];
+    return NULL;
+}
+
+static twill_status post_parts(struct rails *t, struct slot *slot, struct twill_transfer *whole,
+                               struct twill_error *error)
+{
+    slot->busy = true;
+    slot->whole = whole;
+    slot->next = t->active;
+    t->active = slot;
+    for (uint32_t r = 0; r < t->count; r++)
+        make_part(t, slot, r);
+    for (uint32_t r = 0; r < t->count; r++) {
+        struct twill_transfer *part = &slot->part[r].transfer;
+        part->status = TWILL_PENDING;
+        twill_status status = t->rail[r]->ops->post(t->rail[r], part, error);
+        if (status != TWILL_OK)
+            return blame(r, status, error);
+    }
+    return TWILL_OK;
+}
+
+/* --- streams --------------------------------------------------------------------------------- */
+
+static bool can_start(const struct rails *t, struct stream *stream,
+                      const struct twill_transfer *request)
+{
+    return request->bytes < t->stripe || idle_slot(stream) != NULL;
+}
+
+/* Pairs of ranks begin on different rails. */
+static uint32_t first_rail(const struct rails *t, uint32_t peer)
+{
+    return t->rank + peer;
+}
+
+static twill_status start(struct rails *t, struct stream *stream, struct twill_transfer *request,
+                          struct twill_error *error)
+{
+    uint32_t rail = (first_rail(t, request->peer) + stream->number++) % t->count;
+    if (request->bytes >= t->stripe)
+        return post_parts(t, idle_slot(stream), request, error);
+    twill_status status = t->rail[rail]->ops->post(t->rail[rail], request, error);
+    return status == TWILL_OK ? status : blame(rail, status, error);
+}
+
+static twill_status start_waiting(struct rails *t, struct stream *stream, struct twill_error *error)
+{
+    struct twill_transfer *request;
+    while ((request = stream->waiting.head) != NULL && can_start(t, stream, request)) {
+        stream->waiting.head = request->next;
+        TWILL_TRY(error, start(t, stream, request, error));
+    }
+    return TWILL_OK;
+}
+
+/* How many large messages are through, or an error. */
+static int settle_all(struct rails *t, struct twill_error *error)
+{
+    int finished = 0;
+    struct slot *left = NULL, *next, *done = NULL;
+    for (struct slot *slot = t->active; slot != NULL; slot = next) {
+        next = slot->next;
+        if (settle(t, slot, &finished)) {
+            slot->next_done = done;
+            done = slot;
+        } else {
+            slot->next = left;
+            left = slot;
+        }
+    }
+    t->active = left;
+    for (struct slot *slot = done; slot != NULL; slot = slot->next_done)
+        TWILL_TRY(error, start_waiting(t, slot->stream, error));
+    return finished;
+}
+
+/* --- the transport --------------------------------------------------------------------------- */
+
+static twill_status rails_post(struct twill_transport *transport, struct twill_transfer *request,
+                               struct twill_error *error)
+{
+    struct rails *t = rails_of(transport);
+    if (request->peer >= t->size || request->lane >= TWILL_LANES || t->peer[request->peer] == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rails: rank %u, lane %u is not connected",
+                          request->peer, request->lane);
+    struct stream *stream = &t->peer[request->peer]->stream[request->lane][request->kind];
+    if (stream->waiting.head != NULL || !can_start(t, stream, request)) {
+        twill_transfer_push(&stream->waiting, request);
+        return TWILL_OK;
+    }
+    request->status = TWILL_PENDING;
+    TWILL_TRY(error, start(t, stream, request, error));
+    count_up(t);
+    return TWILL_OK;
+}
+
+static int rails_progress(struct twill_transport *transport, struct twill_error *error)
+{
+    struct rails *t = rails_of(transport);
+    int moved = 0;
+    for (uint32_t r = 0; r < t->count; r++) {
+        int answer = t->rail[r]->ops->progress(t->rail[r], error);
+        if (TWILL_UNLIKELY(answer < 0))
+            return blame(r, (twill_status)answer, error);
+        moved += answer;
+    }
+    if (t->active != NULL) {
+        int finished = settle_all(t, error);
+        if (finished < 0)
+            return finished;
+        moved += finished;
+    }
+    if (moved > 0)
+        count_up(t);
+    return moved;
+}
+
+static void lay_out(const struct rails *t, struct peer *peer)
+{
+    struct part *part = peer->part;
+    for (uint32_t l = 0; l < TWILL_LANES; l++)
+        for (uint32_t kind = 0; kind < 2; kind++)
+            for (uint32_t i = 0; i < DEPTH; i++) {
+                struct stream *stream = &peer->stream[l][kind];
+                stream->slot[i].stream = stream;
+                stream->slot[i].part = part;
+                part += t->count;
+            }
+}
+
+static twill_status rails_connect(struct twill_transport *transport, uint32_t rank,
+                                  struct twill_error *error)
+{
+    struct rails *t = rails_of(transport);
+    if (rank >= t->size || rank == t->rank)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rails: rank %u is no peer of rank %u of %u",
+                          rank, t->rank, t->size);
+    for (uint32_t r = 0; r < t->count; r++) {
+        struct twill_transport *rail = t->rail[r];
+        twill_status status =
+            rail->ops->connect != NULL ? rail->ops->connect(rail, rank, error) : TWILL_OK;
+        if (status != TWILL_OK)
+            return blame(r, status, error);
+    }
+    if (t->peer[rank] != NULL)
+        return TWILL_OK;
+    size_t bytes = sizeof(struct peer) + 2 * TWILL_LANES * DEPTH * t->count * sizeof(struct part);
+    struct peer *peer = aligned_alloc(TWILL_CACHE_LINE, twill_round_up(bytes, TWILL_CACHE_LINE));
+    if (peer == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for the link to rank %u",
+                          rank);
+    memset(peer, 0, bytes);
+    lay_out(t, peer);
+    t->peer[rank] = peer;
+    return TWILL_OK;
+}
+
+static void forget(struct peer *peer)
+{
+    for (uint32_t s = 0; s < 2 * TWILL_LANES; s++) {
+        struct stream *stream = &peer->stream[s / 2][s % 2];
+        stream->waiting = (struct twill_transfer_queue){NULL, NULL};
+        for (uint32_t i = 0; i < DEPTH; i++) {
+            stream->slot[i].whole = NULL;
+            stream->slot[i].busy = false;
+        }
+    }
+}
+
+static void rails_cancel(struct twill_transport *transport)
+{
+    struct rails *t = rails_of(transport);
+    for (uint32_t r = 0; r < t->count; r++)
+        t->rail[r]->ops->cancel(t->rail[r]);
+    for (uint32_t p = 0; p < t->size; p++)
+        if (t->peer[p] != NULL)
+            forget(t->peer[p]);
+    t->active = NULL;
+}
+
+/* The parts go last: a rail may touch its requests until it is closed. */
+static void rails_close(struct twill_transport *transport)
+{
+    struct rails *t = rails_of(transport);
+    for (uint32_t r = 0; r < t->count; r++)
+        t->rail[r]->ops->close(t->rail[r]);
+    for (uint32_t p = 0; t->peer != NULL && p < t->size; p++)
+        free(t->peer[p]);
+    free(t->peer);
+    free(t);
+}
+
+static const char *rails_describe(const struct twill_transport *transport)
+{
+    return rails_of(transport)->description;
+}
+
+static struct twill_transport *rails_rail(const struct twill_transport *transport, size_t index)
+{
+    const struct rails *t = rails_of(transport);
+    return index < t->count ? t->rail[index] : NULL;
+}
+
+static void describe(struct rails *t, const uint32_t *weight)
+{
+    size_t used = (size_t)snprintf(t->description, sizeof(t->description),
+                                   "%s over %u rails, messages from %zu KiB in parts of ",
+                                   t->ops.name, t->count, t->stripe >> 10);
+    for (uint32_t r = 0; r < t->count && used < sizeof(t->description); r++)
+        used += (size_t)snprintf(t->description + used, sizeof(t->description) - used, "%s%u",
+                                 r > 0 ? ":" : "", weight[r]);
+}
+
+twill_status twill_rails_join(struct twill_transport **transport,
+                              struct twill_transport *const *rail, const uint32_t *weight,
+                              uint32_t count, size_t stripe,
+                              const struct twill_transport_params *params,
+                              struct twill_error *error)
+{
+    struct rails *t = calloc(1, sizeof(*t));
+    struct peer **peer = calloc((size_t)params->boot->size, sizeof(struct peer *));
+    *transport = NULL;
+    if (t == NULL || peer == NULL) {
+        free(t);
+        free(peer);
+        for (uint32_t r = 0; r < count; r++)
+            rail[r]->ops->close(rail[r]);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %d peers",
+                          params->boot->size);
+    }
+    t->ops = *rail[0]->ops;
+    t->ops.size_of = sizeof(t->ops);
+    t->ops.open = NULL;
+    t->ops.preview = NULL;
+    t->ops.rails = NULL;
+    t->ops.close = rails_close;
+    t->ops.connect = rails_connect;
+    t->ops.post = rails_post;
+    t->ops.progress = rails_progress;
+    t->ops.cancel = rails_cancel;
+    t->ops.describe = rails_describe;
+    t->ops.rail = rails_rail;
+    t->base.ops = &t->ops;
+    t->count = count;
+    t->size = (uint32_t)params->boot->size;
+    t->rank = (uint32_t)params->boot->rank;
+    t->stripe = stripe;
+    t->peer = peer;
+    for (uint32_t r = 0; r < count; r++) {
+        t->rail[r] = rail[r];
+        t->weight[r + 1] = t->weight[r] + weight[r];
+    }
+    describe(t, weight);
+    *transport = &t->base;
+    return TWILL_OK;
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which rails a job uses. Each rank says what it has and what TWILL_RAILS wants of it; then all
+ * come to the same number, order and weights.
+ *
+ * By default (auto) only what is sure to help becomes a rail: real, up, as near and as fast as the
+ * best, and there on every rank. A management network beside the fast one has another speed; and
+ * of interfaces in one IP network the kernel would use one for all. */
+#include "fabric/rails/rails.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BY_NAME "TWILL_INTERFACE="
+
+struct own {
+    bool listed; /* by name */
+    struct twill_rails_card card;
+    struct twill_rail rail[TWILL_RAILS_MOST];
+};
+
+/* --- order ----------------------------------------------------------------------------------- */
+
+static bool goes_before(const struct twill_rail *a, const struct twill_rail *b)
+{
+    return a->distance != b->distance ? a->distance < b->distance : a->mbits > b->mbits;
+}
+
+void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l)
+{
+    size_t equal = 1;
+    for (size_t i = 1; i < count; i++)
+        for (size_t k = i; k > 0 && goes_before(&rails[k], &rails[k - 1]); k--) {
+            struct twill_rail other = rails[k];
+            rails[k] = rails[k - 1];
+            rails[k - 1] = other;
+        }
+    while (equal < count && !goes_before(&rails[0], &rails[equal]))
+        equal++;
+    for (uint32_t turns = (uint32_t)(l % equal); count > 0 && turns > 0; turns--) {
+        struct twill_rail first = rails[0];
+        memmove(rails, rails + 1, (equal - 1) * sizeof(*rails));
+        rails[equal - 1] = first;
+    }
+}
+
+/* --- what this rank has ---------------------------------------------------------------------- */
+
+static twill_status read_wish(const char *text, struct twill_rails_card *card,
+                              struct twill_error *error)
+{
+    char *end;
+    card->wish = TWILL_RAILS_LIST;
+    if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0) {
+        card->wish = TWILL_RAILS_AUTO;
+        return TWILL_OK;
+    }
+    if (strspn(text, "0123456789") != strlen(text))
+        return TWILL_OK;
+    unsigned long number = strtoul(text, &end, 10);
+    card->wish = TWILL_RAILS_NUMBER;
+    card->wanted = (uint32_t)number;
+    if (number < 1 || number > TWILL_RAILS_MOST)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_RAILS=%s: 1 to %d rails are possible",
+                          text, TWILL_RAILS_MOST);
+    return TWILL_OK;
+}
+
+/* "eth0,eth1": what each of them is. */
+static twill_status read_list(struct own *own, const struct twill_transport_ops *ops,
+                              const struct twill_transport_params *params, const char *variable,
+                              const char *text, struct twill_error *error)
+{
+    own->listed = true;
+    for (const char *at = text; *at != '\0';) {
+        char name[TWILL_ADDRESS_TEXT];
+        size_t length = strcspn(at, ","), found = 0;
+        if (own->card.count == TWILL_RAILS_MOST)
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: more than %d rails", variable, text,
+                              TWILL_RAILS_MOST);
+        if (length == 0 || length >= sizeof(name))
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: there is no name at \"%s\"",
+                              variable, text, at);
+        memcpy(name, at, length);
+        name[length] = '\0';
+        struct twill_error local = {0};
+        twill_status status =
+            ops->rails(params, name, &own->rail[own->card.count], 1, &found, &local);
+        bool other = strncmp(local.message, BY_NAME, strlen(BY_NAME)) == 0;
+        if (status != TWILL_OK) /* it knows of one variable that names interfaces */
+            return TWILL_FAIL(error, status, "%s%s%s", other ? variable : "", other ? "=" : "",
+                              local.message + (other ? strlen(BY_NAME) : 0));
+        own->card.count += (uint32_t)found;
+        at += length + (at[length] == ',');
+    }
+    return TWILL_OK;
+}
+
+/* Those that may be used without being asked for come first in `rail`: the first one, and what is
+ * as good. */
+static void keep_equals(struct own *own, size_t found)
+{
+    const struct twill_rail *best = &own->rail[0];
+    uint32_t kept = 1;
+    for (size_t i = 1; i < found && !best->modest && best->mbits > 0; i++) {
+        const struct twill_rail *rail = &own->rail[i];
+        if (!rail->modest && rail->mbits == best->mbits && rail->distance <= best->distance)
+            own->rail[kept++] = *rail;
+    }
+    own->card.count = kept;
+}
+
+static twill_status look(struct own *own, const struct twill_transport_ops *ops,
+                         const struct twill_transport_params *params, struct twill_error *error)
+{
+    struct twill_rails_card *card = &own->card;
+    const char *listed = params->interface != NULL ? strchr(params->interface, ',') : NULL;
+    size_t found = 0;
+    TWILL_TRY(error, read_wish(params->rails, card, error));
+    if (card->wish == TWILL_RAILS_LIST)
+        return read_list(own, ops, params, "TWILL_RAILS", params->rails, error);
+    if (listed != NULL && card->wish == TWILL_RAILS_AUTO)
+        card->wish = TWILL_RAILS_LIST;
+    if (listed != NULL) {
+        TWILL_TRY(error, read_list(own, ops, params, "TWILL_INTERFACE", params->interface, error));
+        return TWILL_OK;
+    }
+    TWILL_TRY(error, ops->rails(params, NULL, own->rail, TWILL_RAILS_MOST, &found, error));
+    if (found == 0)
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "%s: no way to other hosts", ops->name);
+    card->count = (uint32_t)found;
+    if (card->wish == TWILL_RAILS_AUTO)
+        keep_equals(own, found);
+    return TWILL_OK;
+}
+
+bool twill_rails_are_listed(const char *text)
+{
+    struct twill_rails_card card = {.wanted = 0};
+    return read_wish(text, &card, NULL) == TWILL_OK && card.wish == TWILL_RAILS_LIST;
+}
+
+twill_status twill_rails_check(const struct twill_transport_ops *ops,
+                               const struct twill_transport_params *params,
+                               struct twill_error *error)
+{
+    struct own own;
+    memset(&own, 0, sizeof(own));
+    return look(&own, ops, params, error);
+}
+
+static void fill_card(struct own *own, twill_status status, const struct twill_error *error)
+{
+    struct twill_rails_card *card = &own->card;
+    card->status = status;
+    if (status != TWILL_OK)
+        snprintf(card->message, sizeof(card->message), "%.191s", error->message);
+    for (uint32_t i = 0; i < card->count; i++) {
+        card->rail[i].network = own->rail[i].network;
+        card->rail[i].mbits = own->rail[i].mbits;
+        const char *label = own->rail[i].label;
+        memcpy(card->rail[i].name, label,
+               twill_min(strcspn(label, " "), sizeof(card->rail[i].name) - 1));
+    }
+}
+
+/* --- what all have --------------------------------------------------------------------------- */
+
+static twill_status check_cards(const struct twill_rails_card *cards, uint32_t ranks,
+                                struct twill_error *error)
+{
+    static const char *const wishes[] = {"TWILL_RAILS=auto", "a number in TWILL_RAILS",
+                                         "a list of rails"};
+    for (uint32_t r = 0; r < ranks; r++) {
+        const struct twill_rails_card *card = &cards[r];
+        if (card->status != TWILL_OK)
+            return TWILL_FAIL(error, (twill_status)card->status, "rank %u: %.191s", r,
+                              card->message);
+        if (card->wish > TWILL_RAILS_LIST || card->count < 1 || card->count > TWILL_RAILS_MOST)
+            return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rank %u: rails of another kind", r);
+        if (card->wish != cards[0].wish || card->wanted != cards[0].wanted)
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "rank %u has %s (%u), rank 0 %s (%u): the number of rails must be "
+                              "the same on all ranks",
+                              r, wishes[card->wish], card->wanted, wishes[cards[0].wish],
+                              cards[0].wanted);
+        if (card->wish == TWILL_RAILS_LIST && card->count != cards[0].count)
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "rank %u lists %u rails, rank 0 lists %u (TWILL_RAILS, "
+                              "TWILL_INTERFACE): there must be as many on all ranks",
+                              r, card->count, cards[0].count);
+    }
+    return TWILL_OK;
+}
+
+/* Which of a rank's rails is in this network, and not taken yet. */
+static bool find_partner(const struct twill_rails_card *card, uint64_t network, uint32_t *taken,
+                         uint32_t *place)
+{
+    for (uint32_t i = 0; i < card->count; i++) {
+        if (card->rail[i].network != network || (*taken >> i & 1) != 0)
+            continue;
+        *taken |= 1u << i;
+        *place = i;
+        return true;
+    }
+    return false;
+}
+
+/* places[r][k]: which of rank r's own is rail k. Networks that only some ranks are in are left
+ * out; if none is left, each uses the one it would use alone. */
+static uint32_t pair(const struct twill_rails_card *cards, uint32_t ranks,
+                     uint8_t (*places)[TWILL_RAILS_MOST])
+{
+    uint32_t count = 0;
+    for (uint32_t own = 0; own < cards[0].count; own++) {
+        bool all = true;
+        for (uint32_t r = 0; r < ranks && all; r++) {
+            uint32_t place = own, taken = 0;
+            for (uint32_t k = 0; k < count; k++)
+                taken |= 1u << places[r][k];
+            all = r == 0 || find_partner(&cards[r], cards[0].rail[own].network, &taken, &place);
+            places[r][count] = (uint8_t)place;
+        }
+        count += all;
+    }
+    if (count > 0)
+        return count;
+    for (uint32_t r = 0; r < ranks; r++)
+        places[r][0] = 0;
+    return 1;
+}
+
+/* Shares of large messages by speed: a rail is as fast as its slowest end. Equal where a speed is
+ * not known. */
+static void weigh(const struct twill_rails_card *cards, uint32_t ranks,
+                  uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
+{
+    uint32_t least = UINT32_MAX;
+    for (uint32_t k = 0; k < count; k++) {
+        weight[k] = UINT32_MAX;
+        for (uint32_t r = 0; r < ranks; r++)
+            weight[k] = twill_min(weight[k], cards[r].rail[places[r][k]].mbits);
+        least = twill_min(least, weight[k]);
+    }
+    for (uint32_t k = 0; k < count; k++) /* 10000:25000 as 2:5 would be nicer, yet only to read */
+        weight[k] = least == 0 ? 1 : (uint32_t)twill_min((uint64_t)weight[k] * 10 / least, 1000);
+    for (uint32_t k = 0; k < count; k++)
+        if (weight[k] % 10 != 0)
+            return;
+    for (uint32_t k = 0; k < count; k++)
+        weight[k] = twill_max(weight[k] / 10, 1u);
+}
+
+twill_status twill_rails_agree(const struct twill_rails_card *cards, uint32_t ranks, uint32_t rank,
+                               uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
+                               uint32_t *count, struct twill_error *error)
+{
+    TWILL_TRY(error, check_cards(cards, ranks, error));
+    uint8_t(*places)[TWILL_RAILS_MOST] = calloc(ranks, sizeof(*places));
+    if (places == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
+    if (cards[0].wish == TWILL_RAILS_LIST) {
+        *count = cards[0].count;
+        for (uint32_t r = 0; r < ranks; r++)
+            for (uint32_t k = 0; k < *count; k++)
+                places[r][k] = (uint8_t)k;
+    } else {
+        *count = pair(cards, ranks, places);
+    }
+    uint32_t wanted = cards[0].wanted, have = *count;
+    if (cards[0].wish == TWILL_RAILS_NUMBER) { /* several streams over one where there are fewer */
+        for (uint32_t r = 0; r < ranks; r++)
+            for (uint32_t k = have; k < wanted; k++)
+                places[r][k] = places[r][k % have];
+        *count = wanted;
+    }
+    weigh(cards, ranks, places, *count, weight);
+    for (uint32_t k = 0; k < *count; k++)
+        place[k] = places[rank][k];
+    free(places);
+    return TWILL_OK;
+}
+
+/* Who on this node uses what. */
+static void tell_taken(struct twill_rails_choice *choice, const struct twill_rails_card *cards,
+                       const struct twill_transport_params *params)
+{
+    const struct twill_world *world = params->world;
+    size_t used = 0;
+    for (uint32_t r = 0; world != NULL && r < world->size && used < sizeof(choice->taken); r++) {
+        uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
+        struct twill_error ignored = {0};
+        if (world->node[r] != world->node[params->boot->rank] ||
+            twill_rails_agree(cards, world->size, r, place, weight, &count, &ignored) != TWILL_OK)
+            continue;
+        used += (size_t)snprintf(choice->taken + used, sizeof(choice->taken) - used, "%srank %u",
+                                 used > 0 ? "; " : "", r);
+        for (uint32_t k = 0; k < count && used < sizeof(choice->taken); k++)
+            used += (size_t)snprintf(choice->taken + used, sizeof(choice->taken) - used, " %.19s",
+                                     cards[r].rail[place[k]].name);
+    }
+}
+
+twill_status twill_rails_choose(struct twill_rails_choice *choice,
+                                const struct twill_transport_ops *ops,
+                                const struct twill_transport_params *params,
+                                struct twill_error *error)
+{
+    static const char *const whys[] = {"TWILL_RAILS=auto: devices as fast and near as the first",
+                                       "TWILL_RAILS asks for so many", "as listed"};
+    uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST];
+    struct own own;
+    struct twill_error local = {0};
+    memset(&own, 0, sizeof(own));
+    uint32_t ranks = (uint32_t)params->boot->size, rank = (uint32_t)params->boot->rank;
+    fill_card(&own, look(&own, ops, params, &local), &local);
+    struct twill_rails_card *all = calloc(ranks, sizeof(*all));
+    if (all == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
+    twill_status status =
+        twill_boot_allgather(params->boot, &own.card, all, sizeof(own.card), error);
+    if (status == TWILL_OK)
+        status = twill_rails_agree(all, ranks, rank, place, weight, &choice->count, error);
+    if (status == TWILL_OK)
+        tell_taken(choice, all, params);
+    free(all);
+    TWILL_TRY(error, status);
+    choice->asked = own.listed;
+    snprintf(choice->why, sizeof(choice->why), "%s", whys[own.card.wish]);
+    for (uint32_t k = 0; k < choice->count; k++)
+        choice->way[k] = (struct twill_rails_way){.rail = own.rail[place[k]], .weight = weight[k]};
+    return TWILL_OK;
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+static void close_choice(struct twill_common *common)
+{
+    struct twill_rails_choice *choice = (struct twill_rails_choice *)common;
+    for (uint32_t k = 0; k < TWILL_RAILS_MOST; k++)
+        if (choice->way[k].common != NULL)
+            choice->way[k].common->close(choice->way[k].common);
+    free(choice);
+}
+
+static void forget_memory(struct twill_common *common, const void *start, size_t bytes)
+{
+    struct twill_rails_choice *choice = (struct twill_rails_choice *)common;
+    for (uint32_t k = 0; k < TWILL_RAILS_MOST; k++)
+        twill_common_forget(&choice->way[k].common, start, bytes);
+}
+
+static twill_status open_ways(struct twill_rails_choice *choice, struct twill_transport **rail,
+                              uint32_t *opened, const struct twill_transport_ops *ops,
+                              const struct twill_transport_params *params,
+                              struct twill_error *error)
+{
+    for (*opened = 0; *opened < choice->count; ++*opened) {
+        struct twill_rails_way *way = &choice->way[*opened];
+        struct twill_transport_params own = *params;
+        own.rails = NULL;
+        own.common = params->common != NULL ? &way->common : NULL;
+        if (choice->count > 1 || choice->asked || !way->rail.usual)
+            own.interface = way->rail.name;
+        TWILL_TRY(error, ops->open(&rail[*opened], &own, error));
+        rail[*opened]->label = way->rail.label[0] != '\0' ? way->rail.label : NULL;
+    }
+    return TWILL_OK;
+}
+
+static twill_status open_chosen(struct twill_transport **transport,
+                                struct twill_rails_choice *choice,
+                                const struct twill_transport_ops *ops,
+                                const struct twill_transport_params *params,
+                                struct twill_error *error)
+{
+    struct twill_transport *rail[TWILL_RAILS_MOST];
+    uint32_t opened, weight[TWILL_RAILS_MOST];
+    twill_status status = open_ways(choice, rail, &opened, ops, params, error);
+    if (status != TWILL_OK) {
+        while (opened-- > 0)
+            ops->close(rail[opened]);
+        return status;
+    }
+    *transport = rail[0];
+    if (choice->count == 1)
+        return TWILL_OK;
+    for (uint32_t k = 0; k < choice->count; k++)
+        weight[k] = choice->way[k].weight;
+    return twill_rails_join(transport, rail, weight, choice->count, TWILL_RAILS_STRIPE, params,
+                            error);
+}
+
+twill_status twill_rails_open(struct twill_transport **transport,
+                              const struct twill_transport_ops *ops,
+                              const struct twill_transport_params *params,
+                              struct twill_error *error)
+{
+    *transport = NULL;
+    if (ops->rails == NULL || params->common == NULL)
+        return ops->open(transport, params, error);
+    struct twill_rails_choice *choice = (struct twill_rails_choice *)*params->common;
+    if (choice == NULL) {
+        choice = calloc(1, sizeof(*choice));
+        if (choice == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: out of memory");
+        choice->common.close = close_choice;
+        choice->common.forget = forget_memory;
+        twill_status status = twill_rails_choose(choice, ops, params, error);
+        if (status != TWILL_OK) {
+            free(choice);
+            return status;
+        }
+        twill_common_put(params->common, &choice->common);
+    }
+    return open_chosen(transport, choice, ops, params, error);
+}

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Passing descriptors over abstract unix sockets: see fabric/shm/fd_passing.h. Nothing blocks
+ * except poll(), and that until the deadline. */
+#include "fabric/shm/fd_passing.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG       4096 /* the kernel clips it (somaxconn), and strangers can fill it */
+#define MAX_STRANGERS 16   /* accepted, but not yet known by name */
+#define RETRY_MS      1
+
+struct hello {
+    uint8_t nonce[TWILL_NONCE_BYTES];
+    uint64_t key;
+    uint32_t rank;
+    uint32_t version;
+};
+#define HELLO_VERSION 0x74770001u
+
+static socklen_t socket_name(struct sockaddr_un *address, const struct twill_boot *boot,
+                             uint32_t rank, uint64_t name)
+{
+    char nonce[2 * TWILL_NONCE_BYTES + 1];
+    for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
+        snprintf(nonce + 2 * i, 3, "%02x", boot->nonce[i]);
+    memset(address, 0, sizeof(*address));
+    address->sun_family = AF_UNIX;
+    /* A leading zero byte makes it abstract. */
+    int length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "twill-%s-%u-%llx",
+                          nonce, rank, (unsigned long long)name);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static int open_socket(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
+                                            const struct twill_boot *boot)
+{
+    uint64_t drawn[2];
+    *passing = (struct twill_passing){.boot = boot, .listener = -1, .file = -1, .lost = UINT32_MAX};
+    if (getrandom(drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn))
+        return TWILL_SHARE_SOCKET;
+    passing->name = drawn[0];
+    passing->key = drawn[1];
+    passing->listener = open_socket();
+    if (passing->listener < 0)
+        return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
+    struct sockaddr_un address;
+    socklen_t length = socket_name(&address, boot, (uint32_t)boot->rank, passing->name);
+    if (bind(passing->listener, (struct sockaddr *)&address, length) != 0 ||
+        listen(passing->listener, BACKLOG) != 0)
+        return TWILL_SHARE_SOCKET;
+    return TWILL_SHARE_FINE;
+}
+
+bool twill_files_send(int to, void *data, size_t bytes, const int *files, size_t count)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(TWILL_FILES_MOST * sizeof(int))];
+    } control;
+    struct iovec vector = {.iov_base = data, .iov_len = bytes};
+    struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
+    memset(&control, 0, sizeof(control));
+    if (count > 0) {
+        message.msg_control = control.space;
+        message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(c), files, count * sizeof(int));
+    }
+    return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+/* 1: sent; 0: later; -1: never. */
+static int send_hello(const struct twill_passing *passing, int to, bool with_file)
+{
+    struct hello hello = {
+        .key = passing->key, .rank = (uint32_t)passing->boot->rank, .version = HELLO_VERSION};
+    memcpy(hello.nonce, passing->boot->nonce, sizeof(hello.nonce));
+    if (twill_files_send(to, &hello, sizeof(hello), &passing->file, with_file ? 1 : 0))
+        return 1;
+    /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others take theirs. */
+    return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
+}
+
+static bool is_called(const struct twill_passing *passing, const struct twill_passing_peer *peer)
+{
+    return peer->rank < (uint32_t)passing->boot->rank;
+}
+
+/* Connect and say who we are, or leave that for later: a full queue of connections may stay full
+ * until its owner, who might be waiting for us elsewhere, comes to the exchange. */
+static enum twill_share_cause call_peer(struct twill_passing *passing,
+                                        struct twill_passing_peer *peer)
+{
+    if (peer->socket < 0) {
+        int fd = open_socket();
+        if (fd < 0)
+            return TWILL_SHARE_DESCRIPTORS;
+        struct sockaddr_un address;
+        socklen_t length = socket_name(&address, passing->boot, peer->rank, peer->name);
+        if (connect(fd, (struct sockaddr *)&address, length) != 0) {
+            bool later = errno == EAGAIN || errno == EINTR;
+            close(fd);
+            /* Nobody listens under that name here: another network namespace, or it has died. */
+            return later ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
+        }
+        peer->socket = fd;
+    }
+    int sent = send_hello(passing, peer->socket, false);
+    peer->met = sent > 0;
+    /* It stopped listening before it took us in: the same as a moment later. */
+    return sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
+}
+
+enum twill_share_cause twill_passing_connect(struct twill_passing *passing)
+{
+    enum twill_share_cause cause = TWILL_SHARE_FINE;
+    for (size_t i = 0; i < passing->peer_count && cause == TWILL_SHARE_FINE; i++)
+        if (is_called(passing, &passing->peers[i]))
+            cause = call_peer(passing, &passing->peers[i]);
+    return cause;
+}
+
+static bool same_user(int socket)
+{
+    struct ucred who;
+    socklen_t length = sizeof(who);
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
+}
+
+/* 0: the other end has closed, and all it sent was taken. Linux says so too early if the last
+ * message and the end come while it looks: it finds no message, and then the end. The second look
+ * is after the end, behind which nothing comes. */
+static ssize_t receive_message(int from, struct msghdr *message, int flags)
+{
+    struct msghdr again = *message;
+    ssize_t got = recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
+    if (got != 0)
+        return got;
+    *message = again;
+    return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
+}
+
+/* The bytes of a message, and its descriptor in *fd. */
+static ssize_t receive(int from, void *bytes, size_t room, int flags, int *fd)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(4 * sizeof(int))];
+    } control;
+    struct iovec data = {.iov_base = bytes, .iov_len = room};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
+                             .msg_controllen = sizeof(control.space)};
+    *fd = -1;
+    ssize_t got = receive_message(from, &message, flags);
+    if (got < 0)
+        return got;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+            if (*fd >= 0)
+                close(*fd);
+            memcpy(fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        }
+    }
+    return got;
+}
+
+/* What a message brought: its descriptor in *fd, and whether it was whole. */
+static ssize_t receive_hello(int from, struct hello *hello, int *fd)
+{
+    return receive(from, hello, sizeof(*hello), 0, fd);
+}
+
+int twill_files_peek(int from)
+{
+    char byte;
+    int fd;
+    (void)receive(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd);
+    return fd;
+}
+
+static struct twill_passing_peer *find_peer(struct twill_passing *passing,
+                                            const struct hello *hello)
+{
+    if (memcmp(hello->nonce, passing->boot->nonce, sizeof(hello->nonce)) != 0 ||
+        hello->version != HELLO_VERSION)
+        return NULL;
+    for (size_t i = 0; i < passing->peer_count; i++)
+        if (passing->peers[i].rank == hello->rank)
+            return passing->peers[i].key == hello->key ? &passing->peers[i] : NULL;
+    return NULL;
+}
+
+/* A connection somebody made: who is it? FINE with *peer NULL: it has not said yet. */
+static enum twill_share_cause identify(struct twill_passing *passing, int from,
+                                       struct twill_passing_peer **peer)
+{
+    struct hello hello;
+    int fd;
+    *peer = NULL;
+    ssize_t got = receive_hello(from, &hello, &fd);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return TWILL_SHARE_FINE;
+    if (fd >= 0)
+        close(fd);
+    if (got == (ssize_t)sizeof(hello))
+        *peer = find_peer(passing, &hello);
+    return *peer != NULL && !(*peer)->met && !is_called(passing, *peer) && same_user(from)
+               ? TWILL_SHARE_FINE
+               : TWILL_SHARE_STRANGER;
+}
+
+/* Take the peer's file if it has come. */
+static enum twill_share_cause take_file(struct twill_passing *passing,
+                                        struct twill_passing_peer *peer)
+{
+    struct hello hello;
+    int fd;
+    ssize_t got = receive_hello(peer->socket, &hello, &fd);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return TWILL_SHARE_FINE;
+    passing->lost = peer->rank;
+    if (got <= 0)
+        return TWILL_SHARE_LOST;
+    if (got != (ssize_t)sizeof(hello) || find_peer(passing, &hello) != peer ||
+        !same_user(peer->socket)) {
+        if (fd >= 0)
+            close(fd);
+        return TWILL_SHARE_STRANGER;
+    }
+    if (fd < 0) /* dropped on the way: this process has too many */
+        return TWILL_SHARE_DESCRIPTORS;
+    passing->lost = UINT32_MAX;
+    peer->fd = fd;
+    return TWILL_SHARE_FINE;
+}
+
+/* --- the exchange ---------------------------------------------------------------------------- */
+
+struct exchange {
+    struct twill_passing *passing;
+    struct pollfd *polls; /* listener, strangers, peers */
+    int strangers[MAX_STRANGERS];
+    size_t stranger_count;
+};
+
+static void accept_strangers(struct exchange *exchange)
+{
+    while (exchange->stranger_count < MAX_STRANGERS) {
+        int fd = accept4(exchange->passing->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return;
+        exchange->strangers[exchange->stranger_count++] = fd;
+    }
+}
+
+/* Other users may connect, and say nothing, as often as they like: they keep no place where others
+ * want one. */
+static void drop_other_users(struct exchange *exchange)
+{
+    for (size_t i = exchange->stranger_count; i-- > 0;) {
+        if (same_user(exchange->strangers[i]))
+            continue;
+        close(exchange->strangers[i]);
+        exchange->strangers[i] = exchange->strangers[--exchange->stranger_count];
+    }
+}
+
+/* Who connected says who it is, or goes. A true peer of another user cannot be trusted with memory,
+ * nor waited for. */
+static enum twill_share_cause hear_strangers(struct exchange *exchange)
+{
+    for (size_t i = exchange->stranger_count; i-- > 0;) {
+        int fd = exchange->strangers[i];
+        struct twill_passing_peer *peer;
+        enum twill_share_cause cause = identify(exchange->passing, fd, &peer);
+        if (cause == TWILL_SHARE_FINE && peer == NULL)
+            continue;
+        if (cause != TWILL_SHARE_FINE && peer != NULL)
+            return cause;
+        exchange->strangers[i] = exchange->strangers[--exchange->stranger_count];
+        if (peer == NULL) {
+            close(fd);
+            continue;
+        }
+        peer->socket = fd;
+        peer->met = true;
+    }
+    if (exchange->stranger_count == MAX_STRANGERS)
+        drop_other_users(exchange);
+    return TWILL_SHARE_FINE;
+}
+
+/* Hand out our file. */
+static enum twill_share_cause give_file(struct twill_passing *passing,
+                                        struct twill_passing_peer *peer)
+{
+    int sent = send_hello(passing, peer->socket, true);
+    peer->sent = sent > 0;
+    if (sent >= 0)
+        return TWILL_SHARE_FINE;
+    passing->lost = peer->rank;
+    return TWILL_SHARE_LOST;
+}
+
+/* All that can be done for a peer now. */
+static enum twill_share_cause serve_peer(struct twill_passing *passing,
+                                         struct twill_passing_peer *peer)
+{
+    enum twill_share_cause cause = TWILL_SHARE_FINE;
+    if (!peer->met && is_called(passing, peer))
+        cause = call_peer(passing, peer);
+    if (cause == TWILL_SHARE_REFUSED) { /* it did listen: it has gone */
+        passing->lost = peer->rank;
+        cause = TWILL_SHARE_LOST;
+    }
+    if (cause == TWILL_SHARE_FINE && peer->met && !peer->sent)
+        cause = give_file(passing, peer);
+    if (cause == TWILL_SHARE_FINE && peer->met && peer->fd < 0)
+        cause = take_file(passing, peer);
+    if (cause == TWILL_SHARE_FINE && peer->fd >= 0 && peer->sent && peer->socket >= 0) {
+        close(peer->socket);
+        peer->socket = -1;
+    }
+    return cause;
+}
+
+/* *missing: files that have not come; *unsent: ours that could not go yet, though there is somebody
+ * to try. */
+static enum twill_share_cause serve_peers(struct twill_passing *passing, size_t *missing,
+                                          size_t *unsent)
+{
+    *missing = *unsent = 0;
+    for (size_t i = 0; i < passing->peer_count; i++) {
+        struct twill_passing_peer *peer = &passing->peers[i];
+        enum twill_share_cause cause = serve_peer(passing, peer);
+        if (cause != TWILL_SHARE_FINE)
+            return cause;
+        *missing += peer->fd < 0;
+        *unsent += !peer->sent && (peer->met || is_called(passing, peer));
+    }
+    return TWILL_SHARE_FINE;
+}
+
+static void await_traffic(struct exchange *exchange, bool sending)
+{
+    const struct twill_passing *passing = exchange->passing;
+    struct pollfd *polls = exchange->polls;
+    nfds_t n = 0;
+    /* Sockets of descriptor -1 are ignored by poll(). */
+    bool room = exchange->stranger_count < MAX_STRANGERS;
+    polls[n++] = (struct pollfd){.fd = room ? passing->listener : -1, .events = POLLIN};
+    for (size_t i = 0; i < exchange->stranger_count; i++)
+        polls[n++] = (struct pollfd){.fd = exchange->strangers[i], .events = POLLIN};
+    for (size_t i = 0; i < passing->peer_count; i++)
+        if (passing->peers[i].fd < 0 && passing->peers[i].socket >= 0)
+            polls[n++] = (struct pollfd){.fd = passing->peers[i].socket, .events = POLLIN};
+    poll(polls, n, sending ? RETRY_MS : 100);
+}
+
+static enum twill_passing_stage stage_of(const struct twill_passing_peer *peer)
+{
+    if (peer->fd >= 0)
+        return TWILL_PASSING_TAKEN;
+    if (peer->sent)
+        return TWILL_PASSING_SENT;
+    return peer->met ? TWILL_PASSING_CONNECTED : TWILL_PASSING_APART;
+}
+
+static enum twill_share_cause exchange_until_done(struct exchange *exchange)
+{
+    struct twill_passing *passing = exchange->passing;
+    uint64_t deadline = twill_now() + passing->boot->timeout_ns;
+    for (bool over = false; !over;) {
+        size_t missing, unsent;
+        over = twill_now() > deadline; /* asked first: who slept past it still looks once more */
+        accept_strangers(exchange);
+        enum twill_share_cause cause = hear_strangers(exchange);
+        if (cause == TWILL_SHARE_FINE)
+            cause = serve_peers(passing, &missing, &unsent);
+        if (cause != TWILL_SHARE_FINE || missing + unsent == 0)
+            return cause;
+        if (!over)
+            await_traffic(exchange, unsent > 0);
+    }
+    for (size_t i = 0; i < passing->peer_count && passing->lost == UINT32_MAX; i++) {
+        const struct twill_passing_peer *peer = &passing->peers[i];
+        if (peer->fd >= 0 && peer->sent)
+            continue;
+        passing->lost = peer->rank;
+        passing->stage = stage_of(peer);
+    }
+    passing->late = true;
+    return TWILL_SHARE_LOST;
+}
+
+enum twill_share_cause twill_passing_exchange(struct twill_passing *passing)
+{
+    struct exchange exchange = {.passing = passing};
+    exchange.polls = calloc(1 + MAX_STRANGERS + passing->peer_count, sizeof(*exchange.polls));
+    if (exchange.polls == NULL)
+        return TWILL_SHARE_SOCKET;
+    enum twill_share_cause cause = exchange_until_done(&exchange);
+    for (size_t i = 0; i < exchange.stranger_count; i++)
+        close(exchange.strangers[i]);
+    free(exchange.polls);
+    return cause;
+}
+
+twill_status twill_passing_fail(const struct twill_passing *passing, const char *then,
+                                struct twill_error *error)
+{
+    const uint32_t *job = passing->boot->job;
+    return TWILL_FAIL(error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
+                      "%s lost %s while memory was being shared (%s); then: %s",
+                      TWILL_RANK_NAME(job, passing->boot->rank),
+                      TWILL_RANK_NAME(job, passing->lost),
+                      passing->late ? twill_passing_stage_text((int32_t)passing->stage)
+                                    : "it died, or lost a rank itself",
+                      then);
+}
+
+void twill_passing_close(struct twill_passing *passing)
+{
+    if (passing->listener >= 0)
+        close(passing->listener);
+    passing->listener = -1;
+    for (size_t i = 0; i < passing->peer_count; i++) {
+        if (passing->peers[i].socket >= 0)
+            close(passing->peers[i].socket);
+        passing->peers[i].socket = -1;
+    }
+}
+
+const char *twill_share_cause_text(int32_t cause)
+{
+    static const char *const texts[TWILL_SHARE_CAUSES] = {
+        [TWILL_SHARE_FINE] = "memory is shared",
+        [TWILL_SHARE_MEMFD] = "memfd_create() is refused or out of memory",
+        [TWILL_SHARE_FILE_LIMIT] =
+            "the file size limit (ulimit -f) is below the size of the memory",
+        [TWILL_SHARE_SOCKET] = "abstract unix sockets are refused",
+        [TWILL_SHARE_REFUSED] = "unix sockets do not connect the ranks (network namespaces differ)",
+        [TWILL_SHARE_LOST] = "a rank gave up exchanging descriptors",
+        [TWILL_SHARE_DESCRIPTORS] = "too many open descriptors (ulimit -n)",
+        [TWILL_SHARE_STRANGER] = "ranks of one host run as different users",
+        [TWILL_SHARE_MAP] =
+            "another rank's memory could not be mapped (ulimit -v? TWILL_HEAP_LIMIT)",
+        [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
+    };
+    return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
+}
+
+const char *twill_passing_stage_text(int32_t stage)
+{
+    static const char *const texts[TWILL_PASSING_STAGES] = {
+        [TWILL_PASSING_APART] = "the two never connected",
+        [TWILL_PASSING_CONNECTED] = "they connected, but nothing went either way",
+        [TWILL_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
+        [TWILL_PASSING_TAKEN] = "it came, but the waiting rank's own could not go out",
+    };
+    return stage >= 0 && stage < TWILL_PASSING_STAGES ? texts[stage] : "at an unknown stage";
+}

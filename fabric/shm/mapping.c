@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Mappings of shared memory: see fabric/shm/mapping.h. */
+#include "fabric/shm/mapping.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Linux 5.14. An older kernel says no, and faults come one by one. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 0x0008U
+#endif
+
+void *twill_mapping_map(int fd, size_t bytes)
+{
+    int flags = MAP_SHARED | MAP_NORESERVE | (fd < 0 ? MAP_ANONYMOUS : 0);
+    if (bytes < TWILL_HUGE_PAGE)
+        return mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+    size_t reserved = bytes + TWILL_HUGE_PAGE;
+    unsigned char *range =
+        mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (range == MAP_FAILED)
+        return MAP_FAILED;
+    unsigned char *at = (unsigned char *)twill_round_up((uintptr_t)range, TWILL_HUGE_PAGE);
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        int reason = errno;
+        munmap(range, reserved);
+        errno = reason;
+        return MAP_FAILED;
+    }
+    if (at > range)
+        munmap(range, (size_t)(at - range));
+    munmap(at + bytes, (size_t)(range + reserved - (at + bytes)));
+    (void)madvise(at, bytes, MADV_DONTDUMP);
+    return at;
+}
+
+enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t bytes)
+{
+    struct rlimit limit;
+    *fd = -1;
+    /* Beyond it ftruncate() would raise SIGXFSZ in a process that is not ours. */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < bytes)
+        return TWILL_SHARE_FILE_LIMIT;
+    *fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (*fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        *fd = memfd_create(name, MFD_CLOEXEC);
+    if (*fd < 0)
+        return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_MEMFD;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    fcntl(*fd, F_SETLK, &lock); /* if this fails, peers see no lock, and never believe in a death */
+    if (ftruncate(*fd, (off_t)bytes) == 0)
+        return TWILL_SHARE_FINE;
+    close(*fd);
+    *fd = -1;
+    return TWILL_SHARE_MEMFD;
+}
+
+struct twill_mapping *twill_mapping_create(int fd, size_t bytes)
+{
+    /* Not from malloc: it may have to stay when others might still use it. */
+    struct twill_mapping *mapping =
+        mmap(NULL, sizeof(*mapping), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapping == MAP_FAILED)
+        return NULL;
+    mapping->at = twill_mapping_map(fd, bytes);
+    if (mapping->at == MAP_FAILED) {
+        int reason = errno;
+        munmap(mapping, sizeof(*mapping));
+        errno = reason;
+        return NULL;
+    }
+    mapping->bytes = bytes;
+    atomic_init(&mapping->users, TWILL_MAPPING_USERS_UNKNOWN);
+    return mapping;
+}
+
+void twill_mapping_drop(struct twill_mapping *mapping, int64_t users)
+{
+    if (atomic_fetch_sub_explicit(&mapping->users, users, memory_order_acq_rel) != users)
+        return;
+    munmap(mapping->at, mapping->bytes);
+    munmap(mapping, sizeof(*mapping));
+}
+
+void twill_mapping_populate(void *at, size_t bytes)
+{
+    size_t before = (uintptr_t)at & ((size_t)sysconf(_SC_PAGESIZE) - 1);
+    (void)madvise((unsigned char *)at - before, bytes + before, MADV_POPULATE_WRITE);
+}

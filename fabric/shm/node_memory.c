@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The areas of a node in one segment per rank: area | copies of the staging memory | those for
+ * small messages | channels. And sleeping until one is rung. */
+#include "fabric/shm/node_memory.h"
+#include "fabric/shm/mapping.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static size_t page_round(size_t bytes)
+{
+    return twill_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
+}
+
+static size_t small_bytes(void)
+{
+    return page_round(TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
+}
+
+static struct twill_layout_line layout_of(size_t shared_bytes, size_t channel_bytes)
+{
+    return (struct twill_layout_line){.magic = TWILL_NODE_MAGIC,
+                                      .area_bytes = page_round(sizeof(struct twill_node_area)),
+                                      .shared_bytes = shared_bytes,
+                                      .channel_bytes = channel_bytes};
+}
+
+static bool same_layout(const struct twill_layout_line *a, const struct twill_layout_line *b)
+{
+    return a->magic == b->magic && a->area_bytes == b->area_bytes &&
+           a->shared_bytes == b->shared_bytes && a->channel_bytes == b->channel_bytes;
+}
+
+/* All ranks of a label lay out alike: the same conclusion on every rank of the job. */
+static twill_status agree_on_layout(struct twill_boot *boot, const uint32_t *label,
+                                    const struct twill_layout_line *mine, struct twill_error *error)
+{
+    uint32_t size = (uint32_t)boot->size, other = 0, rank = 0;
+    struct twill_layout_line *all = aligned_alloc(TWILL_CACHE_LINE, size * sizeof(*all));
+    if (all == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for %u layouts",
+                          TWILL_RANK_NAME(boot->job, boot->rank), size);
+    twill_status status = twill_boot_allgather(boot, mine, all, sizeof(*mine), error);
+    bool same = true;
+    for (rank = 1; status == TWILL_OK && same && rank < size; rank++) {
+        /* Enough, by transitivity: the nearest rank before it of its label. */
+        for (other = rank; other-- > 0 && label[other] != label[rank];)
+            ;
+        same = other == UINT32_MAX || same_layout(&all[rank], &all[other]);
+    }
+    free(all);
+    if (status < 0)
+        return twill_error_pass(error, status, __FILE__, __LINE__);
+    if (!same)
+        return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
+                          "%s and %s of one node lay out shared memory differently: is it the "
+                          "same build of twill, with the same settings?",
+                          TWILL_RANK_NAME(boot->job, other), TWILL_RANK_NAME(boot->job, rank - 1));
+    return TWILL_OK;
+}
+
+static twill_status find_members(struct twill_node *node, const struct twill_boot *boot,
+                                 const struct twill_layout_line *layout, struct twill_error *error)
+{
+    uint32_t size = (uint32_t)boot->size, l = 0;
+    for (uint32_t r = 0; r < size; r++)
+        node->size += twill_segment_at(node->segment, r) != NULL;
+    node->swap = node->size == 2;
+    node->area = calloc(node->size, sizeof(*node->area));
+    node->shared = calloc(node->size, sizeof(*node->shared));
+    node->small = calloc(node->size, sizeof(*node->small));
+    node->channels = calloc(node->size, sizeof(*node->channels));
+    node->rank = calloc(node->size, sizeof(*node->rank));
+    if (node->area == NULL || node->shared == NULL || node->small == NULL ||
+        node->channels == NULL || node->rank == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node of %u ranks",
+                          TWILL_RANK_NAME(boot->job, boot->rank), node->size);
+    for (uint32_t r = 0; r < size; r++) {
+        unsigned char *at = twill_segment_at(node->segment, r);
+        if (at == NULL)
+            continue;
+        node->area[l] = (struct twill_node_area *)at;
+        node->shared[l] = at + layout->area_bytes;
+        node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
+        node->channels[l] = node->small[l] + small_bytes();
+        node->rank[l] = r;
+        if (r == (uint32_t)boot->rank)
+            node->me = l;
+        l++;
+    }
+    return TWILL_OK;
+}
+
+/* What small messages go through, so that the first calls do not fault at every line. */
+static void populate(const struct twill_node *node, uint32_t l,
+                     const struct twill_layout_line *layout)
+{
+    twill_mapping_populate(node->area[l], layout->area_bytes);
+    twill_mapping_populate(node->small[l], small_bytes());
+}
+
+static twill_status open_areas(struct twill_node *node, struct twill_boot *boot,
+                               const uint32_t *label, const struct twill_layout_line *layout,
+                               struct twill_error *error)
+{
+    TWILL_TRY(error, find_members(node, boot, layout, error));
+    populate(node, node->me, layout); /* its own first: pages are where they are touched */
+    node->area[node->me]->layout = *layout;
+    TWILL_TRY(error, agree_on_layout(boot, label, layout, error));
+    for (uint32_t l = 0; l < node->size; l++) {
+        if (l != node->me)
+            populate(node, l, layout);
+        if (!same_layout(&node->area[l]->layout, layout))
+            return TWILL_FAIL(
+                error, TWILL_ERR_INTERNAL, "%s does not see what %s wrote to its shared memory",
+                TWILL_RANK_NAME(boot->job, boot->rank), TWILL_RANK_NAME(boot->job, node->rank[l]));
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, uint32_t *label,
+                             size_t shared_bytes, size_t channel_bytes,
+                             const struct twill_segment_placer *placer, const char **why,
+                             struct twill_error *error)
+{
+    twill_status status;
+    struct twill_layout_line layout =
+        layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), channel_bytes);
+    size_t bytes = layout.area_bytes + page_round(TWILL_COPIES * layout.shared_bytes) +
+                   small_bytes() + page_round(channel_bytes);
+    *node = calloc(1, sizeof(**node));
+    if (*node == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node",
+                          TWILL_RANK_NAME(boot->job, boot->rank));
+    (*node)->shared_bytes = layout.shared_bytes;
+    (*node)->channel_bytes = channel_bytes;
+    TWILL_TRY_OR_FAIL(
+        error, twill_segment_share(&(*node)->segment, boot, label, bytes, placer, why, error));
+    TWILL_TRY_OR_FAIL(error, open_areas(*node, boot, label, &layout, error));
+    return TWILL_OK;
+fail:
+    twill_node_close(*node);
+    *node = NULL;
+    return status;
+}
+
+void twill_node_close(struct twill_node *node)
+{
+    if (node == NULL)
+        return;
+    twill_segment_close(node->segment);
+    free(node->area);
+    free(node->shared);
+    free(node->small);
+    free(node->channels);
+    free(node->rank);
+    free(node);
+}
+
+/* --- bells: not FUTEX_PRIVATE, the waker may be another process --------------------------------
+ */
+
+void twill_node_wake(struct twill_node *node, uint32_t l)
+{
+    struct twill_bell_line *bell = &node->area[l]->bell;
+    atomic_fetch_add_explicit(&bell->rung, 1, memory_order_release);
+    syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+uint32_t twill_node_sleep_begin(struct twill_node *node)
+{
+    struct twill_bell_line *bell = &node->area[node->me]->bell;
+    uint32_t word = atomic_load_explicit(&bell->rung, memory_order_acquire);
+    /* An exchange, as it is a full barrier here: the poll that follows must not run before others
+     * can see this. (A fence would say so better, but the thread sanitizer does not know fences.)
+     */
+    atomic_exchange_explicit(&bell->sleeping, 1, memory_order_seq_cst);
+    return word;
+}
+
+void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns)
+{
+    struct twill_bell_line *bell = &node->area[node->me]->bell;
+    struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
+                             .tv_nsec = (long)(timeout_ns % 1000000000u)};
+    /* Rung in between, a signal, the time being up: the caller polls in any case. */
+    syscall(SYS_futex, &bell->rung, FUTEX_WAIT, word, &limit, NULL, 0);
+}
+
+void twill_node_sleep_end(struct twill_node *node)
+{
+    atomic_store_explicit(&node->area[node->me]->bell.sleeping, 0, memory_order_relaxed);
+}
+
+/* --- bad news -------------------------------------------------------------------------------- */
+
+void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
+                      uint64_t sequence, const char *message)
+{
+    struct twill_abort_line *line = &node->area[node->me]->abort;
+    if (atomic_load_explicit(&line->set, memory_order_relaxed) != 0)
+        return;
+    line->status = status;
+    line->from = from;
+    line->sequence = sequence;
+    snprintf(line->message, sizeof(line->message), "%s", message);
+    atomic_store_explicit(&line->set, 1, memory_order_release);
+    twill_node_ring_all(node);
+}
+
+uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence)
+{
+    for (uint32_t l = 0; l < node->size; l++) {
+        const struct twill_abort_line *line = &node->area[l]->abort;
+        if (atomic_load_explicit(&line->set, memory_order_acquire) != 0 &&
+            line->sequence <= sequence)
+            return l;
+    }
+    return UINT32_MAX;
+}

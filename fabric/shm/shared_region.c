@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared memory of a node: memory, who can share it with whom, and the proof that it works. */
+#include "fabric/shm/shared_region.h"
+
+#include "fabric/shm/fd_passing.h"
+#include "fabric/shm/mapping.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME(share, rank) TWILL_RANK_NAME((share)->boot->job, rank)
+
+/* This rank's view of one rank. */
+struct view {
+    void *at;
+    struct twill_mapping *mapping; /* of a thread of this process */
+    int fd;                        /* of another process: kept for its lock */
+    bool locked;                   /* the lock could be seen */
+};
+
+struct twill_segment {
+    size_t bytes;
+    int rank, size;
+    int fd; /* the own memfd, or -1. Closing it, or any duplicate in this process, drops the lock */
+    bool given;                     /* fd and mine are another's, who keeps them */
+    char why[TWILL_RANK_TEXT + 96]; /* memory is not shared */
+    struct twill_mapping *mine;
+    struct twill_segment_placer placer; /* of mine; all NULL: none */
+    struct view *view;                  /* [size] */
+};
+
+/* What a rank tells all others first. */
+struct record {
+    struct twill_host host;
+    uint64_t mapping; /* address of its struct twill_mapping, for threads of its process */
+    uint64_t bytes;
+    uint64_t token_at;  /* in its memory */
+    uint64_t name, key; /* of its socket */
+    int32_t cause;      /* enum twill_share_cause */
+    int32_t error;      /* errno when it got no memory at all, or 0 */
+};
+
+/* And last. */
+struct verdict {
+    int32_t cause;
+    int32_t late;
+    int32_t stage; /* enum twill_passing_stage, of the late one */
+    uint32_t lost;
+};
+
+/* The state of one share. */
+struct share {
+    struct twill_segment *segment;
+    struct twill_boot *boot;
+    const char *name;                        /* of its file */
+    const struct twill_segment_given *given; /* or NULL */
+    struct record *record;                   /* [size] */
+    struct verdict *verdict;                 /* [size] */
+    uint32_t *first;                         /* [size] the lowest rank with the same label */
+    int32_t *cause; /* [size] why the label of that lowest rank cannot share */
+    bool *crosses;  /* [size] whether it spans processes, likewise */
+    struct twill_passing passing;
+    struct twill_error *error;
+};
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* This rank's memory. What went wrong is recorded, to be told to all, not returned. */
+static void make_memory(struct share *share, bool shared, struct record *record)
+{
+    struct twill_segment *segment = share->segment;
+    if (share->given != NULL) {
+        segment->given = true;
+        segment->fd = share->given->fd;
+        segment->mine = share->given->mapping;
+        record->token_at = share->given->token_at;
+    } else {
+        if (shared)
+            record->cause = (int32_t)twill_mapping_file(&segment->fd, share->name, segment->bytes);
+        segment->mine = twill_mapping_create(segment->fd, segment->bytes);
+        if (segment->mine != NULL && segment->placer.place != NULL)
+            segment->placer.place(segment->placer.user, segment->mine->at, segment->bytes);
+    }
+    if (segment->mine == NULL)
+        record->error = errno;
+    record->mapping = (uintptr_t)segment->mine;
+}
+
+/* What shows others that they look at the memory of this rank. Taken back when all have looked. */
+static void show_token(const struct twill_segment *segment, size_t at, uint64_t token)
+{
+    atomic_store_explicit((_Atomic uint64_t *)((unsigned char *)segment->mine->at + at), token,
+                          memory_order_release);
+}
+
+/* New memory gives the page back as well: it lies where the system put it, and its owner may want
+ * it elsewhere. */
+static void hide_token(const struct twill_segment *segment, size_t at)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (segment->given || madvise(segment->mine->at, page, MADV_REMOVE) != 0)
+        show_token(segment, at, 0);
+}
+
+/* The own memory loses users, the last of whom unmaps it. */
+static void drop_mine(const struct twill_segment *segment, int64_t users)
+{
+    if (!segment->given)
+        twill_mapping_drop(segment->mine, users);
+}
+
+static void view_close(struct view *view, size_t bytes)
+{
+    if (view->mapping != NULL)
+        twill_mapping_drop(view->mapping, 1);
+    else if (view->at != NULL)
+        munmap(view->at, bytes);
+    if (view->fd >= 0)
+        close(view->fd);
+    *view = (struct view){.fd = -1};
+}
+
+/* Where nothing is known two containers look alike in this; then threads share as processes do, and
+ * who closes first has the others taken for dead. */
+static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
+{
+    return a->pid_namespace != 0 && twill_host_same_process(a, b);
+}
+
+/* --- who with whom --------------------------------------------------------------------------- */
+
+static bool is_ours(const struct share *share, uint32_t rank)
+{
+    return share->first[rank] == share->first[share->segment->rank];
+}
+
+static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
+{
+    for (uint32_t r = 0; r < size; r++) {
+        uint32_t f = 0;
+        if (r > 0 && label[r] == label[r - 1])
+            f = first[r - 1];
+        while (f < r && (first[f] != f || label[f] != label[r]))
+            f++;
+        first[r] = f;
+    }
+}
+
+/* A rank says why its label cannot share. */
+static void found(struct share *share, uint32_t rank, int32_t cause)
+{
+    share->cause[share->first[rank]] = cause;
+    if (cause != TWILL_SHARE_FINE)
+        snprintf(share->segment->why, sizeof(share->segment->why), "%s: %s", NAME(share, rank),
+                 twill_share_cause_text(cause));
+}
+
+/* From the first records: the same conclusions on every rank, errors included. */
+static twill_status judge_records(struct share *share)
+{
+    const struct record *record = share->record;
+    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
+        uint32_t f = share->first[r];
+        if (record[r].error != 0)
+            return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
+                              "%s (%s) could not map %llu bytes of address space: %s (ulimit -v? "
+                              "TWILL_HEAP_LIMIT says how much is reserved for twill_alloc)",
+                              NAME(share, r), record[r].host.name,
+                              (unsigned long long)record[r].bytes, strerror(record[r].error));
+        if (record[r].bytes != record[f].bytes)
+            return TWILL_FAIL(share->error, TWILL_ERR_MISMATCH,
+                              "%s asks for %llu bytes of shared memory, %s of its node for %llu",
+                              NAME(share, r), (unsigned long long)record[r].bytes, NAME(share, f),
+                              (unsigned long long)record[f].bytes);
+        if (!in_one_process(&record[r].host, &record[f].host))
+            share->crosses[f] = true;
+    }
+    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) /* threads alone need no file */
+        if (share->crosses[share->first[r]] && share->cause[share->first[r]] == TWILL_SHARE_FINE)
+            found(share, r, record[r].cause);
+    return TWILL_OK;
+}
+
+/* Take part in the memory of this process's other threads, and count them in ours. */
+static void adopt_threads(struct share *share)
+{
+    struct twill_segment *segment = share->segment;
+    const struct twill_host *host = &share->record[segment->rank].host;
+    int64_t users = 1;
+    for (int r = 0; r < segment->size; r++) {
+        if (r == segment->rank || !is_ours(share, (uint32_t)r) ||
+            !in_one_process(&share->record[r].host, host))
+            continue;
+        users++;
+        struct view *view = &segment->view[r];
+        view->mapping = (struct twill_mapping *)(uintptr_t)share->record[r].mapping;
+        view->at = view->mapping->at;
+    }
+    drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - users);
+}
+
+/* --- between processes ----------------------------------------------------------------------- */
+
+static twill_status list_peers(struct share *share)
+{
+    struct twill_segment *segment = share->segment;
+    struct twill_passing *passing = &share->passing;
+    passing->file = segment->fd;
+    passing->peers = calloc((size_t)segment->size, sizeof(*passing->peers));
+    if (passing->peers == NULL)
+        return TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "no memory to list %d ranks",
+                          segment->size);
+    for (int r = 0; r < segment->size; r++)
+        if (r != segment->rank && is_ours(share, (uint32_t)r) && segment->view[r].mapping == NULL)
+            passing->peers[passing->peer_count++] =
+                (struct twill_passing_peer){.rank = (uint32_t)r,
+                                            .name = share->record[r].name,
+                                            .key = share->record[r].key,
+                                            .socket = -1,
+                                            .fd = -1};
+    return TWILL_OK;
+}
+
+/* Tell how it went here; learn why labels cannot share. */
+static twill_status agree(struct share *share, enum twill_share_cause cause)
+{
+    const struct twill_passing *passing = &share->passing;
+    struct verdict mine = {.cause = (int32_t)cause,
+                           .late = passing->late,
+                           .stage = (int32_t)passing->stage,
+                           .lost = passing->lost};
+    struct twill_error why = {0};
+    twill_status status =
+        twill_boot_allgather(share->boot, &mine, share->verdict, sizeof(mine), &why);
+    if (status < 0 && passing->lost != UINT32_MAX)
+        return twill_passing_fail(passing, why.message, share->error);
+    if (status < 0)
+        return TWILL_FAIL(share->error, status, "%s, sharing memory: %s",
+                          NAME(share, share->boot->rank), why.message);
+    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
+        const struct verdict *v = &share->verdict[r];
+        if (v->late)
+            return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
+                              "%s waited %llu s for the memory of %s (%s)", NAME(share, r),
+                              (unsigned long long)(share->boot->timeout_ns / 1000000000u),
+                              NAME(share, v->lost), twill_passing_stage_text(v->stage));
+        int32_t ours = share->cause[share->first[r]];
+        /* Who gives up hangs up, and is lost to others: they know less. */
+        if (ours == TWILL_SHARE_FINE || (ours == TWILL_SHARE_LOST && v->cause > 0))
+            found(share, r, v->cause);
+    }
+    return TWILL_OK;
+}
+
+static uint64_t token_of(const struct record *record)
+{
+    return record->key | 1; /* new memory is zero */
+}
+
+/* Map what the peers handed over, and see that it is what they write to. */
+static enum twill_share_cause map_peers(struct share *share)
+{
+    struct twill_segment *segment = share->segment;
+    for (size_t i = 0; i < share->passing.peer_count; i++) {
+        struct twill_passing_peer *peer = &share->passing.peers[i];
+        struct view *view = &segment->view[peer->rank];
+        view->fd = peer->fd;
+        peer->fd = -1;
+        struct stat about;
+        /* Mapped beyond its end, the first touch would be a SIGBUS. */
+        if (fstat(view->fd, &about) != 0 || (uint64_t)about.st_size < segment->bytes)
+            return TWILL_SHARE_MAP;
+        void *at = twill_mapping_map(view->fd, segment->bytes);
+        if (at == MAP_FAILED)
+            return TWILL_SHARE_MAP;
+        view->at = at;
+        const struct record *record = &share->record[peer->rank];
+        if (record->token_at > segment->bytes - sizeof(uint64_t) ||
+            atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + record->token_at),
+                                 memory_order_acquire) != token_of(record))
+            return TWILL_SHARE_TOKEN;
+        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        view->locked = fcntl(view->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+    }
+    return TWILL_SHARE_FINE;
+}
+
+/* Both steps end in an agreement, also on ranks with nobody to share with, and nobody waits for a
+ * rank that has given up: it closes its sockets first. */
+static twill_status share_processes(struct share *share)
+{
+    struct twill_passing *passing = &share->passing;
+    int32_t *ours = &share->cause[share->first[share->segment->rank]];
+    bool crosses = share->crosses[share->first[share->segment->rank]];
+    enum twill_share_cause cause = TWILL_SHARE_FINE;
+    if (crosses && *ours == TWILL_SHARE_FINE) {
+        TWILL_TRY(share->error, list_peers(share));
+        cause = twill_passing_connect(passing);
+    }
+    TWILL_TRY(share->error, agree(share, cause));
+    if (crosses && *ours == TWILL_SHARE_FINE) {
+        cause = twill_passing_exchange(passing);
+        if (cause == TWILL_SHARE_FINE)
+            cause = map_peers(share);
+    }
+    twill_passing_close(passing);
+    return agree(share, cause);
+}
+
+/* --- the whole ------------------------------------------------------------------------------- */
+
+static void go_alone(struct twill_segment *segment)
+{
+    for (int r = 0; r < segment->size; r++)
+        if (r != segment->rank)
+            view_close(&segment->view[r], segment->bytes);
+}
+
+/* Close what has no more use, forget the token, and give labels to those who are alone. */
+static void settle(struct share *share, uint32_t *label, const char **why)
+{
+    struct twill_segment *segment = share->segment;
+    uint32_t own = share->first[segment->rank];
+    *why = NULL;
+    for (uint32_t r = 0; r < (uint32_t)segment->size && *why == NULL; r++)
+        if (share->cause[r] != TWILL_SHARE_FINE)
+            *why = segment->why;
+    for (uint32_t r = 0; r < (uint32_t)segment->size && *why != NULL; r++)
+        label[r] = share->cause[share->first[r]] != TWILL_SHARE_FINE ? r : share->first[r];
+    if (share->cause[own] != TWILL_SHARE_FINE)
+        go_alone(segment);
+    if (segment->fd < 0)
+        return;
+    hide_token(segment, share->record[segment->rank].token_at);
+    if (!segment->given && (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own])) {
+        close(segment->fd);
+        segment->fd = -1;
+    }
+}
+
+static twill_status share_memory(struct share *share, uint32_t *label, const char **why)
+{
+    struct twill_segment *segment = share->segment;
+    uint32_t size = (uint32_t)segment->size;
+    struct record mine;
+    memset(&mine, 0, sizeof(mine));
+    twill_host_describe(&mine.host);
+    mine.bytes = segment->bytes;
+    find_first(share->first, label, size);
+    bool shared = false;
+    for (uint32_t r = 0; r < size; r++)
+        shared = shared || (r != (uint32_t)segment->rank && is_ours(share, r));
+    make_memory(share, shared, &mine);
+    if (segment->fd >= 0) {
+        mine.cause = (int32_t)twill_passing_listen(&share->passing, share->boot);
+        mine.name = share->passing.name;
+        mine.key = share->passing.key;
+        if (segment->mine != NULL)
+            show_token(segment, mine.token_at, token_of(&mine));
+    }
+    TWILL_TRY(share->error,
+              twill_boot_allgather(share->boot, &mine, share->record, sizeof(mine), share->error));
+    twill_status status = judge_records(share);
+    if (status < 0 && segment->mine != NULL) /* all came to that conclusion: nobody will adopt it */
+        drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - 1);
+    TWILL_TRY(share->error, status);
+    adopt_threads(share);
+    bool anybody = false;
+    for (uint32_t r = 0; r < size; r++)
+        anybody = anybody || share->crosses[r];
+    if (anybody)
+        TWILL_TRY(share->error, share_processes(share));
+    settle(share, label, why);
+    segment->view[segment->rank].at = segment->mine->at;
+    return TWILL_OK;
+}
+
+static void share_end(struct share *share)
+{
+    twill_passing_close(&share->passing);
+    for (size_t i = 0; i < share->passing.peer_count; i++)
+        if (share->passing.peers[i].fd >= 0)
+            close(share->passing.peers[i].fd);
+    free(share->passing.peers);
+    free(share->record);
+    free(share->verdict);
+    free(share->first);
+    free(share->cause);
+    free(share->crosses);
+}
+
+static struct twill_segment *segment_create(const struct twill_boot *boot, size_t bytes)
+{
+    struct twill_segment *segment = calloc(1, sizeof(*segment));
+    if (segment == NULL)
+        return NULL;
+    segment->bytes = twill_round_up(twill_max(bytes, 1), (size_t)sysconf(_SC_PAGESIZE));
+    segment->rank = boot->rank;
+    segment->size = boot->size;
+    segment->fd = -1;
+    segment->view = calloc((size_t)boot->size, sizeof(*segment->view));
+    for (int r = 0; segment->view != NULL && r < boot->size; r++)
+        segment->view[r].fd = -1;
+    return segment;
+}
+
+/* share: boot, name, given and error are filled in. */
+static twill_status share_all(struct share *share, struct twill_segment **made, uint32_t *label,
+                              size_t bytes, const struct twill_segment_placer *placer,
+                              const char **why)
+{
+    const struct twill_boot *boot = share->boot;
+    size_t n = (size_t)boot->size;
+    struct twill_segment *segment = segment_create(boot, bytes);
+    share->segment = segment;
+    share->record = calloc(n, sizeof(struct record));
+    share->verdict = calloc(n, sizeof(struct verdict));
+    share->first = calloc(n, sizeof(uint32_t));
+    share->cause = calloc(n, sizeof(int32_t));
+    share->crosses = calloc(n, sizeof(bool));
+    share->passing = (struct twill_passing){.listener = -1, .file = -1, .lost = UINT32_MAX};
+    twill_status status = TWILL_OK;
+    *made = NULL;
+    if (segment == NULL || segment->view == NULL || share->record == NULL ||
+        share->verdict == NULL || share->first == NULL || share->cause == NULL ||
+        share->crosses == NULL)
+        status = TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "%s: no memory to share among %d ranks",
+                            TWILL_RANK_NAME(boot->job, boot->rank), boot->size);
+    if (status == TWILL_OK && placer != NULL)
+        segment->placer = *placer;
+    if (status == TWILL_OK)
+        status = share_memory(share, label, why);
+    share_end(share);
+    if (status < 0) {
+        twill_segment_close(segment);
+        return twill_error_pass(share->error, status, __FILE__, __LINE__);
+    }
+    *made = segment;
+    return TWILL_OK;
+}
+
+twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
+                                 uint32_t *label, size_t bytes,
+                                 const struct twill_segment_placer *placer, const char **why,
+                                 struct twill_error *error)
+{
+    struct share share = {.boot = boot, .name = TWILL_MAPPING_COMM, .error = error};
+    return share_all(&share, segment, label, bytes, placer, why);
+}
+
+twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_boot *boot,
+                                       uint32_t *label, size_t bytes,
+                                       const struct twill_segment_given *given, const char **why,
+                                       struct twill_error *error)
+{
+    struct share share = {.boot = boot, .name = TWILL_MAPPING_HEAP, .given = given, .error = error};
+    return share_all(&share, segment, label, bytes, NULL, why);
+}
+
+void twill_segment_close(struct twill_segment *segment)
+{
+    if (segment == NULL)
+        return;
+    if (segment->view != NULL)
+        go_alone(segment);
+    if (segment->mine != NULL && segment->placer.unplace != NULL)
+        segment->placer.unplace(segment->placer.user, segment->bytes);
+    if (segment->mine != NULL)
+        drop_mine(segment, 1);
+    if (segment->fd >= 0 && !segment->given)
+        close(segment->fd);
+    free(segment->view);
+    free(segment);
+}
+
+size_t twill_segment_bytes(const struct twill_segment *segment)
+{
+    return segment->bytes;
+}
+
+void *twill_segment_at(const struct twill_segment *segment, uint32_t rank)
+{
+    return rank < (uint32_t)segment->size ? segment->view[rank].at : NULL;
+}
+
+bool twill_segment_owner_dead(const struct twill_segment *segment, uint32_t rank)
+{
+    if (rank >= (uint32_t)segment->size || segment->view[rank].fd < 0 ||
+        !segment->view[rank].locked)
+        return false;
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    return fcntl(segment->view[rank].fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+}

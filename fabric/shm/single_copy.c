@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which ways there are to the memory of the ranks of this node: tried, and agreed on. */
+#include "fabric/shm/single_copy.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct twill_reach_way *const ways[] = {&twill_reach_cma, &twill_reach_xpmem};
+_Static_assert(TWILL_ARRAY_LENGTH(ways) == 2, "cma is the first: twill_reach_hand_on()");
+enum { WAYS = TWILL_ARRAY_LENGTH(ways) };
+
+struct twill_reach {
+    uint32_t peers; /* ranks of the node */
+    void *state[WAYS];
+    const struct twill_reach_way *fetches, *maps; /* or NULL */
+    void *fetcher, *mapper;                       /* their state */
+    unsigned char token[TWILL_NONCE_BYTES];       /* that others read here */
+    uint64_t *pid;                                /* [peers] */
+};
+
+/* What a rank found out of each way. */
+struct finding {
+    bool wanted[WAYS];
+    bool open[WAYS];       /* to all of its node */
+    uint32_t denied[WAYS]; /* else by this rank; its own number: it could not even be tried */
+    int32_t cause[WAYS];   /* errno */
+};
+
+/* --- trying ---------------------------------------------------------------------------------- */
+
+static int read_token(struct twill_reach *reach, unsigned way, uint32_t peer,
+                      const struct twill_reach_card *card)
+{
+    unsigned char token[TWILL_NONCE_BYTES] = {0};
+    int cause = ways[way]->meet(reach->state[way], peer, card);
+    if (cause == 0 && ways[way]->fetch != NULL) {
+        cause = ways[way]->fetch(reach->state[way], peer, token, card->token_at, sizeof(token));
+    } else if (cause == 0) {
+        struct twill_region *region;
+        void *at;
+        cause =
+            ways[way]->attach(reach->state[way], peer, card->token_at, sizeof(token), &region, &at);
+        if (cause == 0) {
+            memcpy(token, at, sizeof(token));
+            twill_region_leave(region);
+        }
+    }
+    if (cause == 0 && memcmp(token, card->token, sizeof(token)) != 0)
+        cause = ENXIO; /* it is somebody else */
+    return cause;
+}
+
+/* To all others of the node. */
+static void try_way(struct twill_reach *reach, unsigned way, const struct twill_world *world,
+                    uint32_t me, const struct twill_reach_card *cards, struct finding *mine)
+{
+    uint32_t first = world->node_first[world->node[me]];
+    for (uint32_t i = 0; i < reach->peers && mine->open[way]; i++) {
+        uint32_t rank = world->member[first + i];
+        if (rank == me)
+            continue;
+        mine->cause[way] = read_token(reach, way, world->local[rank], &cards[rank]);
+        mine->denied[way] = rank;
+        mine->open[way] = mine->cause[way] == 0;
+    }
+}
+
+/* --- agreeing -------------------------------------------------------------------------------- */
+
+static void shut(struct twill_reach *reach, unsigned way)
+{
+    if (reach->state[way] != NULL)
+        ways[way]->close(reach->state[way]);
+    reach->state[way] = NULL;
+}
+
+/* The first rank that could not, and why. */
+static int tell_closed(const struct finding *found, uint32_t size, unsigned way, char *text,
+                       size_t bytes)
+{
+    uint32_t r = 0;
+    while (r < size - 1 && found[r].open[way])
+        r++;
+    const char *cause = strerror(found[r].cause[way]);
+    if (!found[r].wanted[way])
+        return snprintf(text, bytes, "%s: not wanted", ways[way]->name);
+    if (found[r].denied[way] == r)
+        return snprintf(text, bytes, "%s: none (rank %u: %s)", ways[way]->name, r, cause);
+    return snprintf(text, bytes, "%s: none (rank %u reads rank %u: %s)", ways[way]->name, r,
+                    found[r].denied[way], cause);
+}
+
+static void agree(struct twill_reach *reach, const struct finding *found, uint32_t size, char *how,
+                  size_t how_bytes)
+{
+    size_t used = 0;
+    for (unsigned w = 0; w < WAYS; w++) {
+        bool all = true;
+        for (uint32_t r = 0; r < size; r++)
+            all = all && found[r].open[w];
+        if (w > 0 && used < how_bytes)
+            used += (size_t)snprintf(how + used, how_bytes - used, ", ");
+        char *text = how + twill_min(used, how_bytes);
+        size_t room = how_bytes - twill_min(used, how_bytes);
+        if (!all) {
+            used += (size_t)tell_closed(found, size, w, text, room);
+            shut(reach, w);
+            continue;
+        }
+        used += (size_t)snprintf(text, room, "%s: yes", ways[w]->name);
+        if (ways[w]->fetch != NULL) {
+            reach->fetches = ways[w];
+            reach->fetcher = reach->state[w];
+        } else {
+            reach->maps = ways[w];
+            reach->mapper = reach->state[w];
+        }
+    }
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+static void open_ways(struct twill_reach *reach, uint32_t me, enum twill_reach_wish wish,
+                      struct twill_reach_card *mine, struct finding *finding)
+{
+    for (unsigned w = 0; w < WAYS; w++) {
+        finding->wanted[w] = wish == TWILL_REACH_AUTO || wish == ways[w]->wish;
+        finding->denied[w] = me;
+        if (!finding->wanted[w])
+            continue;
+        finding->cause[w] = ways[w]->open(&reach->state[w], reach->peers, mine);
+        finding->open[w] = finding->cause[w] == 0;
+        if (!finding->open[w])
+            shut(reach, w);
+    }
+}
+
+/* Exchange cards, try, exchange findings. A token must be there until everybody has read it: that
+ * is when the second exchange is over. */
+static twill_status negotiate(struct twill_reach *reach, struct twill_boot *boot,
+                              const struct twill_world *world, enum twill_reach_wish wish,
+                              char *how, size_t how_bytes, struct twill_error *error)
+{
+    uint32_t size = (uint32_t)boot->size;
+    struct twill_reach_card mine = {.token_at = (uint64_t)(uintptr_t)reach->token};
+    struct finding finding = {.open = {false}};
+    struct twill_reach_card *cards = calloc(size, sizeof(*cards));
+    struct finding *found = calloc(size, sizeof(*found));
+    twill_status status = TWILL_ERR_MEMORY;
+    if (cards == NULL || found == NULL) {
+        TWILL_FAIL(error, status, "rank %d: no memory for %u cards", boot->rank, size);
+        goto done;
+    }
+    memcpy(mine.token, reach->token, sizeof(mine.token));
+    open_ways(reach, (uint32_t)boot->rank, wish, &mine, &finding);
+    status = twill_boot_allgather(boot, &mine, cards, sizeof(mine), error);
+    for (unsigned w = 0; w < WAYS && status == TWILL_OK; w++)
+        try_way(reach, w, world, (uint32_t)boot->rank, cards, &finding);
+    if (status == TWILL_OK)
+        status = twill_boot_allgather(boot, &finding, found, sizeof(finding), error);
+    if (status == TWILL_OK)
+        agree(reach, found, size, how, how_bytes);
+    for (uint32_t r = 0; r < size; r++)
+        if (world->node[r] == world->node[boot->rank])
+            reach->pid[world->local[r]] = cards[r].pid;
+done:
+    free(cards);
+    free(found);
+    return status;
+}
+
+static struct twill_reach *reach_new(uint32_t peers)
+{
+    struct twill_reach *reach = calloc(1, sizeof(*reach));
+    if (reach == NULL)
+        return NULL;
+    reach->peers = peers;
+    reach->pid = calloc(peers, sizeof(*reach->pid));
+    if (reach->pid != NULL)
+        return reach;
+    free(reach);
+    return NULL;
+}
+
+twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boot,
+                              const struct twill_world *world, enum twill_reach_wish wish,
+                              char *how, size_t how_bytes, struct twill_error *error)
+{
+    *reach = NULL;
+    bool alone = twill_world_widest(world) < 2;
+    snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_REACH)");
+    if (alone || wish == TWILL_REACH_NONE)
+        return TWILL_OK;
+    struct twill_reach *made = reach_new(world->node_size[world->node[boot->rank]]);
+    if (made == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status = twill_boot_random(made->token, error);
+    if (status == TWILL_OK)
+        status = negotiate(made, boot, world, wish, how, how_bytes, error);
+    if (status != TWILL_OK || (made->fetches == NULL && made->maps == NULL)) {
+        twill_reach_close(made);
+        return status == TWILL_OK ? TWILL_OK : twill_error_pass(error, status, __FILE__, __LINE__);
+    }
+    *reach = made;
+    return TWILL_OK;
+}
+
+/* A process is read by its number, whoever asks: what was found holds for any of those ranks. */
+bool twill_reach_is_known(const struct twill_reach *of)
+{
+    return of != NULL && of->fetches == &twill_reach_cma && of->maps == NULL;
+}
+
+twill_status twill_reach_hand_on(struct twill_reach **reach, const struct twill_reach *of,
+                                 const struct twill_world *of_world, const uint32_t *ranks,
+                                 const struct twill_world *world, uint32_t me,
+                                 struct twill_error *error)
+{
+    struct twill_reach_card own;
+    *reach = NULL;
+    if (twill_world_widest(world) < 2)
+        return TWILL_OK;
+    struct twill_reach *made = reach_new(world->node_size[world->node[me]]);
+    bool fine = made != NULL && twill_reach_cma.open(&made->state[0], made->peers, &own) == 0;
+    for (uint32_t r = 0; fine && r < world->size; r++) {
+        if (world->node[r] != world->node[me])
+            continue;
+        struct twill_reach_card theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
+        made->pid[world->local[r]] = theirs.pid;
+        fine = twill_reach_cma.meet(made->state[0], world->local[r], &theirs) == 0;
+    }
+    if (!fine) {
+        twill_reach_close(made);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    }
+    made->fetches = &twill_reach_cma;
+    made->fetcher = made->state[0];
+    *reach = made;
+    return TWILL_OK;
+}
+
+void twill_reach_close(struct twill_reach *reach)
+{
+    if (reach == NULL)
+        return;
+    for (unsigned w = 0; w < WAYS; w++)
+        shut(reach, w);
+    free(reach->pid);
+    free(reach);
+}
+
+/* --- using ----------------------------------------------------------------------------------- */
+
+bool twill_reach_fetches(const struct twill_reach *reach)
+{
+    return reach != NULL && reach->fetches != NULL;
+}
+
+bool twill_reach_maps(const struct twill_reach *reach)
+{
+    return reach != NULL && reach->maps != NULL;
+}
+
+int twill_reach_fetch(struct twill_reach *reach, uint32_t peer, void *to, uint64_t from,
+                      size_t bytes)
+{
+    return reach->fetches->fetch(reach->fetcher, peer, to, from, bytes);
+}
+
+int twill_reach_attach(struct twill_reach *reach, uint32_t peer, uint64_t from, size_t bytes,
+                       struct twill_region **region, void **at)
+{
+    return reach->maps->attach(reach->mapper, peer, from, bytes, region, at);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reaching by XPMEM (SGI, Cray; github.com/hpc/xpmem), which Cray XC has: a process offers its
+ * whole address space as a segment, and pages of it appear in others as if they were shared.
+ * libxpmem.so.0 is opened at run time, and what it does is taken as its header and kernel module
+ * say. Numbers of segments can be guessed, so only processes of the same user may attach, as for
+ * cma (and root, as ever); the module refuses a mode from who asks for access. NOT RUN ON HARDWARE:
+ * tried with a double (tests/doubles/xpmem), and the token decides where the real one is.
+ *
+ * An attachment is of addresses, not of pages: pages come when they are touched, and go when the
+ * owner unmaps them (the module follows by an MMU notifier), so that what is mapped there later
+ * comes anew. So attachments are kept when a buffer is freed, and are right for the next one at the
+ * same address. Touching an address that the owner has unmapped, or whose owner has ended, is
+ * SIGBUS: as with any shared mapping, who frees a buffer that a call under way uses, or dies in it,
+ * takes the readers along. Open MPI's smsc/xpmem does it likewise; MPICH's issue 3515 says what
+ * went wrong where the module did not follow.
+ *
+ * At most REGIONS attachments of a peer are kept, besides those in use: the one used longest ago is
+ * given up for a new one. */
+#include "fabric/shm/single_copy.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+/* Of a peer. A run of calls on the same buffers needs two. */
+enum { REGIONS = 64 };
+
+/* As in xpmem.h. */
+typedef int64_t segid_type;
+typedef int64_t apid_type;
+struct address {
+    apid_type apid;
+    off_t offset;
+};
+#define WHOLE_SPACE  ((size_t)-1L) /* XPMEM_MAXADDR_SIZE */
+#define READ_WRITE   2             /* XPMEM_RDWR */
+#define PERMIT_MODE  1             /* XPMEM_PERMIT_MODE */
+#define OWNER_ONLY   ((void *)(uintptr_t)0600)
+#define NOT_ATTACHED ((void *)-1L)
+
+struct library {
+    void *handle;
+    segid_type (*make)(void *address, size_t bytes, int permit, void *value);
+    int (*remove)(segid_type segment);
+    apid_type (*get)(segid_type segment, int flags, int permit, void *value);
+    int (*release)(apid_type apid);
+    void *(*attach)(struct address address, size_t bytes, void *at);
+    int (*detach)(void *at);
+};
+
+struct twill_region {
+    struct twill_region *next; /* the one used last goes first */
+    uint64_t from;             /* pages of the peer */
+    size_t bytes;
+    unsigned char *at;
+    unsigned users;
+};
+
+struct peer {
+    apid_type apid; /* 0: none */
+    struct twill_region *regions;
+};
+
+struct xpmem {
+    struct library library;
+    segid_type segment; /* this rank's; 0: none */
+    uint64_t page;
+    uint32_t peers;
+    struct peer *peer;
+};
+
+/* --- the library ----------------------------------------------------------------------------- */
+
+/* It keeps a descriptor of its own open, and so is never unloaded: that would lose it. */
+static int load(struct library *library)
+{
+    const struct {
+        const char *name;
+        void *function;
+    } wanted[] = {
+        {"xpmem_make", &library->make},     {"xpmem_remove", &library->remove},
+        {"xpmem_get", &library->get},       {"xpmem_release", &library->release},
+        {"xpmem_attach", &library->attach}, {"xpmem_detach", &library->detach},
+    };
+    library->handle = dlopen("libxpmem.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library->handle == NULL)
+        return ENOENT;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wanted); i++) {
+        void *found = dlsym(library->handle, wanted[i].name);
+        if (found == NULL)
+            return ENOSYS;
+        *(void **)wanted[i].function = found;
+    }
+    return 0;
+}
+
+/* What a function that failed left, which must not be 0. */
+static int cause_of_failure(void)
+{
+    return errno != 0 ? errno : EIO;
+}
+
+/* --- attachments ----------------------------------------------------------------------------- */
+
+static void give_up(struct xpmem *x, struct twill_region **link)
+{
+    struct twill_region *region = *link;
+    *link = region->next;
+    (void)x->library.detach(region->at);
+    free(region);
+}
+
+/* The idle one used longest ago, if there are more than `most`. False: there was none. */
+static bool give_up_oldest(struct xpmem *x, struct peer *peer, size_t most)
+{
+    struct twill_region **oldest = NULL;
+    size_t count = 0;
+    for (struct twill_region **link = &peer->regions; *link != NULL; link = &(*link)->next) {
+        count++;
+        if ((*link)->users == 0)
+            oldest = link;
+    }
+    if (oldest == NULL || count <= most)
+        return false;
+    give_up(x, oldest);
+    return true;
+}
+
+static struct twill_region *find(struct peer *peer, uint64_t from, size_t bytes)
+{
+    for (struct twill_region **link = &peer->regions; *link != NULL; link = &(*link)->next) {
+        struct twill_region *region = *link;
+        if (from < region->from || from - region->from > region->bytes ||
+            bytes > region->bytes - (from - region->from))
+            continue;
+        *link = region->next;
+        region->next = peer->regions;
+        peer->regions = region;
+        return region;
+    }
+    return NULL;
+}
+
+/* Whole pages. Where the system has no more to give, attachments that are only kept are given up.
+ */
+static int attach_pages(struct xpmem *x, struct peer *peer, struct twill_region *region)
+{
+    struct address address = {peer->apid, (off_t)region->from};
+    for (;;) {
+        errno = 0;
+        void *at = x->library.attach(address, region->bytes, NULL);
+        region->at = at;
+        if (at != NOT_ATTACHED && at != NULL)
+            return 0;
+        int cause = cause_of_failure();
+        bool given = false;
+        for (uint32_t p = 0; p < x->peers && !given; p++)
+            given = give_up_oldest(x, &x->peer[p], 0);
+        if (!given)
+            return cause;
+    }
+}
+
+static int xpmem_attach_region(void *state, uint32_t number, uint64_t from, size_t bytes,
+                               struct twill_region **found, void **at)
+{
+    struct xpmem *x = state;
+    struct peer *peer = &x->peer[number];
+    struct twill_region *region = find(peer, from, bytes);
+    if (region == NULL) {
+        while (give_up_oldest(x, peer, REGIONS - 1))
+            ;
+        region = calloc(1, sizeof(*region));
+        if (region == NULL)
+            return ENOMEM;
+        region->from = from & ~(x->page - 1);
+        region->bytes = (size_t)(twill_round_up(from + bytes, x->page) - region->from);
+        int cause = attach_pages(x, peer, region);
+        if (cause != 0) {
+            free(region);
+            return cause;
+        }
+        region->next = peer->regions;
+        peer->regions = region;
+    }
+    region->users++;
+    *found = region;
+    *at = region->at + (from - region->from);
+    return 0;
+}
+
+void twill_region_leave(struct twill_region *region)
+{
+    if (region != NULL)
+        region->users--;
+}
+
+/* --- the way --------------------------------------------------------------------------------- */
+
+static void xpmem_close(void *state)
+{
+    struct xpmem *x = state;
+    if (x == NULL)
+        return;
+    for (uint32_t p = 0; x->peer != NULL && p < x->peers; p++) {
+        while (x->peer[p].regions != NULL)
+            give_up(x, &x->peer[p].regions);
+        if (x->peer[p].apid > 0)
+            (void)x->library.release(x->peer[p].apid);
+    }
+    if (x->segment > 0)
+        (void)x->library.remove(x->segment);
+    if (x->library.handle != NULL)
+        (void)dlclose(x->library.handle);
+    free(x->peer);
+    free(x);
+}
+
+static int xpmem_open(void **state, uint32_t peers, struct twill_reach_card *mine)
+{
+    struct xpmem *x = *state = calloc(1, sizeof(*x));
+    if (x != NULL)
+        x->peer = calloc(peers, sizeof(*x->peer));
+    if (x == NULL || x->peer == NULL)
+        return ENOMEM;
+    x->peers = peers;
+    x->page = (uint64_t)sysconf(_SC_PAGESIZE);
+    int cause = load(&x->library);
+    if (cause != 0)
+        return cause;
+    errno = 0;
+    x->segment = x->library.make(NULL, WHOLE_SPACE, PERMIT_MODE, OWNER_ONLY);
+    if (x->segment <= 0)
+        return cause_of_failure();
+    mine->segment = (uint64_t)x->segment;
+    return 0;
+}
+
+static int xpmem_meet(void *state, uint32_t number, const struct twill_reach_card *theirs)
+{
+    struct xpmem *x = state;
+    if (theirs->segment == 0)
+        return ENOENT;
+    errno = 0;
+    apid_type apid = x->library.get((segid_type)theirs->segment, READ_WRITE, PERMIT_MODE, NULL);
+    if (apid <= 0)
+        return cause_of_failure();
+    x->peer[number].apid = apid;
+    return 0;
+}
+
+const struct twill_reach_way twill_reach_xpmem = {.name = "xpmem",
+                                                  .wish = TWILL_REACH_XPMEM,
+                                                  .open = xpmem_open,
+                                                  .meet = xpmem_meet,
+                                                  .attach = xpmem_attach_region,
+                                                  .close = xpmem_close};

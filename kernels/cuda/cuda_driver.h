@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The few names of the CUDA driver's ABI that twill uses, so that no CUDA header is needed.
+ * tests/system/cuda/abi.c compares them with cuda.h where there is one. */
+#ifndef TWILL_CUDA_DRIVER_H
+#define TWILL_CUDA_DRIVER_H
+
+#include <stddef.h>
+
+typedef unsigned long long twill_cuda_pointer; /* CUdeviceptr */
+
+enum twill_cuda_result { /* CUresult */
+                         TWILL_CUDA_SUCCESS = 0,
+                         TWILL_CUDA_INVALID_VALUE = 1,
+                         TWILL_CUDA_NOT_INITIALIZED = 3,
+                         TWILL_CUDA_DEINITIALIZED = 4,
+                         TWILL_CUDA_INVALID_CONTEXT = 201,
+};
+
+enum twill_cuda_attribute { /* CUpointer_attribute */
+                            TWILL_CUDA_CONTEXT = 1,
+                            TWILL_CUDA_MEMORY_TYPE = 2,
+                            TWILL_CUDA_IS_MANAGED = 8,
+};
+
+enum { TWILL_CUDA_MEMORY_DEVICE = 2 }; /* CUmemorytype */
+
+/* X(member, symbol, parameters): all return a result. The suffixes are part of the names. */
+#define TWILL_CUDA_FUNCTIONS(X)                                                                    \
+    X(version, cuDriverGetVersion, (int *version))                                                 \
+    X(error_string, cuGetErrorString, (enum twill_cuda_result result, const char **text))          \
+    X(attributes, cuPointerGetAttributes,                                                          \
+      (unsigned count, enum twill_cuda_attribute *which, void **values,                            \
+       twill_cuda_pointer pointer))                                                                \
+    X(push, cuCtxPushCurrent_v2, (void *context))                                                  \
+    X(pop, cuCtxPopCurrent_v2, (void **context))                                                   \
+    X(to_host, cuMemcpyDtoH_v2, (void *host, twill_cuda_pointer pointer, size_t bytes))            \
+    X(from_host, cuMemcpyHtoD_v2, (twill_cuda_pointer pointer, const void *host, size_t bytes))    \
+    X(synchronize, cuStreamSynchronize, (void *stream))
+
+#endif

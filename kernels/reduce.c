@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Folds of raw and partial elements, scaling, copies: which kernel of the table does what, and in
+ * which floating-point environment. */
+#include "kernels/isa.h"
+#include "kernels/thread_split.h"
+
+#define BIT(type) (1u << (type))
+#define NARROW    (BIT(TWILL_F16) | BIT(TWILL_BF16) | BIT(TWILL_F8E4M3) | BIT(TWILL_F8E5M2))
+#define FLOATS    (NARROW | BIT(TWILL_F32) | BIT(TWILL_F64))
+#define IN_PAIRS                                                                                   \
+    (BIT(TWILL_F32) | BIT(TWILL_F64) | BIT(TWILL_I16) | BIT(TWILL_I32) | BIT(TWILL_I64))
+#define PAIRS (BIT(TWILL_MINLOC) | BIT(TWILL_MAXLOC))
+#define WIDE  (BIT(TWILL_SUM) | BIT(TWILL_PROD) | BIT(TWILL_AVG)) /* min and max round nothing */
+
+/* Elements of a strip: what is widened of eight sources lies in 15 KiB of stack, and in L1. */
+#define STRIP ((size_t)480)
+
+static bool in(uint32_t set, unsigned member)
+{
+    return set >> member & 1;
+}
+
+static size_t size_of(twill_type type)
+{
+    static const unsigned char sizes[TWILL_TYPE_COUNT] = {
+        [TWILL_F32] = sizeof(element_f32),       [TWILL_F64] = sizeof(element_f64),
+        [TWILL_I8] = sizeof(element_i8),         [TWILL_U8] = sizeof(element_u8),
+        [TWILL_I16] = sizeof(element_i16),       [TWILL_U16] = sizeof(element_u16),
+        [TWILL_I32] = sizeof(element_i32),       [TWILL_U32] = sizeof(element_u32),
+        [TWILL_I64] = sizeof(element_i64),       [TWILL_U64] = sizeof(element_u64),
+        [TWILL_F16] = sizeof(element_f16),       [TWILL_BF16] = sizeof(element_bf16),
+        [TWILL_F8E4M3] = sizeof(element_f8e4m3), [TWILL_F8E5M2] = sizeof(element_f8e5m2)};
+    return sizes[type];
+}
+
+bool twill_kernels_takes(twill_type type, twill_op op)
+{
+    if ((unsigned)type >= TWILL_TYPE_COUNT || (unsigned)op >= TWILL_OP_COUNT)
+        return false;
+    if (op <= TWILL_AVG)
+        return true;
+    return in(PAIRS, op) ? in(IN_PAIRS, type) : !in(FLOATS, type);
+}
+
+size_t twill_kernels_element(twill_type type, twill_op op)
+{
+    if (!twill_kernels_takes(type, op))
+        return 0;
+    if (in(PAIRS, op)) /* the value, and the index in as much again or in 4 bytes */
+        return twill_max(2 * size_of(type), 8);
+    return size_of(type);
+}
+
+size_t twill_kernels_partial(twill_type type, twill_op op)
+{
+    size_t element = twill_kernels_element(type, op);
+    return element && in(NARROW, type) && in(WIDE, op) ? sizeof(float) : element;
+}
+
+/* A caller built with -ffast-math runs with denormals flushed, another may round upwards; ranks and
+ * threads may differ. Results have the same bits everywhere, so work on floats rounds to nearest
+ * and keeps denormals whatever it finds (MXCSR; 5 ns), and puts that back. Elsewhere than on x86-64
+ * the caller's environment holds. */
+#if defined(__x86_64__)
+static unsigned environment_enter(twill_type type)
+{
+    const unsigned modes = 0xe040; /* flush to zero, rounding, denormals are zero */
+    unsigned found = in(FLOATS, type) ? __builtin_ia32_stmxcsr() : 0;
+    if (TWILL_UNLIKELY(found & modes))
+        __builtin_ia32_ldmxcsr(found & ~modes);
+    return found & modes;
+}
+
+static void environment_leave(unsigned modes)
+{
+    if (TWILL_UNLIKELY(modes))
+        __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | modes);
+}
+#else
+static unsigned environment_enter(twill_type type)
+{
+    (void)type;
+    return 0;
+}
+
+static void environment_leave(unsigned modes)
+{
+    (void)modes;
+}
+#endif
+
+struct fold_job {
+    const struct twill_kernels *kernels;
+    const struct twill_fold *fold;
+    twill_reduce_fn reduce; /* of the type, or of f32 */
+    twill_spread_fn spread; /* likewise */
+    void *const *dst;
+    const void *const *src;
+    unsigned ndst, nsrc;
+    uint32_t wide;           /* bit i: src[i] is f32 though elements are narrow */
+    size_t element, written; /* bytes of a narrow source's element, of the destination's */
+    bool strips;             /* narrow and f32 meet */
+};
+
+static size_t source_element(const struct fold_job *job, unsigned s)
+{
+    return in(job->wide, s) ? sizeof(float) : job->element;
+}
+
+/* One strip: widen what is narrow, fold in f32, narrow the result if it is final. It is read before
+ * it is written: dst may be a source. */
+static void fold_mixed(const struct fold_job *job, void *dst, const void *const *src, size_t n)
+{
+    float wide[TWILL_KERNEL_MAX_SOURCES][STRIP] TWILL_ALIGNED(64);
+    const struct twill_fold *fold = job->fold;
+    const void *from[TWILL_KERNEL_MAX_SOURCES];
+    for (unsigned s = 0; s < job->nsrc; s++) {
+        from[s] = src[s];
+        if (in(job->wide, s))
+            continue;
+        job->kernels->widen[fold->type](wide[s], src[s], n);
+        from[s] = wide[s];
+    }
+    void *folded = fold->partial_result ? dst : wide[0];
+    job->reduce(folded, from, job->nsrc, n, fold->divisor, 0);
+    if (!fold->partial_result)
+        job->kernels->narrow[fold->type](dst, folded, n);
+}
+
+/* To one place, and from there to the others while it is in the cache. */
+static void fold_strips(const struct fold_job *job, unsigned char *const *dst,
+                        const unsigned char *const *src, size_t count)
+{
+    for (size_t at = 0; at < count; at += STRIP) {
+        const void *from[TWILL_KERNEL_MAX_SOURCES];
+        size_t n = twill_min(STRIP, count - at);
+        unsigned char *first = dst[0] + at * job->written;
+        for (unsigned s = 0; s < job->nsrc; s++)
+            from[s] = src[s] + at * source_element(job, s);
+        if (job->strips)
+            fold_mixed(job, first, from, n);
+        else
+            job->reduce(first, from, job->nsrc, n, job->fold->divisor, 0);
+        for (unsigned d = 1; d < job->ndst; d++)
+            memcpy(dst[d] + at * job->written, first, n * job->written);
+    }
+}
+
+static void fold_share(const void *data, size_t first, size_t count)
+{
+    const struct fold_job *job = data;
+    const struct twill_fold *fold = job->fold;
+    const unsigned char *src[TWILL_KERNEL_MAX_SOURCES];
+    unsigned char *dst[TWILL_KERNEL_MAX_DESTINATIONS];
+    for (unsigned s = 0; s < job->nsrc; s++)
+        src[s] = (const unsigned char *)job->src[s] + first * source_element(job, s);
+    for (unsigned d = 0; d < job->ndst; d++)
+        dst[d] = (unsigned char *)job->dst[d] + first * job->written;
+    unsigned modes = environment_enter(fold->type);
+    if (job->strips || (job->ndst > 1 && job->spread == NULL))
+        fold_strips(job, dst, src, count);
+    else if (job->ndst > 1)
+        job->spread((void *const *)dst, job->ndst, (const void *const *)src, job->nsrc, count,
+                    fold->divisor, fold->flags);
+    else
+        job->reduce(dst[0], (const void *const *)src, job->nsrc, count, fold->divisor, fold->flags);
+    environment_leave(modes);
+}
+
+void twill_kernels_spread(const struct twill_kernels *kernels, const struct twill_fold *fold,
+                          void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+                          size_t count)
+{
+    twill_op op = fold->op == TWILL_AVG && fold->partial_result ? TWILL_SUM : fold->op;
+    bool widens = in(NARROW, fold->type) && in(WIDE, op);
+    uint32_t all = (1u << nsrc) - 1, wide = widens ? fold->partial_sources & all : 0;
+    bool wide_result = widens && fold->partial_result, in_f32 = wide || wide_result;
+    twill_type type = in_f32 ? TWILL_F32 : fold->type;
+    struct fold_job job = {.kernels = kernels,
+                           .fold = fold,
+                           .reduce = kernels->reduce[type][op],
+                           .spread = kernels->spread[type][op],
+                           .dst = dst,
+                           .src = src,
+                           .ndst = ndst,
+                           .nsrc = nsrc,
+                           .wide = wide,
+                           .element = twill_kernels_element(fold->type, op),
+                           .strips = in_f32 && !(wide_result && wide == all)};
+    job.written = wide_result ? sizeof(float) : job.element;
+    twill_split(fold_share, &job, count, job.written, fold->threads);
+}
+
+void twill_kernels_fold(const struct twill_kernels *kernels, const struct twill_fold *fold,
+                        void *dst, const void *const *src, unsigned nsrc, size_t count)
+{
+    bool partial = fold->partial_result || (fold->partial_sources & ((1u << nsrc) - 1)) != 0;
+    if (fold->threads > 1 || (partial && in(NARROW, fold->type)) ||
+        (fold->op == TWILL_AVG && partial)) {
+        twill_kernels_spread(kernels, fold, &dst, 1, src, nsrc, count);
+        return;
+    }
+    /* The short way, for short messages. */
+    unsigned modes = environment_enter(fold->type);
+    kernels->reduce[fold->type][fold->op](dst, src, nsrc, count, fold->divisor, fold->flags);
+    environment_leave(modes);
+}
+
+struct scale_job {
+    const struct twill_kernels *kernels;
+    twill_type type;
+    unsigned char *dst;
+    const unsigned char *src;
+    const void *factor;
+    size_t element, written;
+};
+
+/* The product of the factor, as a strip of its own, and strips of the source. */
+static void scale_share(const void *data, size_t first, size_t count)
+{
+    const struct scale_job *job = data;
+    const bool narrow = in(NARROW, job->type);
+    const twill_reduce_fn product =
+        job->kernels->reduce[narrow ? TWILL_F32 : job->type][TWILL_PROD];
+    unsigned char factors[STRIP * sizeof(uint64_t)] TWILL_ALIGNED(64);
+    float wide[STRIP] TWILL_ALIGNED(64);
+    unsigned modes = environment_enter(job->type);
+    for (size_t i = 0; i < twill_min(STRIP, count); i++)
+        memcpy(factors + i * job->written, job->factor, job->written);
+    for (size_t at = first; at < first + count; at += STRIP) {
+        size_t n = twill_min(STRIP, first + count - at);
+        const void *both[] = {factors, job->src + at * job->element};
+        if (narrow) {
+            job->kernels->widen[job->type](wide, both[1], n);
+            both[1] = wide;
+        }
+        product(job->dst + at * job->written, both, 2, n, 1, 0);
+    }
+    environment_leave(modes);
+}
+
+void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
+                         const void *src, const void *factor, size_t count, int threads)
+{
+    const struct scale_job job = {.kernels = kernels,
+                                  .type = type,
+                                  .dst = dst,
+                                  .src = src,
+                                  .factor = factor,
+                                  .element = size_of(type),
+                                  .written = twill_kernels_partial(type, TWILL_SUM)};
+    twill_split(scale_share, &job, count, job.written, threads);
+}
+
+struct copy_job {
+    twill_copy_fn copy;
+    char *dst;
+    const char *src;
+    unsigned flags;
+};
+
+static void copy_share(const void *data, size_t first, size_t bytes)
+{
+    const struct copy_job *job = data;
+    job->copy(job->dst + first, job->src + first, bytes, job->flags);
+}
+
+void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
+                        size_t bytes, unsigned flags, int threads)
+{
+    const struct copy_job job = {.copy = kernels->copy, .dst = dst, .src = src, .flags = flags};
+    twill_split(copy_share, &job, bytes, 1, threads);
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public calls, in three forms each: run to the end, begun, prepared. */
+#include "lib/comm/comm.h"
+
+/* X(name, parameters) with name##_call(arguments) to make the call of them. */
+#define THREE_FORMS(name, kind, arguments, ...)                                                    \
+    twill_status twill_##name(__VA_ARGS__)                                                         \
+    {                                                                                              \
+        struct twill_##kind kind = name##_##kind arguments;                                        \
+        return twill_##kind##_run(comm, &kind, "twill_" #name);                                    \
+    }                                                                                              \
+    twill_status twill_##name##_start(__VA_ARGS__, twill_request **request)                        \
+    {                                                                                              \
+        struct twill_##kind kind = name##_##kind arguments;                                        \
+        return twill_##kind##_start(comm, &kind, request, "twill_" #name "_start");                \
+    }                                                                                              \
+    twill_status twill_##name##_init(__VA_ARGS__, twill_request **request)                         \
+    {                                                                                              \
+        struct twill_##kind kind = name##_##kind arguments;                                        \
+        return twill_##kind##_init(comm, &kind, request, "twill_" #name "_init");                  \
+    }
+
+/* --- one message for all --------------------------------------------------------------------- */
+
+static struct twill_call allreduce_call(const void *src, void *dst, size_t count, twill_type type,
+                                        twill_op op)
+{
+    return (struct twill_call){TWILL_ALLREDUCE, src, dst, count, type, op, .root = 0};
+}
+
+static struct twill_call reduce_call(const void *src, void *dst, size_t count, twill_type type,
+                                     twill_op op, int root)
+{
+    return (struct twill_call){TWILL_REDUCE, src, dst, count, type, op, .root = (uint32_t)root};
+}
+
+/* A root without dst has the result where it is: it is only read, as src is copied to itself. */
+static struct twill_call broadcast_call(const struct twill_comm *comm, const void *src, void *dst,
+                                        size_t count, twill_type type, int root)
+{
+    bool is_root = comm != NULL && root >= 0 && (uint32_t)root == comm->rank;
+    if (is_root && dst == NULL)
+        dst = (void *)(uintptr_t)src;
+    return (struct twill_call){TWILL_BROADCAST,       src, dst, count, type, TWILL_SUM,
+                               .root = (uint32_t)root};
+}
+
+static struct twill_call barrier_call(void)
+{
+    return (struct twill_call){TWILL_BARRIER, .type = TWILL_F32};
+}
+
+THREE_FORMS(allreduce, call, (src, dst, count, type, op), twill_comm *comm, const void *src,
+            void *dst, size_t count, twill_type type, twill_op op)
+THREE_FORMS(reduce, call, (src, dst, count, type, op, root), twill_comm *comm, const void *src,
+            void *dst, size_t count, twill_type type, twill_op op, int root)
+THREE_FORMS(broadcast, call, (comm, src, dst, count, type, root), twill_comm *comm, const void *src,
+            void *dst, size_t count, twill_type type, int root)
+THREE_FORMS(barrier, call, (), twill_comm *comm)
+
+/* --- a part for each rank -------------------------------------------------------------------- */
+
+static struct twill_call allgather_call(const void *src, void *dst, size_t count, twill_type type)
+{
+    return (struct twill_call){TWILL_ALLGATHER, src, dst, count, type, TWILL_SUM, .root = 0};
+}
+
+static struct twill_call allgatherv_call(const void *src, void *dst, const size_t *counts,
+                                         const size_t *offsets, twill_type type)
+{
+    return (struct twill_call){TWILL_ALLGATHER,
+                               src,
+                               dst,
+                               0,
+                               type,
+                               TWILL_SUM,
+                               .vector = true,
+                               .dst_parts = {counts, offsets}};
+}
+
+static struct twill_call reduce_scatter_call(const void *src, void *dst, size_t count,
+                                             twill_type type, twill_op op)
+{
+    return (struct twill_call){TWILL_REDUCE_SCATTER, src, dst, count, type, op, .root = 0};
+}
+
+static struct twill_call reduce_scatterv_call(const void *src, void *dst, const size_t *counts,
+                                              twill_type type, twill_op op)
+{
+    return (struct twill_call){TWILL_REDUCE_SCATTER,       src, dst, 0, type, op, .vector = true,
+                               .src_parts = {counts, NULL}};
+}
+
+static struct twill_call gather_call(const void *src, void *dst, size_t count, twill_type type,
+                                     int root)
+{
+    return (struct twill_call){TWILL_GATHER,          src, dst, count, type, TWILL_SUM,
+                               .root = (uint32_t)root};
+}
+
+static struct twill_call gatherv_call(const void *src, size_t count, void *dst,
+                                      const size_t *counts, const size_t *offsets, twill_type type,
+                                      int root)
+{
+    return (struct twill_call){TWILL_GATHER,
+                               src,
+                               dst,
+                               count,
+                               type,
+                               TWILL_SUM,
+                               .root = (uint32_t)root,
+                               .vector = true,
+                               .dst_parts = {counts, offsets}};
+}
+
+static struct twill_call scatter_call(const void *src, void *dst, size_t count, twill_type type,
+                                      int root)
+{
+    return (struct twill_call){TWILL_SCATTER,         src, dst, count, type, TWILL_SUM,
+                               .root = (uint32_t)root};
+}
+
+static struct twill_call scatterv_call(const void *src, const size_t *counts, const size_t *offsets,
+                                       void *dst, size_t count, twill_type type, int root)
+{
+    return (struct twill_call){TWILL_SCATTER,
+                               src,
+                               dst,
+                               count,
+                               type,
+                               TWILL_SUM,
+                               .root = (uint32_t)root,
+                               .vector = true,
+                               .src_parts = {counts, offsets}};
+}
+
+static struct twill_call alltoall_call(const void *src, void *dst, size_t count, twill_type type)
+{
+    return (struct twill_call){TWILL_ALLTOALL, src, dst, count, type, TWILL_SUM, .root = 0};
+}
+
+static struct twill_call alltoallv_call(const void *src, const size_t *src_counts,
+                                        const size_t *src_offsets, void *dst,
+                                        const size_t *dst_counts, const size_t *dst_offsets,
+                                        twill_type type)
+{
+    return (struct twill_call){TWILL_ALLTOALL,
+                               src,
+                               dst,
+                               0,
+                               type,
+                               TWILL_SUM,
+                               .vector = true,
+                               .src_parts = {src_counts, src_offsets},
+                               .dst_parts = {dst_counts, dst_offsets}};
+}
+
+THREE_FORMS(allgather, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,
+            size_t count, twill_type type)
+THREE_FORMS(allgatherv, call, (src, dst, counts, offsets, type), twill_comm *comm, const void *src,
+            void *dst, const size_t *counts, const size_t *offsets, twill_type type)
+THREE_FORMS(reduce_scatter, call, (src, dst, count, type, op), twill_comm *comm, const void *src,
+            void *dst, size_t count, twill_type type, twill_op op)
+THREE_FORMS(reduce_scatterv, call, (src, dst, counts, type, op), twill_comm *comm, const void *src,
+            void *dst, const size_t *counts, twill_type type, twill_op op)
+THREE_FORMS(gather, call, (src, dst, count, type, root), twill_comm *comm, const void *src,
+            void *dst, size_t count, twill_type type, int root)
+THREE_FORMS(gatherv, call, (src, count, dst, counts, offsets, type, root), twill_comm *comm,
+            const void *src, size_t count, void *dst, const size_t *counts, const size_t *offsets,
+            twill_type type, int root)
+THREE_FORMS(scatter, call, (src, dst, count, type, root), twill_comm *comm, const void *src,
+            void *dst, size_t count, twill_type type, int root)
+THREE_FORMS(scatterv, call, (src, counts, offsets, dst, count, type, root), twill_comm *comm,
+            const void *src, const size_t *counts, const size_t *offsets, void *dst, size_t count,
+            twill_type type, int root)
+THREE_FORMS(alltoall, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,
+            size_t count, twill_type type)
+THREE_FORMS(alltoallv, call, (src, src_counts, src_offsets, dst, dst_counts, dst_offsets, type),
+            twill_comm *comm, const void *src, const size_t *src_counts, const size_t *src_offsets,
+            void *dst, const size_t *dst_counts, const size_t *dst_offsets, twill_type type)
+
+/* --- point to point -------------------------------------------------------------------------- */
+
+static struct twill_point send_point(const void *src, size_t count, twill_type type, int to)
+{
+    return (struct twill_point){
+        .src = src, .src_count = count, .type = type, .to = to, .sends = true};
+}
+
+static struct twill_point recv_point(void *dst, size_t count, twill_type type, int from)
+{
+    return (struct twill_point){
+        .dst = dst, .dst_count = count, .type = type, .from = from, .receives = true};
+}
+
+static struct twill_point sendrecv_point(const void *src, size_t src_count, int to, void *dst,
+                                         size_t dst_count, int from, twill_type type)
+{
+    return (struct twill_point){src, dst, src_count, dst_count, type, to, from, true, true};
+}
+
+THREE_FORMS(send, point, (src, count, type, to), twill_comm *comm, const void *src, size_t count,
+            twill_type type, int to)
+THREE_FORMS(recv, point, (dst, count, type, from), twill_comm *comm, void *dst, size_t count,
+            twill_type type, int from)
+THREE_FORMS(sendrecv, point, (src, src_count, to, dst, dst_count, from, type), twill_comm *comm,
+            const void *src, size_t src_count, int to, void *dst, size_t dst_count, int from,
+            twill_type type)

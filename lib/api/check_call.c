@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The arguments of a collective call, checked before anything is sent; and the counts and offsets
+ * of a vector call, copied. */
+#include "lib/comm/comm.h"
+
+#include <stdlib.h>
+
+#define FAIL(comm, ...) TWILL_FAIL(&(comm)->error, TWILL_ERR_ARGUMENT, __VA_ARGS__)
+
+static const char *const side_names[TWILL_SIDES] = {"src", "dst"};
+
+static twill_status check_operation(struct twill_comm *comm, const struct twill_call *call)
+{
+    const struct twill_operation *created = twill_context_operation(comm->context, call->op);
+    if (created == NULL && (unsigned)call->op >= TWILL_OP_COUNT)
+        return FAIL(comm, "op %d is none of twill_op", (int)call->op);
+    if (created == NULL) {
+        if (!twill_kernels_takes(call->type, call->op))
+            return FAIL(comm, "op %s does not take type %s", twill_op_name(call->op),
+                        twill_type_name(call->type));
+        return TWILL_OK;
+    }
+    if (created->scaled && created->type != call->type)
+        return FAIL(comm, "the scaled sum is of type %s, not %s", twill_type_name(created->type),
+                    twill_type_name(call->type));
+    if (created->element != 0 && call->type != TWILL_U8)
+        return FAIL(comm, "elements of %zu bytes are given as type u8, not %s", created->element,
+                    twill_type_name(call->type));
+    return TWILL_OK;
+}
+
+static twill_status check_type(struct twill_comm *comm, const struct twill_call *call)
+{
+    if (twill_type_size(call->type) == 0)
+        return FAIL(comm, "type %d is none of twill_type", (int)call->type);
+    if (twill_collective_facts(call->collective)->reduces)
+        TWILL_TRY(&comm->error, check_operation(comm, call));
+    if (call->root >= comm->world->size)
+        return FAIL(comm, "root %d is outside 0 .. %u", (int)call->root, comm->world->size - 1);
+    return TWILL_OK;
+}
+
+/* Copy the counts of a side, and offsets, or where the parts lie one after the other. */
+static twill_status copy_counts(struct twill_request *request, unsigned side)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_counts *parts =
+        side == TWILL_SRC ? &request->run.call.src_parts : &request->run.call.dst_parts;
+    uint32_t size = comm->world->size;
+    size_t *count = request->counts + (size_t)side * 2 * size, *offset = count + size, end = 0;
+    if (parts->count == NULL)
+        return FAIL(comm, "%s counts are NULL", side_names[side]);
+    for (uint32_t p = 0; p < size; p++) {
+        count[p] = parts->count[p];
+        offset[p] = parts->offset != NULL ? parts->offset[p] : end;
+        if (count[p] > SIZE_MAX >> 13 || offset[p] > SIZE_MAX >> 13 || end > SIZE_MAX >> 13)
+            return FAIL(comm, "%s: count %zu at offset %zu for rank %u overflows memory",
+                        side_names[side], count[p], offset[p], p);
+        end += count[p];
+    }
+    *parts = (struct twill_counts){count, offset};
+    return TWILL_OK;
+}
+
+static bool has_parts(const struct twill_run *run, enum twill_holder holder)
+{
+    return holder == TWILL_HOLDS_ALL ||
+           (holder == TWILL_HOLDS_ROOT && run->comm->rank == run->call.root);
+}
+
+static twill_status take_counts(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    const enum twill_holder holder[TWILL_SIDES] = {facts->src, facts->dst};
+    if (request->counts == NULL)
+        request->counts = calloc(4 * (size_t)comm->world->size, sizeof(*request->counts));
+    if (request->counts == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for counts");
+    for (unsigned side = 0; side < TWILL_SIDES; side++)
+        if (has_parts(run, holder[side]))
+            TWILL_TRY(&comm->error, copy_counts(request, side));
+    const struct twill_counts *src = &run->call.src_parts, *dst = &run->call.dst_parts;
+    if (run->call.collective == TWILL_ALLGATHER)
+        run->call.count = dst->count[comm->rank];
+    else if (run->call.collective == TWILL_REDUCE_SCATTER)
+        run->call.count = src->count[comm->rank];
+    bool differs = false;
+    if (run->call.collective == TWILL_ALLTOALL)
+        differs = src->count[comm->rank] != dst->count[comm->rank];
+    else if (has_parts(run, holder[TWILL_SRC]))
+        differs = src->count[comm->rank] != run->call.count;
+    else if (has_parts(run, holder[TWILL_DST]))
+        differs = dst->count[comm->rank] != run->call.count;
+    if (differs)
+        return FAIL(comm, "this rank gives itself another count than it takes");
+    return TWILL_OK;
+}
+
+static twill_status check_side(const struct twill_run *run, unsigned i)
+{
+    struct twill_comm *comm = run->comm;
+    const struct twill_side *side = &run->side[i];
+    const void *base = side->base;
+    if (side->bytes == 0)
+        return TWILL_OK;
+    if (base == NULL)
+        return FAIL(comm, "%s is NULL", side_names[i]);
+    if (((uintptr_t)base & (run->align - 1)) != 0)
+        return FAIL(comm, "%s %p is not aligned to %zu bytes", side_names[i], base, run->align);
+    if ((uintptr_t)base > UINTPTR_MAX - side->bytes)
+        return FAIL(comm, "count %zu passes the end of memory", run->call.count);
+    return TWILL_OK;
+}
+
+/* In place: what lies in both buffers is the same part. */
+static bool is_in_place(const struct twill_run *run)
+{
+    const struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
+    if (src->own == dst->own)
+        return src->base == dst->base && (!run->call.vector || src->own);
+    const struct twill_side *whole = src->own ? dst : src, *part = src->own ? src : dst;
+    uint32_t rank = run->comm->rank;
+    size_t at = whole->offset != NULL ? whole->offset[rank] : rank * whole->stride;
+    return part->base == whole->base + at * run->given;
+}
+
+twill_status twill_call_check_buffers(const struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    const struct twill_side *src_side = &run->side[TWILL_SRC], *dst_side = &run->side[TWILL_DST];
+    TWILL_TRY(&comm->error, check_side(run, TWILL_SRC));
+    TWILL_TRY(&comm->error, check_side(run, TWILL_DST));
+    uintptr_t src = (uintptr_t)src_side->base, src_end = src + src_side->bytes;
+    uintptr_t dst = (uintptr_t)dst_side->base, dst_end = dst + dst_side->bytes;
+    if (src == src_end || dst == dst_end || src >= dst_end || dst >= src_end || is_in_place(run))
+        return TWILL_OK;
+    uintptr_t begin = src > dst ? src : dst;
+    uintptr_t end = src_end < dst_end ? src_end : dst_end;
+    return FAIL(comm, "src and dst overlap by %zu bytes without being %s", (size_t)(end - begin),
+                twill_collective_facts(run->call.collective)->parts ? "in place" : "equal");
+}
+
+twill_status twill_call_check(struct twill_request *request)
+{
+    struct twill_run *run = &request->run;
+    struct twill_comm *comm = run->comm;
+    const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    TWILL_TRY(&comm->error, check_type(comm, &run->call));
+    if (TWILL_UNLIKELY(run->call.vector))
+        TWILL_TRY(&comm->error, take_counts(request));
+    size_t parts = facts->parts && !run->call.vector ? comm->world->size : 1;
+    twill_run_describe(run);
+    if (run->call.count > (SIZE_MAX >> 1) / run->element / parts)
+        return FAIL(comm, "count %zu overflows memory", run->call.count);
+    return twill_call_check_buffers(run);
+}

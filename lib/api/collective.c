@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The collective calls: number and sign them, run them, start them, prepare them. */
+#include "lib/api/group.h"
+#include "lib/config/log.h"
+#include "lib/exec/device_call.h"
+#include "lib/exec/progress.h"
+
+#include <string.h>
+
+/* --- what ranks compare ---------------------------------------------------------------------- */
+
+static uint64_t scramble(uint64_t h)
+{
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    return (h ^ h >> 32) * 0x94d049bb133111ebu;
+}
+
+static struct twill_call summary_of(const struct twill_run *run)
+{
+    struct twill_call call = run->call;
+    const struct twill_comm *comm = run->comm;
+    call.op = twill_context_operation_kind(comm->context, call.op);
+    call.src = NULL;
+    call.dst = NULL;
+    if (!call.vector)
+        return call;
+    call.count = 0;
+    call.src_parts = call.dst_parts = (struct twill_counts){NULL, NULL};
+    for (uint32_t p = 0; run->known != NULL && p < comm->world->size; p++)
+        call.count = (size_t)scramble(call.count + 0x9e3779b97f4a7c15u + run->known[p]);
+    return call;
+}
+
+void twill_run_mark(struct twill_run *run)
+{
+    const struct twill_call *call = &run->summary;
+    uint64_t h = call->count ^ (uint64_t)run->comm->number << 40;
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
+    run->mark = scramble(h);
+}
+
+/* The mark was scrambled when the call was prepared; its number and all calls before come in by one
+ * multiplication: what ranks disagreed on without any of them having to wait for another is noticed
+ * as soon as one has to. */
+static void sign(struct twill_run *run)
+{
+    run->signature = (uint32_t)((run->mark ^ run->comm->salt) * 0x9e3779b97f4a7c15u >> 32);
+}
+
+/* A call that is signed. */
+static void number(struct twill_run *run)
+{
+    run->sequence = run->comm->begun;
+    run->comm->salt = (uint64_t)run->signature << 32 ^ run->sequence;
+}
+
+void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
+{
+    twill_comm_show(comm, &request->run.summary, request->run.sequence, request->ticks);
+}
+
+void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
+                     uint64_t ticks)
+{
+    struct twill_call_line *line = &comm->node->area[comm->local]->call;
+    struct twill_past *past = &comm->node->area[comm->local]->past[sequence % TWILL_PAST];
+    comm->call = *call;
+    comm->sequence = sequence;
+    /* Release stores, because what is written must not be seen before the 0. */
+    atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&past->count, call->count, memory_order_release);
+    atomic_store_explicit(&past->what, twill_call_what(call), memory_order_release);
+    atomic_store_explicit(&past->root, call->root, memory_order_release);
+    atomic_store_explicit(&past->sequence, sequence, memory_order_release);
+    atomic_store_explicit(&line->sequence, 0, memory_order_relaxed);
+    atomic_store_explicit(&line->entered, ticks, memory_order_release);
+    atomic_store_explicit(&line->waits_for, 0, memory_order_release);
+    atomic_store_explicit(&line->sequence, comm->sequence, memory_order_release);
+}
+
+/* --- one call -------------------------------------------------------------------------------- */
+
+twill_status twill_comm_usable_again(struct twill_comm *comm)
+{
+    if (TWILL_UNLIKELY(comm->broken))
+        return TWILL_ERR_BROKEN;
+    if (TWILL_UNLIKELY(comm->error.status != TWILL_OK))
+        twill_error_clear(&comm->error);
+    if (TWILL_UNLIKELY(twill_context_is_forked(comm->context)))
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_FORKED,
+                                 "this process was forked after the context was created");
+    return TWILL_OK;
+}
+
+/* The error names the call that failed, and that is not the one under way. */
+static twill_status refuse(struct twill_comm *comm, const struct twill_call *call)
+{
+    comm->call = *call;
+    comm->sequence = comm->begun;
+    struct twill_error own = comm->error;
+    twill_error_clear(&comm->error);
+    (void)TWILL_COMM_FAIL(comm, own.status, "%s", own.message);
+    return own.status;
+}
+
+/* Is it the call that the run was of before, but for where its buffers lie? Then what is known of
+ * that holds, its plan included, if votes come out as before. What is in place may be staged. What
+ * ranks compared of a fused call of a group (lib/api/group.c) is not what they compare of this one.
+ */
+static bool repeats(const struct twill_run *run, const struct twill_call *call)
+{
+    const struct twill_call *last = &run->call;
+    return run->plan != NULL && run->created == NULL && call->count == last->count &&
+           call->type == last->type && call->op == last->op &&
+           call->collective == last->collective && call->root == last->root && !call->vector &&
+           !run->summary.vector && (call->src == call->dst) == (last->src == last->dst);
+}
+
+twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    request->is_point = false;
+    request->status = TWILL_OK;
+    if (TWILL_LIKELY(repeats(run, call))) {
+        if (run->voted)
+            twill_run_ask_again(run);
+        if (call->src == run->call.src && call->dst == run->call.dst)
+            return TWILL_OK; /* checked before */
+        twill_run_move(run, call->src, call->dst);
+        twill_status status = twill_call_check_buffers(run);
+        if (TWILL_UNLIKELY(status != TWILL_OK))
+            run->plan = NULL; /* not to be taken for good if it comes again */
+        return status;
+    }
+    run->call = *call;
+    run->plan = run->before = NULL;
+    run->voted = run->counted = run->met = false;
+    twill_run_let_go(run);
+    TWILL_TRY(&comm->error, twill_call_check(request));
+    run->summary = summary_of(run);
+    twill_run_mark(run);
+    return TWILL_OK;
+}
+
+/* The call was entered at that time, in ticks; 0: about now, which is read when others have what
+ * they wait for. */
+static inline void begin_at(struct twill_request *request, uint64_t entered)
+{
+    struct twill_run *run = &request->run;
+    struct twill_comm *comm = request->comm;
+    sign(run);
+    bool leads = comm->queue == NULL && run->plan != NULL &&
+                 twill_comm_has_met(comm, comm->epoch - run->ahead);
+    if (TWILL_LIKELY(leads))
+        twill_run_open(run);
+    run->started = run->finished = 0;
+    if (TWILL_LIKELY(leads))
+        twill_run_lead(run);
+    number(run);
+    request->ticks = entered != 0 ? entered : twill_ticks();
+    if (TWILL_UNLIKELY(comm->traced)) /* what others wait for is on its way */
+        twill_log_begin(request);
+    twill_request_enqueue(request);
+}
+
+void twill_request_begin(struct twill_request *request)
+{
+    begin_at(request, 0);
+}
+
+/* Number and check a call; if all is well it begins. */
+static twill_status begin(struct twill_request *request, const struct twill_call *call,
+                          uint64_t entered)
+{
+    struct twill_comm *comm = request->comm;
+    comm->begun++;
+    twill_status status = twill_request_prepare(request, call);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return refuse(comm, call);
+    TWILL_TRY(&comm->error, twill_request_stage(request));
+    begin_at(request, entered);
+    return TWILL_OK;
+}
+
+static twill_status run_to_end(struct twill_comm *comm, const struct twill_call *call)
+{
+    struct twill_request *request = &comm->blocking;
+    uint64_t ticks = twill_ticks();
+    twill_status status = twill_comm_usable(comm);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return status;
+    status = begin(request, call, ticks);
+    if (TWILL_LIKELY(status == TWILL_OK))
+        status = twill_comm_wait(comm, twill_request_done, request);
+    if (TWILL_LIKELY(status == TWILL_OK))
+        status = request->status;
+    if (TWILL_LIKELY(status == TWILL_OK))
+        status = twill_request_unstage(request);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return twill_comm_fail(comm, status);
+    comm->ticks += twill_ticks() - ticks;
+    return TWILL_OK;
+}
+
+static twill_status perform(struct twill_comm *comm, const struct twill_call *call)
+{
+#ifdef TWILL_SABOTAGE /* for the tests to notice */
+    if (call->collective == TWILL_ALLREDUCE)
+        return TWILL_OK;
+#endif
+    if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
+        return twill_group_record(comm, call);
+    return run_to_end(comm, call);
+}
+
+twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
+                            const char *name)
+{
+    twill_status status = twill_comm_claim(comm, name);
+    if (TWILL_UNLIKELY(status != TWILL_OK))
+        return status;
+    status = perform(comm, call);
+    twill_comm_unclaim(comm);
+    return status;
+}
+
+/* A barrier, which other ranks must not take for one of the program's. */
+void twill_call_last(struct twill_comm *comm)
+{
+    static const struct twill_call barrier = {.collective = TWILL_BARRIER, .type = TWILL_F32};
+    struct twill_request *request = &comm->blocking;
+    twill_status status = twill_comm_usable(comm);
+    if (status != TWILL_OK)
+        return;
+    comm->begun++;
+    status = twill_request_prepare(request, &barrier);
+    if (status == TWILL_OK) {
+        request->run.summary.vector = true;
+        twill_run_mark(&request->run);
+        twill_request_begin(request);
+        status = twill_comm_wait(comm, twill_request_done, request);
+    }
+    if (status != TWILL_OK)
+        (void)twill_comm_fail(comm, status);
+}
+
+/* --- nonblocking and persistent -------------------------------------------------------------- */
+
+/* Not for a group, and there must be somewhere to put the request. */
+twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request)
+{
+    if (request != NULL)
+        *request = NULL;
+    TWILL_TRY(&comm->error, twill_comm_usable(comm));
+    if (request == NULL)
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "request is NULL");
+    if (twill_group_is_open(comm->group))
+        return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
+                                 "a nonblocking or persistent call inside a group");
+    return TWILL_OK;
+}
+
+twill_status twill_request_launch(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    request->pends = true;
+    twill_comm_pend(comm);
+    int moved = twill_comm_advance(comm);
+    return moved < 0 ? twill_comm_fail(comm, (twill_status)moved) : TWILL_OK;
+}
+
+static twill_status start(struct twill_comm *comm, const struct twill_call *call,
+                          struct twill_request **request)
+{
+    TWILL_TRY(&comm->error, twill_request_admit(comm, request));
+    struct twill_request *made = twill_request_take(comm);
+    if (made == NULL)
+        return twill_comm_fail(comm, TWILL_ERR_MEMORY);
+    twill_status status = begin(made, call, 0);
+    if (status != TWILL_OK) {
+        twill_request_give(made);
+        return twill_comm_fail(comm, status);
+    }
+    *request = made->handle;
+    (void)twill_request_launch(made); /* its waiter hears of a failure */
+    twill_request_count_start(made);
+    return TWILL_OK;
+}
+
+/* Make a request of this call by start() or init(), with the communicator claimed for it. */
+static twill_status make_request(struct twill_comm *comm, const struct twill_call *call,
+                                 struct twill_request **request, const char *name,
+                                 twill_status (*make)(struct twill_comm *comm,
+                                                      const struct twill_call *call,
+                                                      struct twill_request **request))
+{
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = make(comm, call, request);
+    twill_comm_unclaim(comm);
+    return status;
+}
+
+twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
+                              struct twill_request **request, const char *name)
+{
+    return make_request(comm, call, request, name, start);
+}
+
+static bool queue_is_empty(const void *comm)
+{
+    return ((const struct twill_comm *)comm)->queue == NULL;
+}
+
+static bool is_counted(const void *run)
+{
+    return ((const struct twill_run *)run)->counted;
+}
+
+/* Ask the node where the buffers lie, once and for all, as a call of its own; the barrier lets
+ * nobody go on before all have read the votes. */
+static twill_status ask(struct twill_request *request)
+{
+    static const struct twill_call barrier = {.collective = TWILL_BARRIER};
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    bool asks, all_ask;
+    TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
+    run->counted = !asks;
+    if (!all_ask)
+        return TWILL_OK;
+    comm->begun++;
+    sign(run);
+    number(run);
+    request->ticks = twill_ticks();
+    twill_comm_publish(comm, request);
+    comm->asking = run;
+    twill_status status = twill_comm_wait(comm, is_counted, run);
+    comm->asking = NULL;
+    run->met = false; /* not in the calls that start it */
+    TWILL_TRY(&comm->error, status);
+    return run_to_end(comm, &barrier);
+}
+
+static twill_status prepare(struct twill_request *request, const struct twill_call *call)
+{
+    struct twill_comm *comm = request->comm;
+    TWILL_TRY(&comm->error, twill_comm_wait(comm, queue_is_empty, comm));
+    if (twill_request_prepare(request, call) != TWILL_OK)
+        return refuse(comm, call);
+    TWILL_TRY(&comm->error, twill_request_stage(request));
+    TWILL_TRY(&comm->error, ask(request));
+    int answer = twill_run_choose(&request->run);
+    if (answer < 0)
+        return (twill_status)answer;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->slot[i]));
+    return TWILL_OK;
+}
+
+static twill_status init(struct twill_comm *comm, const struct twill_call *call,
+                         struct twill_request **request)
+{
+    uint64_t ticks = twill_ticks(), before = comm->ticks;
+    TWILL_TRY(&comm->error, twill_request_admit(comm, request));
+    struct twill_request *made = twill_request_take(comm);
+    if (made == NULL)
+        return twill_comm_fail(comm, TWILL_ERR_MEMORY);
+    twill_status status = prepare(made, call);
+    if (status != TWILL_OK) {
+        twill_request_give(made);
+        return comm->broken ? status : twill_comm_fail(comm, status);
+    }
+    made->persistent = true;
+    *request = made->handle;
+    comm->ticks = before + (twill_ticks() - ticks); /* the barrier in it is counted, too */
+    return TWILL_OK;
+}
+
+twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
+                             struct twill_request **request, const char *name)
+{
+    return make_request(comm, call, request, name, init);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Groups: what is called between start and end is kept as prepared requests. The end begins all
+ * messages, then all collectives in order, and waits for them. Small allreduces of one type and
+ * operation that follow each other are packed into one: its latency is paid once.
+ *
+ *     a: allreduce, 3 elements   \
+ *     b: allreduce, 5 elements    >  | a a a b b b b b c |  one allreduce of 9, then unpacked
+ *     c: allreduce, 1 element    /
+ */
+#include "lib/api/group.h"
+#include "lib/exec/device_call.h"
+#include "lib/exec/progress.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FUSED_BYTES ((size_t)64 << 10) /* of one fused allreduce: beyond, bandwidth counts */
+
+static void append(struct twill_group *group, struct twill_request *request)
+{
+    request->recorded = NULL;
+    if (group->first == NULL)
+        group->first = request;
+    else
+        group->last->recorded = request;
+    group->last = request;
+}
+
+static struct twill_request *take_first(struct twill_group *group)
+{
+    struct twill_request *request = group->first;
+    if (request != NULL)
+        group->first = request->recorded;
+    return request;
+}
+
+/* What is recorded and not begun is forgotten. */
+static void forget(struct twill_comm *comm)
+{
+    struct twill_request *request;
+    while ((request = take_first(comm->group)) != NULL)
+        twill_request_give(request);
+}
+
+static twill_status record(struct twill_comm *comm, const struct twill_call *call,
+                           const struct twill_point *point)
+{
+    TWILL_TRY(&comm->error, twill_comm_usable(comm));
+    struct twill_request *request = twill_request_take(comm);
+    if (request == NULL)
+        return TWILL_ERR_MEMORY;
+    twill_status status =
+        call != NULL ? twill_request_prepare(request, call) : twill_point_prepare(request, point);
+    if (status != TWILL_OK) {
+        twill_request_give(request);
+        return status;
+    }
+    append(comm->group, request);
+    return TWILL_OK;
+}
+
+static twill_status record_or_fail(struct twill_comm *comm, const struct twill_call *call,
+                                   const struct twill_point *point)
+{
+    twill_status status = record(comm, call, point);
+    if (status != TWILL_OK && status != TWILL_ERR_BROKEN && status != TWILL_ERR_FORKED) {
+        struct twill_error own = comm->error;
+        twill_error_clear(&comm->error);
+        (void)TWILL_FAIL(&comm->error, status, "%s: in a group: %s",
+                         TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
+        status = twill_comm_fail(comm, status);
+    }
+    return status;
+}
+
+twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call)
+{
+    return record_or_fail(comm, call, NULL);
+}
+
+twill_status twill_group_record_point(struct twill_comm *comm, const struct twill_point *point)
+{
+    return record_or_fail(comm, NULL, point);
+}
+
+/* --- fusing ---------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const struct twill_request *request)
+{
+    return request->run.call.count * request->run.element;
+}
+
+/* The next collective: messages in between are this rank's own business, and must not decide what
+ * is fused. */
+static struct twill_request *after(const struct twill_request *request)
+{
+    struct twill_request *next = request->recorded;
+    while (next != NULL && next->is_point)
+        next = next->recorded;
+    return next;
+}
+
+/* Ranks may know one created operation by different numbers, or two by one: these are not fused. */
+static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
+{
+    return b != NULL && a->comm->context->device == NULL && a->run.call.op < TWILL_OP_COUNT &&
+           a->run.call.collective == TWILL_ALLREDUCE && b->run.call.collective == TWILL_ALLREDUCE &&
+           a->run.call.type == b->run.call.type && a->run.call.op == b->run.call.op &&
+           bytes + bytes_of(b) <= FUSED_BYTES;
+}
+
+/* How many from here on are one, and the bytes of all. */
+static unsigned count_fused(const struct twill_request *first, size_t *bytes)
+{
+    unsigned n = 1;
+    *bytes = bytes_of(first);
+    for (const struct twill_request *r = first; may_fuse(r, after(r), *bytes); n++) {
+        r = after(r);
+        *bytes += bytes_of(r);
+    }
+    return n;
+}
+
+static void pack(struct twill_request *first, unsigned n, unsigned char *to)
+{
+    for (; n > 0; n--, first = after(first)) {
+        size_t bytes = bytes_of(first);
+        if (bytes > 0)
+            memcpy(to, first->run.call.src, bytes);
+        to += bytes;
+    }
+}
+
+static void unpack(struct twill_request *first, unsigned n, const unsigned char *from)
+{
+    for (; n > 0; n--, first = after(first)) {
+        size_t bytes = bytes_of(first);
+        if (bytes > 0)
+            memcpy(first->run.call.dst, from, bytes);
+        from += bytes;
+    }
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
+static twill_status begin_collective(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    comm->begun++;
+    TWILL_TRY(&comm->error, twill_request_stage(request));
+    twill_request_begin(request);
+    return TWILL_OK;
+}
+
+static twill_status wait_for(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    if (!twill_request_done(request))
+        TWILL_TRY(&comm->error, twill_comm_wait(comm, twill_request_done, request));
+    return request->status;
+}
+
+/* One allreduce for n recorded ones, in place in what they are packed into. */
+static twill_status run_fused(struct twill_comm *comm, struct twill_request *first, unsigned n)
+{
+    struct twill_group *group = comm->group;
+    size_t count = 0, counts = 0;
+    const struct twill_request *r = first;
+    for (unsigned i = 0; i < n; i++, r = after(r)) {
+        count += r->run.call.count;
+        counts = (counts ^ r->run.call.count) * 0x9e3779b97f4a7c15u + 1;
+    }
+    TWILL_TRY(&comm->error,
+              twill_comm_grow(comm, &group->packed, &group->packed_bytes, FUSED_BYTES));
+    struct twill_call call = first->run.call;
+    call.src = call.dst = group->packed;
+    call.count = count;
+    pack(first, n, group->packed);
+    TWILL_TRY(&comm->error, twill_request_prepare(&comm->blocking, &call));
+    /* Ranks compare each count, not only their sum. */
+    comm->blocking.run.summary.vector = true;
+    comm->blocking.run.summary.count = counts;
+    twill_run_mark(&comm->blocking.run);
+    TWILL_TRY(&comm->error, begin_collective(&comm->blocking));
+    TWILL_TRY(&comm->error, wait_for(&comm->blocking));
+    unpack(first, n, group->packed);
+    return TWILL_OK;
+}
+
+/* To and from this rank itself there must be as many. */
+static twill_status check_itself(struct twill_comm *comm)
+{
+    int sends = 0, receives = 0, self = (int)comm->rank;
+    for (const struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
+        sends += r->is_point && r->point.sends && r->point.to == self;
+        receives += r->is_point && r->point.receives && r->point.from == self;
+    }
+    return twill_point_check_itself(comm, sends, receives);
+}
+
+static twill_status begin_points(struct twill_comm *comm)
+{
+    TWILL_TRY(&comm->error, check_itself(comm));
+    for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded)
+        if (r->is_point)
+            TWILL_TRY(&comm->error, twill_point_begin(r));
+    return TWILL_OK;
+}
+
+/* A fused one is waited for at once: the packed memory is one. */
+static twill_status begin_collectives(struct twill_comm *comm)
+{
+    struct twill_request *r = comm->group->first;
+    while (r != NULL && r->is_point)
+        r = r->recorded;
+    while (r != NULL) {
+        size_t bytes;
+        unsigned n = count_fused(r, &bytes);
+        if (n > 1)
+            TWILL_TRY(&comm->error, run_fused(comm, r, n));
+        else
+            TWILL_TRY(&comm->error, begin_collective(r));
+        for (; n > 0; n--)
+            r = after(r);
+    }
+    return TWILL_OK;
+}
+
+static twill_status wait_for_all(struct twill_comm *comm)
+{
+    int swept = twill_points_sweep(comm);
+    if (swept < 0)
+        return (twill_status)swept;
+    for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
+        TWILL_TRY(&comm->error, wait_for(r));
+        TWILL_TRY(&comm->error, twill_request_unstage(r));
+    }
+    return TWILL_OK;
+}
+
+static twill_status end(struct twill_comm *comm)
+{
+    TWILL_TRY(&comm->error, twill_comm_usable(comm));
+    TWILL_TRY(&comm->error, begin_points(comm));
+    TWILL_TRY(&comm->error, begin_collectives(comm));
+    return wait_for_all(comm);
+}
+
+twill_status twill_group_start(twill_comm *comm)
+{
+    twill_status status = twill_comm_claim(comm, "twill_group_start");
+    if (status != TWILL_OK)
+        return status;
+    status = twill_comm_usable(comm);
+    if (comm->group == NULL)
+        comm->group = calloc(1, sizeof(*comm->group));
+    if (status == TWILL_OK && comm->group == NULL)
+        status = TWILL_COMM_REFUSE(comm, TWILL_ERR_MEMORY, "out of memory for a group");
+    else if (status == TWILL_OK && comm->group->open)
+        status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "groups do not nest");
+    if (status == TWILL_OK)
+        comm->group->open = true;
+    twill_comm_unclaim(comm);
+    return status;
+}
+
+twill_status twill_group_end(twill_comm *comm)
+{
+    twill_status status = twill_comm_claim(comm, "twill_group_end");
+    if (status != TWILL_OK)
+        return status;
+    uint64_t ticks = twill_ticks();
+    if (!twill_group_is_open(comm->group)) {
+        status = twill_comm_usable(comm);
+        if (status == TWILL_OK)
+            status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the group has not been started");
+    } else {
+        comm->group->open = false;
+        status = end(comm);
+        if (status != TWILL_OK && !comm->broken)
+            status = twill_comm_fail(comm, status);
+        forget(comm);
+        comm->ticks += twill_ticks() - ticks;
+    }
+    twill_comm_unclaim(comm);
+    return status;
+}
+
+void twill_group_destroy(struct twill_comm *comm)
+{
+    if (comm->group == NULL)
+        return;
+    forget(comm);
+    twill_context_give(comm->context, comm->group->packed, comm->group->packed_bytes);
+    free(comm->group);
+    comm->group = NULL;
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of objects that callers have handles of. */
+#include "lib/api/handle.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE ((size_t)4096) /* larger pages are whole multiples, which mmap rounds up to */
+
+/* At the end of a block that waits to be used again: its object's first word is left alone. */
+struct twill_handle_link {
+    struct twill_handle_link *next;
+    void *memory;
+};
+
+static size_t mapped(size_t bytes)
+{
+    return twill_round_up(bytes + sizeof(struct twill_handle_link), PAGE);
+}
+
+void *twill_handle_map(size_t bytes)
+{
+    void *memory =
+        mmap(NULL, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+/* Pages that cannot be written to count for no limit on memory, and neighbours become one mapping.
+ */
+void twill_handle_retire(void *memory, size_t bytes)
+{
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    if (mmap(memory, mapped(bytes), PROT_READ, flags, -1, 0) == MAP_FAILED)
+        memset(memory, 0, mapped(bytes)); /* no room for another mapping */
+}
+
+void *twill_handles_take(struct twill_handles *handles, size_t bytes, unsigned keep)
+{
+    struct twill_handle_link *link = handles->first;
+    if (link == NULL || handles->count <= keep)
+        return twill_handle_map(bytes);
+    handles->first = link->next;
+    handles->count--;
+    return link->memory;
+}
+
+void twill_handles_give(struct twill_handles *handles, void *memory, size_t bytes)
+{
+    unsigned char *end = (unsigned char *)memory + mapped(bytes);
+    struct twill_handle_link *link = (struct twill_handle_link *)(void *)end - 1;
+    *link = (struct twill_handle_link){.memory = memory};
+    if (handles->first == NULL)
+        handles->first = link;
+    else
+        handles->last->next = link;
+    handles->last = link;
+    handles->count++;
+}
+
+void twill_handles_retire(struct twill_handles *handles, size_t bytes)
+{
+    while (handles->first != NULL) {
+        void *memory = handles->first->memory;
+        handles->first = handles->first->next;
+        twill_handle_retire(memory, bytes);
+    }
+    *handles = (struct twill_handles){.count = 0};
+}
+
+void twill_handle_warn(const char *call, const char *sentence)
+{
+    struct twill_log log = {.level = TWILL_LOG_WARN, .rank = -1};
+    const char *wanted = getenv("TWILL_LOG");
+    if (wanted == NULL || strcmp(wanted, "none") != 0)
+        twill_say(&log, TWILL_LOG_WARN, "%s: %s", call, sentence);
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Beginning and end of communicators as callers know them. */
+#include "lib/exec/progress.h"
+
+#include <stdio.h>
+
+twill_status twill_comm_create(twill_comm **comm, twill_context *context)
+{
+    if (comm != NULL)
+        *comm = NULL;
+    if (comm == NULL || !twill_context_is_live(context) || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    struct twill_error error = {0};
+    twill_status status;
+    if (twill_context_is_forked(context))
+        status = TWILL_FAIL(&error, TWILL_ERR_FORKED,
+                            "this process was forked after the context was created");
+    else
+        status = twill_comm_open(comm, context, NULL, context->boot, NULL, 0, &error);
+    return twill_context_outcome(context, status, &error);
+}
+
+/* A child must not close the parent's connections. */
+static void leave(struct twill_comm *comm)
+{
+    if (twill_context_is_forked(comm->context)) {
+        twill_comm_unclaim(comm);
+        return;
+    }
+    twill_context_remove(comm->context, comm);
+    twill_comm_close(comm);
+}
+
+/* Nobody may still be reading what is unmapped, or sending to this rank. False: it must stay. */
+static bool destroy(struct twill_comm *comm, const char *call)
+{
+    if (!twill_comm_claim_end(comm, call))
+        return false;
+    if (!comm->broken && !twill_context_is_forked(comm->context)) {
+        twill_comm_hasten(comm);
+        twill_call_last(comm);
+        twill_context_forget_vain(comm->context);
+    }
+    leave(comm);
+    return true;
+}
+
+void twill_comm_leave(twill_comm *comm)
+{
+    if (comm != NULL && twill_comm_claim_end(comm, "twill_comm_leave"))
+        leave(comm);
+}
+
+void twill_comm_destroy(twill_comm *comm)
+{
+    if (comm != NULL)
+        (void)destroy(comm, "twill_comm_destroy");
+}
+
+twill_status twill_init_with(twill_comm **comm, const twill_bootstrap *bootstrap,
+                             const char *const *settings, char *message, size_t bytes)
+{
+    twill_context *context = NULL;
+    if (message != NULL && bytes > 0)
+        *message = '\0';
+    if (comm == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *comm = NULL;
+    twill_status status = twill_context_create(&context, bootstrap, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(comm, context);
+    if (status == TWILL_OK) {
+        (*comm)->owns_context = true;
+        return TWILL_OK;
+    }
+    if (message != NULL)
+        snprintf(message, bytes, "%s: %s", twill_strerror(status),
+                 context != NULL ? context->error.message : "no memory for a context");
+    else if (context != NULL)
+        twill_say(&context->log, TWILL_LOG_WARN, "%s: %s", twill_strerror(status),
+                  context->error.message);
+    twill_context_destroy(context);
+    return status;
+}
+
+twill_status twill_init(twill_comm **comm)
+{
+    return twill_init_with(comm, NULL, NULL, NULL, 0);
+}
+
+void twill_finalize(twill_comm *comm)
+{
+    if (comm == NULL)
+        return;
+    twill_context *context = twill_comm_is_live(comm) && comm->owns_context ? comm->context : NULL;
+    if (destroy(comm, "twill_finalize"))
+        twill_context_destroy(context);
+}

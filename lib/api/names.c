@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names of things, and what a context and communicator say about themselves. */
+#include "lib/exec/progress.h"
+
+#include <stdio.h>
+
+const char *twill_strerror(twill_status status)
+{
+    static const char *const words[] = {
+        "success",
+        "invalid argument",
+        "invalid configuration",
+        "out of memory",
+        "system error",
+        "bootstrap failed",
+        "network error",
+        "timed out",
+        "a peer died",
+        "ranks disagree",
+        "communicator broken by an earlier failure",
+        "used after fork",
+        "not supported",
+        "internal error",
+    };
+    size_t index = (size_t)-status;
+    return status <= 0 && index < TWILL_ARRAY_LENGTH(words) ? words[index] : "unknown status";
+}
+
+#define TEXT_OF(x) #x
+#define TEXT(x)    TEXT_OF(x)
+
+const char *twill_version(void)
+{
+    return TEXT(TWILL_VERSION_MAJOR) "." TEXT(TWILL_VERSION_MINOR) "." TEXT(TWILL_VERSION_PATCH);
+}
+
+const char *twill_op_name(twill_op op)
+{
+    static const char *const names[TWILL_OP_COUNT] = {"sum",  "prod",   "min",   "max",  "avg",
+                                                      "band", "bor",    "bxor",  "land", "lor",
+                                                      "lxor", "minloc", "maxloc"};
+    if ((unsigned)op >= TWILL_OP_CREATED && (unsigned)op <= UINT16_MAX)
+        return "created";
+    return (unsigned)op < TWILL_OP_COUNT ? names[op] : NULL;
+}
+
+const char *twill_comm_message(const twill_comm *comm)
+{
+    if (comm == NULL)
+        return "the communicator is NULL";
+    if (!twill_comm_is_live(comm))
+        return "the communicator has been destroyed";
+    bool torn = atomic_load_explicit(&comm->live, memory_order_acquire) == TWILL_TORN;
+    return torn ? comm->refused.message : comm->error.message;
+}
+
+const char *twill_context_message(const twill_context *context)
+{
+    if (context == NULL)
+        return "the context is NULL";
+    return twill_context_is_live(context) ? context->error.message
+                                          : "the context has been destroyed";
+}
+
+/* The last lines are as of now. */
+static const char *live_line(struct twill_context *context, unsigned which)
+{
+    enum { HELD, FALLBACKS };
+    struct twill_memory_stats user, library;
+    twill_context_memory(context, &user, &library);
+    if (which == HELD)
+        snprintf(context->live_line, sizeof(context->live_line),
+                 "memory held: twill_alloc %llu KiB, %llu of it MCDRAM/HBM; library %llu KiB, "
+                 "%llu of it MCDRAM/HBM",
+                 (unsigned long long)user.bytes >> 10, (unsigned long long)user.bytes_hbw >> 10,
+                 (unsigned long long)library.bytes >> 10,
+                 (unsigned long long)library.bytes_hbw >> 10);
+    else if (which == FALLBACKS)
+        snprintf(context->live_line, sizeof(context->live_line), "memory fallbacks: %llu so far",
+                 (unsigned long long)(user.fallbacks + library.fallbacks));
+    return which <= FALLBACKS ? context->live_line : NULL;
+}
+
+const char *twill_context_describe(twill_context *context, size_t index)
+{
+    if (!twill_context_is_live(context))
+        return NULL;
+    if (index == context->lines && context->ready && !context->previewed) {
+        context->previewed = true; /* asking libfabric takes a while: only for who reads so far */
+        if (context->world.nodes == 1)
+            twill_context_preview(context);
+    }
+    if (index < context->lines)
+        return context->line[index];
+    return context->ready ? live_line(context, (unsigned)(index - context->lines)) : NULL;
+}
+
+const char *twill_context_variable(twill_context *context, size_t index)
+{
+    if (!twill_context_is_live(context) || index >= TWILL_VARIABLE_COUNT ||
+        context->config.text[index] == NULL)
+        return NULL;
+    const struct twill_variable *v = &twill_variables[index];
+    const char *text = twill_config_shown(&context->config, (enum twill_variable_id)index);
+    snprintf(context->variable_line, sizeof(context->variable_line), "%s\t%s\t%s\t%s\t%s", v->name,
+             text, v->fallback, context->config.source[index], v->help);
+    return context->variable_line;
+}
+
+#define GET(comm, expression) (twill_comm_is_live(comm) ? (int)(expression) : -1)
+
+int twill_comm_rank(const twill_comm *comm)
+{
+    return GET(comm, comm->rank);
+}
+
+int twill_comm_size(const twill_comm *comm)
+{
+    return GET(comm, comm->world->size);
+}
+
+int twill_comm_node(const twill_comm *comm)
+{
+    return GET(comm, comm->world->node[comm->rank]);
+}
+
+int twill_comm_nodes(const twill_comm *comm)
+{
+    return GET(comm, comm->world->nodes);
+}
+
+int twill_comm_local_rank(const twill_comm *comm)
+{
+    return GET(comm, comm->world->local[comm->rank]);
+}
+
+int twill_comm_local_size(const twill_comm *comm)
+{
+    return GET(comm, comm->world->node_size[comm->world->node[comm->rank]]);
+}
+
+twill_context *twill_comm_context(const twill_comm *comm)
+{
+    return twill_comm_is_live(comm) ? comm->context : NULL;
+}
+
+twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters)
+{
+    if (!twill_comm_is_live(comm) || counters == NULL)
+        return TWILL_ERR_ARGUMENT;
+    struct twill_comm *own = (struct twill_comm *)(uintptr_t)comm;
+    bool took = twill_comm_try_hold(own); /* a thread that only looks on takes what there is */
+    twill_comm_count(comm, counters);
+    if (took)
+        twill_comm_unclaim(own);
+    return TWILL_OK;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations of the caller's own: made, found, forgotten. */
+#include "lib/api/operation.h"
+#include "lib/comm/context.h"
+
+#include <string.h>
+
+const struct twill_operation *twill_context_operation(const struct twill_context *context,
+                                                      twill_op op)
+{
+    unsigned index = (unsigned)op - TWILL_OP_CREATED;
+    if (index >= TWILL_OPERATIONS ||
+        !atomic_load_explicit(&context->operations.taken[index], memory_order_acquire))
+        return NULL;
+    return &context->operations.slot[index];
+}
+
+twill_op twill_context_operation_kind(const struct twill_context *context, twill_op op)
+{
+    const struct twill_operation *operation = twill_context_operation(context, op);
+    if (operation == NULL)
+        return op;
+    unsigned kind = (unsigned)operation->commutative | (unsigned)operation->scaled << 1 |
+                    (unsigned)operation->element << 2;
+    return (twill_op)(TWILL_OP_CREATED + kind);
+}
+_Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 2) + 3 <= UINT16_MAX,
+               "the kind of an operation fits what ranks tell each other");
+
+static twill_status store(twill_context *context, twill_op *op,
+                          const struct twill_operation *operation, struct twill_error *error)
+{
+    unsigned index = 0;
+    twill_context_lock(context);
+    while (index < TWILL_OPERATIONS &&
+           atomic_load_explicit(&context->operations.taken[index], memory_order_relaxed))
+        index++;
+    if (index < TWILL_OPERATIONS) {
+        context->operations.slot[index] = *operation;
+        atomic_store_explicit(&context->operations.taken[index], true, memory_order_release);
+        *op = (twill_op)(TWILL_OP_CREATED + index);
+    }
+    twill_context_unlock(context);
+    if (index == TWILL_OPERATIONS)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "op: there are %u operations already, the most a context has",
+                          TWILL_OPERATIONS);
+    return TWILL_OK;
+}
+
+static twill_status create(twill_context *context, twill_op *op, twill_op_fn function, void *user,
+                           size_t element_bytes, int commutative, struct twill_error *error)
+{
+    if (op == NULL || function == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "twill_op_create: %s is NULL",
+                          op == NULL ? "op" : "function");
+    if (element_bytes > TWILL_OPERATION_MOST)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "twill_op_create: element_bytes %zu is outside 0 .. %u", element_bytes,
+                          TWILL_OPERATION_MOST);
+    struct twill_operation operation = {.function = function,
+                                        .user = user,
+                                        .element = element_bytes,
+                                        .commutative = commutative != 0};
+    return store(context, op, &operation, error);
+}
+
+twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn function, void *user,
+                             size_t element_bytes, int commutative)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = create(context, op, function, user, element_bytes, commutative, &error);
+    return twill_context_outcome(context, status, &error);
+}
+
+/* Bytes of the factor: narrow floats have a float. */
+static size_t factor_bytes(twill_type type)
+{
+    return twill_type_is_narrow(type) ? sizeof(float) : twill_type_size(type);
+}
+
+static twill_status create_scaled(twill_context *context, twill_op *op, twill_type type,
+                                  const void *factor, struct twill_error *error)
+{
+    if (op == NULL || factor == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "twill_op_create_scaled: %s is NULL",
+                          op == NULL ? "op" : "factor");
+    if (twill_type_size(type) == 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "twill_op_create_scaled: type %d is none of twill_type", (int)type);
+    struct twill_operation operation = {.scaled = true, .commutative = true, .type = type};
+    memcpy(operation.factor, factor, factor_bytes(type));
+    return store(context, op, &operation, error);
+}
+
+twill_status twill_op_create_scaled(twill_context *context, twill_op *op, twill_type type,
+                                    const void *factor)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = create_scaled(context, op, type, factor, &error);
+    return twill_context_outcome(context, status, &error);
+}
+
+twill_status twill_op_destroy(twill_context *context, twill_op op)
+{
+    struct twill_error error = {0};
+    twill_status status = TWILL_OK;
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_context_lock(context);
+    if (twill_context_operation(context, op) != NULL)
+        atomic_store_explicit(&context->operations.taken[(unsigned)op - TWILL_OP_CREATED], false,
+                              memory_order_release);
+    else
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                            "twill_op_destroy: op %d was not made by twill_op_create()", (int)op);
+    twill_context_unlock(context);
+    return twill_context_outcome(context, status, &error);
+}

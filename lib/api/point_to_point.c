@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Point to point: messages on a lane of their own, posted at once, so that they and collectives do
+ * not wait for each other. */
+#include "fabric/transports.h"
+#include "lib/api/group.h"
+#include "lib/config/log.h"
+#include "lib/exec/device_call.h"
+#include "lib/exec/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FAIL(comm, ...) TWILL_FAIL(&(comm)->error, TWILL_ERR_ARGUMENT, __VA_ARGS__)
+
+enum { OUT, IN };
+
+/* Of what both sides must have alike; order is by the lane. */
+static uint32_t sign(twill_type type, size_t count)
+{
+    uint64_t h = (count ^ (uint64_t)type << 56) * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
+    return (uint32_t)(h >> 32) | 1u;
+}
+
+static twill_status check_way(struct twill_comm *comm, const char *name, const void *buffer,
+                              size_t count, twill_type type, const char *peer_name, int peer)
+{
+    size_t element = twill_type_size(type);
+    if (element == 0)
+        return FAIL(comm, "type %d is none of twill_type", (int)type);
+    if (peer < 0 || (uint32_t)peer >= comm->world->size)
+        return FAIL(comm, "%s: rank %d is outside 0 .. %u", peer_name, peer, comm->world->size - 1);
+    if (count > (SIZE_MAX >> 1) / element)
+        return FAIL(comm, "count %zu overflows memory", count);
+    if (count > 0 && buffer == NULL)
+        return FAIL(comm, "%s is NULL", name);
+    if (((uintptr_t)buffer & (element - 1)) != 0)
+        return FAIL(comm, "%s %p is not aligned to %zu bytes", name, buffer, element);
+    return TWILL_OK;
+}
+
+static twill_status check(struct twill_comm *comm, const struct twill_point *p)
+{
+    if (p->sends)
+        TWILL_TRY(&comm->error, check_way(comm, "src", p->src, p->src_count, p->type, "to", p->to));
+    if (p->receives)
+        TWILL_TRY(&comm->error,
+                  check_way(comm, "dst", p->dst, p->dst_count, p->type, "from", p->from));
+    uintptr_t src = (uintptr_t)p->src, dst = (uintptr_t)p->dst;
+    size_t element = twill_type_size(p->type);
+    if (p->sends && p->receives && p->src_count > 0 && p->dst_count > 0 &&
+        src < dst + p->dst_count * element && dst < src + p->src_count * element)
+        return FAIL(comm, "src and dst overlap");
+    return TWILL_OK;
+}
+
+/* A rank's messages to itself have a transport of their own, opened when there is one. */
+static twill_status open_self(struct twill_comm *comm)
+{
+    struct twill_transport_params params = {.boot = comm->boot};
+    if (comm->transports == TWILL_TRANSPORTS_MOST)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "no room for another transport");
+    TWILL_TRY(&comm->error,
+              twill_self_transport.open(&comm->transport[comm->transports], &params, &comm->error));
+    comm->route[comm->rank] = (uint8_t)comm->transports++;
+    return TWILL_OK;
+}
+
+static twill_status connect(struct twill_comm *comm, uint32_t peer)
+{
+    if (peer == comm->rank && twill_comm_link(comm, peer)->ops != &twill_self_transport)
+        TWILL_TRY(&comm->error, open_self(comm));
+    return twill_comm_connect(comm, peer);
+}
+
+static struct twill_transfer transfer_of(const struct twill_request *request, int way)
+{
+    const struct twill_point *p = &request->point;
+    void *buffer = way == OUT ? (void *)(uintptr_t)p->src : p->dst;
+    size_t count = way == OUT ? p->src_count : p->dst_count;
+    bool wanted = way == OUT ? p->sends : p->receives;
+    return (struct twill_transfer){
+        .status = wanted ? TWILL_PENDING : TWILL_OK,
+        .kind = way == OUT ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+        .lane = TWILL_POINT_LANE,
+        .peer = (uint32_t)(way == OUT ? p->to : p->from),
+        .signature = sign(p->type, count),
+        .buffer = request->staged[way] != NULL ? request->staged[way] : buffer,
+        .bytes = count * twill_type_size(p->type),
+    };
+}
+
+twill_status twill_point_prepare(struct twill_request *request, const struct twill_point *point)
+{
+    struct twill_comm *comm = request->comm;
+    request->is_point = true;
+    request->status = TWILL_OK;
+    request->point = *point;
+    TWILL_TRY(&comm->error, check(comm, point));
+    if (point->sends)
+        TWILL_TRY(&comm->error, connect(comm, (uint32_t)point->to));
+    if (point->receives)
+        TWILL_TRY(&comm->error, connect(comm, (uint32_t)point->from));
+    return TWILL_OK;
+}
+
+/* Messages of this rank to itself that are to be sent, minus those to be received: under way. */
+static int to_itself(const struct twill_comm *comm)
+{
+    int open = 0;
+    for (const struct twill_request *r = comm->points; r != NULL; r = r->next)
+        for (int way = OUT; way <= IN; way++)
+            if (r->transfer[way].status == TWILL_PENDING && r->transfer[way].peer == comm->rank)
+                open += way == OUT ? 1 : -1;
+    return open;
+}
+
+twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int receives)
+{
+    if (TWILL_LIKELY(sends == 0 && receives == 0))
+        return TWILL_OK;
+    int left = to_itself(comm) + sends - receives; /* in order: the last ones are left */
+    if (sends > 0 && left > 0)
+        return FAIL(comm, "a send to this rank itself, which has posted no receive for it, would "
+                          "wait forever");
+    if (receives > 0 && left < 0)
+        return FAIL(comm, "a receive from this rank itself, which has sent nothing for it, would "
+                          "wait forever");
+    return TWILL_OK;
+}
+
+static bool is_pending(const struct twill_request *request)
+{
+    return request->transfer[OUT].status == TWILL_PENDING ||
+           request->transfer[IN].status == TWILL_PENDING;
+}
+
+twill_status twill_point_begin(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    const struct twill_point *p = &request->point;
+    bool wanted[2] = {p->sends, p->receives};
+    if (TWILL_UNLIKELY(comm->traced)) {
+        request->ticks = twill_ticks();
+        twill_log_begin(request);
+    }
+    request->next = comm->points;
+    comm->points = request;
+    request->talks = true;
+    comm->talking++;
+    atomic_store_explicit(&request->state, TWILL_REQUEST_ACTIVE, memory_order_release);
+    TWILL_TRY(&comm->error, twill_point_stage(request));
+    for (int way = IN; way >= OUT; way--) {
+        struct twill_transfer *transfer = &request->transfer[way];
+        *transfer = transfer_of(request, way);
+        if (!wanted[way])
+            continue;
+        struct twill_transport *link = twill_comm_link(comm, transfer->peer);
+        if (way == OUT)
+            comm->counters.bytes_sent += transfer->bytes;
+        TWILL_TRY(&comm->error, link->ops->post(link, transfer, &comm->error));
+    }
+    return TWILL_OK;
+}
+
+static twill_status differ(struct twill_request *request, int way)
+{
+    struct twill_comm *comm = request->comm;
+    const struct twill_point *p = &request->point;
+    const struct twill_transfer *t = &request->transfer[way];
+    char theirs[64] = "";
+    if (t->peer_bytes != t->bytes)
+        snprintf(theirs, sizeof(theirs), ": there are %llu bytes of it",
+                 (unsigned long long)t->peer_bytes);
+    comm->differs = t->peer;
+    return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
+                      "%s: %s %s (count %zu, %s): it has another count or type%s",
+                      TWILL_COMM_RANK_NAME(comm, comm->rank), way == OUT ? "send to" : "recv from",
+                      TWILL_COMM_RANK_NAME(comm, t->peer), way == OUT ? p->src_count : p->dst_count,
+                      twill_type_name(p->type), theirs);
+}
+
+static twill_status outcome(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    for (int way = OUT; way <= IN; way++) {
+        int status = request->transfer[way].status;
+        if (status == TWILL_ERR_MISMATCH)
+            return differ(request, way);
+        if (status < 0)
+            return TWILL_FAIL(&comm->error, (twill_status)status, "%s: message with %s failed: %s",
+                              TWILL_COMM_RANK_NAME(comm, comm->rank),
+                              TWILL_COMM_RANK_NAME(comm, request->transfer[way].peer),
+                              twill_strerror((twill_status)status));
+    }
+    return TWILL_OK;
+}
+
+bool twill_point_is_lonely(const struct twill_request *request)
+{
+    const struct twill_transfer *t = request->transfer;
+    uint32_t self = request->comm->rank;
+    return request->is_point && !twill_request_done(request) &&
+           ((t[OUT].status == TWILL_PENDING && t[OUT].peer == self) ||
+            (t[IN].status == TWILL_PENDING && t[IN].peer == self));
+}
+
+int twill_points_sweep(struct twill_comm *comm)
+{
+    int completed = 0;
+    for (struct twill_request **link = &comm->points; *link != NULL;) {
+        struct twill_request *request = *link;
+        TWILL_TRY(&comm->error, outcome(request));
+        if (is_pending(request)) {
+            link = &request->next;
+            continue;
+        }
+        *link = request->next;
+        twill_request_complete(request, TWILL_OK);
+        completed++;
+    }
+    return completed;
+}
+
+/* --- calls ----------------------------------------------------------------------------------- */
+
+/* The communicator fails with "rank R: ..." in front. */
+static twill_status fail(struct twill_comm *comm, twill_status status)
+{
+    struct twill_error own = comm->error;
+    if (comm->broken || strncmp(own.message, "rank ", 5) == 0)
+        return twill_comm_fail(comm, status);
+    twill_error_clear(&comm->error);
+    (void)TWILL_FAIL(&comm->error, status, "%s: point to point: %s",
+                     TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
+    return twill_comm_fail(comm, status);
+}
+
+static twill_status sweep(struct twill_comm *comm)
+{
+    int swept = twill_points_sweep(comm);
+    return swept < 0 ? (twill_status)swept : TWILL_OK;
+}
+
+static twill_status run_to_end(struct twill_comm *comm, const struct twill_point *point)
+{
+    struct twill_request *request = &comm->blocking_point;
+    twill_status status = twill_comm_usable(comm);
+    if (status != TWILL_OK)
+        return status;
+    status = twill_point_prepare(request, point);
+    if (status == TWILL_OK)
+        status = twill_point_check_itself(comm, point->sends && point->to == (int)comm->rank,
+                                          point->receives && point->from == (int)comm->rank);
+    if (status == TWILL_OK)
+        status = twill_point_begin(request);
+    if (status == TWILL_OK)
+        status = sweep(comm);
+    if (status == TWILL_OK && !twill_request_done(request))
+        status = twill_comm_wait(comm, twill_request_done, request);
+    if (status == TWILL_OK)
+        status = request->status;
+    if (status == TWILL_OK)
+        status = twill_request_unstage(request);
+    return status == TWILL_OK ? TWILL_OK : fail(comm, status);
+}
+
+static twill_status perform(struct twill_comm *comm, const struct twill_point *point)
+{
+    if (twill_group_is_open(comm->group))
+        return twill_group_record_point(comm, point);
+    return run_to_end(comm, point);
+}
+
+twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
+                             const char *name)
+{
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = perform(comm, point);
+    twill_comm_unclaim(comm);
+    return status;
+}
+
+static twill_status make(struct twill_comm *comm, const struct twill_point *point, bool persistent,
+                         twill_request **request)
+{
+    TWILL_TRY(&comm->error, twill_request_admit(comm, request));
+    struct twill_request *made = twill_request_take(comm);
+    if (made == NULL)
+        return fail(comm, TWILL_ERR_MEMORY);
+    twill_status status = twill_point_prepare(made, point);
+    made->persistent = persistent;
+    if (status != TWILL_OK) {
+        twill_request_give(made);
+        return fail(comm, status);
+    }
+    *request = made->handle;
+    return TWILL_OK;
+}
+
+twill_status twill_point_launch(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    request->pends = true;
+    twill_comm_pend(comm);
+    twill_status status = twill_point_begin(request);
+    if (status == TWILL_OK)
+        status = sweep(comm);
+    return status == TWILL_OK ? TWILL_OK : fail(comm, status);
+}
+
+/* Make a request, with the communicator claimed for it; one that is not persistent is begun. */
+static twill_status make_request(struct twill_comm *comm, const struct twill_point *point,
+                                 bool persistent, struct twill_request **request, const char *name)
+{
+    twill_status status = twill_comm_claim(comm, name);
+    if (status != TWILL_OK)
+        return status;
+    status = make(comm, point, persistent, request);
+    if (status == TWILL_OK && !persistent)
+        (void)twill_point_launch(twill_request_find(*request)); /* its waiter hears of a failure */
+    twill_comm_unclaim(comm);
+    return status;
+}
+
+twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
+                               struct twill_request **request, const char *name)
+{
+    return make_request(comm, point, false, request, name);
+}
+
+twill_status twill_point_init(struct twill_comm *comm, const struct twill_point *point,
+                              struct twill_request **request, const char *name)
+{
+    return make_request(comm, point, true, request, name);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An all-gather among some ranks of a communicator, by dissemination (Bruck et al., "Efficient
+ * algorithms for all-to-all communications", 1997): in round k each rank hands the blocks it has to
+ * the one 2^k before it and takes as many from the one 2^k behind it. log2(size) rounds, each block
+ * once; no rank is special, none waits longer than its own messages take.
+ *
+ *      4 ranks     have        round 0 (1 away)    round 1 (2 away)
+ *      rank 0      0           0 1                 0 1 2 3
+ *      rank 1      1           1 2                 1 2 3 0
+ *      rank 2      2           2 3                 2 3 0 1
+ *      rank 3      3           3 0                 3 0 1 2
+ *
+ * Messages of one (from, to) are in order, and the communicator has nothing else under way between
+ * these ranks: so lane 0 is free, whatever the others do. */
+#include "lib/comm/comm_bootstrap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SIGNATURE 0x6d656574u /* plus the number of the exchange */
+
+struct boot_comm {
+    struct twill_boot boot;
+    struct twill_comm *over; /* NULL: sealed */
+    uint32_t exchanges;
+    uint32_t rank[]; /* [size] in over */
+};
+
+/* One round under way. */
+struct round {
+    struct twill_comm *over;
+    struct twill_transfer transfer[2]; /* out, in */
+};
+
+static bool round_done(const void *of)
+{
+    const struct round *round = of;
+    int32_t out = round->transfer[0].status, in = round->transfer[1].status;
+    return out < 0 || in < 0 || (out != TWILL_PENDING && in != TWILL_PENDING);
+}
+
+static twill_status outcome(struct round *round)
+{
+    struct twill_comm *over = round->over;
+    for (unsigned i = 0; i < 2; i++) {
+        const struct twill_transfer *transfer = &round->transfer[i];
+        char rank[TWILL_RANK_TEXT];
+        if (transfer->status < 0)
+            return TWILL_COMM_FAIL(over, (twill_status)transfer->status, "%s: %s",
+                                   twill_comm_rank_text(over, transfer->peer, rank),
+                                   transfer->status == TWILL_ERR_MISMATCH
+                                       ? "does something else, or with other ranks"
+                                       : twill_strerror((twill_status)transfer->status));
+    }
+    return TWILL_OK;
+}
+
+static twill_status post(struct round *round, unsigned i, enum twill_transfer_kind kind,
+                         uint32_t peer, void *buffer, size_t bytes, uint32_t signature)
+{
+    struct twill_comm *over = round->over;
+    round->transfer[i] = (struct twill_transfer){.status = TWILL_PENDING,
+                                                 .kind = (uint8_t)kind,
+                                                 .peer = peer,
+                                                 .signature = signature,
+                                                 .buffer = buffer,
+                                                 .bytes = bytes};
+    TWILL_TRY(&over->error, twill_comm_connect(over, peer));
+    struct twill_transport *link = twill_comm_link(over, peer);
+    return link->ops->post(link, &round->transfer[i], &over->error);
+}
+
+/* Hand `bytes` to one rank of the group and take as many from another. */
+static twill_status exchange(struct boot_comm *self, uint32_t to, uint32_t from, void *out,
+                             void *in, size_t bytes)
+{
+    struct round round = {.over = self->over};
+    uint32_t signature = SIGNATURE + self->exchanges;
+    twill_status status =
+        post(&round, 0, TWILL_TRANSFER_SEND, self->rank[to], out, bytes, signature);
+    if (status == TWILL_OK)
+        status = post(&round, 1, TWILL_TRANSFER_RECV, self->rank[from], in, bytes, signature);
+    self->over->setting_up = round.transfer;
+    self->over->talking++;
+    if (status == TWILL_OK)
+        status = twill_comm_wait(self->over, round_done, &round);
+    self->over->talking--;
+    self->over->setting_up = NULL;
+    if (status == TWILL_OK)
+        status = outcome(&round);
+    if (status == TWILL_OK)
+        return status;
+    return twill_comm_fail(self->over, status); /* nothing touches the round after this */
+}
+
+static twill_status gather(struct boot_comm *self, unsigned char *block, size_t bytes)
+{
+    uint32_t n = (uint32_t)self->boot.size, me = (uint32_t)self->boot.rank;
+    for (uint32_t away = 1; away < n; away *= 2) {
+        size_t blocks = twill_min(away, n - away);
+        twill_status status = exchange(self, (me + n - away) % n, (me + away) % n, block,
+                                       block + away * bytes, blocks * bytes);
+        if (status != TWILL_OK)
+            return status;
+    }
+    self->exchanges++;
+    return TWILL_OK;
+}
+
+static twill_status comm_allgather(struct twill_boot *boot, const void *mine, void *all,
+                                   size_t bytes, struct twill_error *error)
+{
+    struct boot_comm *self = (struct boot_comm *)boot;
+    size_t n = (size_t)boot->size, me = (size_t)boot->rank;
+    if (self->over == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "set-up of this communicator is over");
+    if (self->over->broken) /* an earlier exchange has failed */
+        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "%s", self->over->error.message);
+    if (bytes == 0)
+        return TWILL_OK;
+    unsigned char *block = malloc(n * bytes); /* of this rank and those behind it, wrapping */
+    if (block == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to gather %zu bytes of %zu ranks",
+                          bytes, n);
+    memcpy(block, mine, bytes);
+    twill_status status = gather(self, block, bytes);
+    for (size_t i = 0; status == TWILL_OK && i < n; i++)
+        memcpy((unsigned char *)all + (me + i) % n * bytes, block + i * bytes, bytes);
+    free(block);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(error, status, "%s", self->over->error.message);
+    return TWILL_OK;
+}
+
+static void comm_close(struct twill_boot *boot)
+{
+    free(boot);
+}
+
+static const struct twill_boot_ops boot_comm_ops = {
+    .size_of = sizeof(struct boot_comm),
+    .name = "communicator",
+    .allgather = comm_allgather,
+    .close = comm_close,
+};
+
+twill_status twill_boot_comm_open(struct twill_boot **boot, struct twill_comm *over,
+                                  const uint32_t *ranks, uint32_t size, uint32_t rank,
+                                  struct twill_error *error)
+{
+    struct boot_comm *self = calloc(1, sizeof(*self) + size * sizeof(*self->rank));
+    if (self == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for a group of %u ranks", size);
+    self->boot = *over->boot; /* addresses, and the job's nonce until there is a better one */
+    self->boot.ops = &boot_comm_ops;
+    self->boot.rank = (int)rank;
+    self->boot.size = (int)size;
+    self->over = over;
+    memcpy(self->rank, ranks, size * sizeof(*ranks));
+    snprintf(self->boot.how, sizeof(self->boot.how), "communicator %u", over->number);
+    *boot = &self->boot;
+    return TWILL_OK;
+}
+
+void twill_boot_comm_seal(struct twill_boot *boot)
+{
+    ((struct boot_comm *)boot)->over = NULL;
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Creates a context, in this order: configuration, machine, other ranks, who shares memory with
+ * whom, placement, liveness. Everything ranks must agree on is compared here, once. */
+#include "lib/comm/context.h"
+#include "lib/comm/find_levels.h"
+#include "lib/config/log.h"
+#include "lib/exec/device_call.h"
+#include "lib/exec/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What every rank tells every other, once. */
+struct peer_info {
+    char version[16];
+    struct twill_host host;
+    struct twill_cpus where;             /* it may run */
+    uint64_t memory_nodes;               /* it may bind to */
+    uint64_t tuning;                     /* hash */
+    char tuned[64];                      /* machine that timings are built in of, or "" */
+    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
+    struct twill_heap_card heap;
+    struct twill_level_card level;
+};
+
+void twill_context_note(struct twill_context *context, const char *format, ...)
+{
+    if (context->lines == TWILL_DESCRIBE_LINES)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(context->line[context->lines], TWILL_DESCRIBE_BYTES, format, arguments);
+    va_end(arguments);
+    context->lines++;
+}
+
+twill_status twill_context_outcome(struct twill_context *context, twill_status status,
+                                   const struct twill_error *error)
+{
+    if (status == TWILL_OK)
+        return status;
+    bool forked = context->fork_guard != NULL && twill_context_is_forked(context);
+    if (!forked) /* else nobody is here to give the lock back */
+        twill_context_lock(context);
+    context->error = *error;
+    if (!forked)
+        twill_context_unlock(context);
+    return status;
+}
+
+twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user)
+{
+    if (!twill_context_is_live(context))
+        return TWILL_ERR_ARGUMENT;
+    context->idle = idle;
+    context->idle_user = user;
+    return TWILL_OK;
+}
+
+void twill_context_memory(const struct twill_context *context, struct twill_memory_stats *user,
+                          struct twill_memory_stats *library)
+{
+    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&context->lock;
+    pthread_mutex_lock(lock);
+    twill_memory_stats(context->user_memory, user);
+    twill_memory_stats(context->library_memory, library);
+    pthread_mutex_unlock(lock);
+}
+
+static twill_status guard_against_fork(struct twill_context *context)
+{
+    uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    *page = TWILL_FORK_GUARD;
+    (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
+    context->fork_guard = page;
+    return TWILL_OK;
+}
+
+static struct twill_boot_params boot_params(const struct twill_context *context,
+                                            const twill_bootstrap *bootstrap)
+{
+    const struct twill_config *config = &context->config;
+    return (struct twill_boot_params){
+        .caller = bootstrap,
+        .rank = twill_config_text(config, TWILL_VARIABLE_RANK),
+        .world_size = twill_config_text(config, TWILL_VARIABLE_WORLD_SIZE),
+        .master_addr = twill_config_text(config, TWILL_VARIABLE_MASTER_ADDR),
+        .master_port = twill_config_text(config, TWILL_VARIABLE_MASTER_PORT),
+        .job = twill_config_text(config, TWILL_VARIABLE_JOB),
+        .key_file = twill_config_text(config, TWILL_VARIABLE_KEY_FILE),
+        .listen_fd = twill_config_text(config, TWILL_VARIABLE_LISTEN_FD),
+        .launcher_fd = twill_config_text(config, TWILL_VARIABLE_LAUNCHER_FD),
+        .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
+        .launcher = twill_config_text(config, TWILL_VARIABLE_LAUNCHER),
+        .environment = (const char *const *)environ,
+        .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
+    };
+}
+
+static twill_status open_boot(struct twill_context *context, const twill_bootstrap *bootstrap)
+{
+    struct twill_boot_params params = boot_params(context, bootstrap);
+    if (twill_boot_is_first(&params)) /* once a job, and before anything can go wrong */
+        twill_config_warn_unknown(&context->log);
+    TWILL_TRY(&context->error, twill_boot_open(&context->boot, &params, &context->error));
+    if (context->boot->size > TWILL_WORLD_MAX_RANKS)
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
+                          context->boot->size, TWILL_WORLD_MAX_RANKS);
+    context->log.rank = context->boot->rank;
+    context->log.size = context->boot->size;
+    return twill_log_open(context);
+}
+
+static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
+{
+    const struct peer_info *mine = &all[context->boot->rank];
+    for (int r = 0; r < context->boot->size; r++) {
+        if (memcmp(all[r].version, all[0].version, sizeof(all[r].version)) != 0)
+            return TWILL_FAIL(&context->error, TWILL_ERR_MISMATCH,
+                              "rank %d runs twill %.15s, rank 0 runs %.15s", r, all[r].version,
+                              all[0].version);
+        for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+            if (twill_variables[v].agree && all[r].hash[v] != all[0].hash[v])
+                return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                                  "%s must be the same on all ranks: rank %d differs from rank 0 "
+                                  "(rank %d has \"%s\")",
+                                  twill_variables[v].name, r, context->boot->rank,
+                                  context->config.text[v]);
+    }
+    context->all_tuned = true;
+    for (int r = 0; r < context->boot->size; r++)
+        context->all_tuned = context->all_tuned && strcmp(all[r].tuned, all[0].tuned) == 0;
+    for (int r = 0; r < context->boot->size; r++)
+        if (all[r].tuning != all[0].tuning)
+            return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                              "TWILL_TUNING must say the same on all ranks: rank %d has read other "
+                              "figures than rank 0",
+                              r);
+    /* Ranks of this machine, in whatever namespaces, on the very same cores. */
+    unsigned sharing = 0;
+    for (int r = 0; r < context->boot->size; r++)
+        sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
+                   all[r].level.cpuset_hash == mine->level.cpuset_hash;
+    context->crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
+    return TWILL_OK;
+}
+
+/* What ranks of this host share, whatever TWILL_NODES says. MCDRAM of the same nodes: all have
+ * looked at what is free, none has allocated, and no one sees what others have not touched yet.
+ * PUs: those where no rank may run are for threads of the library. */
+static void share_host(struct twill_context *context, const struct peer_info *all)
+{
+    const struct peer_info *mine = &all[context->boot->rank];
+    struct twill_cpus *where = calloc((size_t)context->boot->size, sizeof(*where));
+    unsigned ranks = 0, threads = 0, n = 0, me = 0;
+    for (int r = 0; r < context->boot->size; r++) {
+        if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
+            continue;
+        ranks += (all[r].memory_nodes & mine->memory_nodes) != 0;
+        threads += twill_host_same_process(&all[r].host, &mine->host);
+        me = r == context->boot->rank ? n : me;
+        if (where != NULL)
+            where[n++] = all[r].where;
+    }
+    context->threads = threads;
+    twill_memory_share(context->user_memory, ranks);
+    twill_memory_share(context->library_memory, ranks);
+    twill_progress_place(context, where, n, me);
+    free(where);
+}
+
+static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
+{
+    int size = context->boot->size;
+    const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
+    if (nodes != NULL)
+        return twill_world_parse_nodes(nodes, (uint32_t)size, context->label, &context->error);
+    for (int r = 0; r < size; r++) {
+        int first = 0;
+        while (!twill_host_same_node(&all[first].host, &all[r].host))
+            first++;
+        context->label[r] = (uint32_t)first;
+    }
+    return TWILL_OK;
+}
+
+static twill_status meet(struct twill_context *context)
+{
+    int size = context->boot->size;
+    struct peer_info mine;
+    memset(&mine, 0, sizeof(mine)); /* padding travels too */
+    snprintf(mine.version, sizeof(mine.version), "%s", twill_version());
+    twill_host_describe(&mine.host);
+    twill_topology_cpus(context->topology, &mine.where);
+    mine.tuning = twill_tuning_hash(context->tuning);
+    snprintf(mine.tuned, sizeof(mine.tuned), "%s",
+             context->tuned != NULL ? context->tuned->name : "");
+    twill_heap_describe(context, &mine.heap);
+    mine.memory_nodes = context->user_policy.nodes | context->library_policy.nodes;
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+        mine.hash[v] = twill_config_hash(&context->config, v);
+    twill_levels_describe(context->topology, NULL, &mine.level);
+    struct peer_info *all = calloc((size_t)size, sizeof(*all));
+    context->level = calloc((size_t)size, sizeof(*context->level));
+    context->label = calloc((size_t)size, sizeof(*context->label));
+    struct twill_heap_card *heap = calloc((size_t)size, sizeof(*heap));
+    twill_status status =
+        all == NULL || heap == NULL || context->label == NULL || context->level == NULL
+            ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
+            : twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
+    for (int r = 0; status == TWILL_OK && r < size; r++) {
+        context->level[r] = all[r].level;
+        heap[r] = all[r].heap;
+    }
+    if (status == TWILL_OK)
+        status = check_agreement(context, all);
+    if (status == TWILL_OK) {
+        share_host(context, all);
+        status = label_nodes(context, all);
+    }
+    free(all);
+    if (status == TWILL_OK)
+        status = twill_context_open_heap(context, heap);
+    free(heap);
+    return status;
+}
+
+/* TWILL_MEMORY=<user>[,<library>] */
+static twill_status decide_memory(struct twill_context *context)
+{
+    const struct twill_machine *machine = twill_topology_machine(context->topology);
+    const char *hbw = getenv("MEMKIND_HBW_NODES");
+    char *user = strdup(context->config.text[TWILL_VARIABLE_MEMORY]);
+    if (user == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    char *library = strchr(user, ',');
+    if (library != NULL)
+        *library++ = '\0';
+    twill_status status =
+        twill_memory_decide(&context->user_policy, user, machine, hbw, &context->error);
+    if (status == TWILL_OK)
+        status = twill_memory_decide(&context->library_policy, library != NULL ? library : "auto",
+                                     machine, hbw, &context->error);
+    free(user);
+    return status;
+}
+
+static twill_status open_memory(struct twill_context *context)
+{
+    uint64_t budget = (uint64_t)context->config.number[TWILL_VARIABLE_MEMORY_BUDGET];
+    TWILL_TRY(&context->error, decide_memory(context));
+    TWILL_TRY(&context->error, twill_memory_open(&context->user_memory, &context->user_policy,
+                                                 budget, &context->log, &context->error));
+    TWILL_TRY(&context->error, twill_memory_open(&context->library_memory, &context->library_policy,
+                                                 budget, &context->log, &context->error));
+    twill_memory_join(context->user_memory, context->library_memory);
+    return TWILL_OK;
+}
+
+/* A size in binary units for people; hwloc and kernels that do not know one say 0. */
+static const char *size_text(char *text, size_t room, uint64_t bytes, unsigned shift)
+{
+    snprintf(text, room, "unknown");
+    if (bytes > 0)
+        snprintf(text, room, "%llu %s", (unsigned long long)(bytes >> shift),
+                 shift == 20 ? "MiB" : "KiB");
+    return text;
+}
+
+static void note_memory(struct twill_context *context, const struct twill_machine *m)
+{
+    static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "other"};
+    char size[32];
+    for (unsigned i = 0; i < m->numa_nodes && i < TWILL_MAX_NUMA; i++)
+        twill_context_note(context, "memory: NUMA %u, %s, %s%s%s%s", m->numa[i].os_index,
+                           kinds[m->numa[i].kind], m->numa[i].bytes > 0 ? "" : "size ",
+                           size_text(size, sizeof(size), m->numa[i].bytes, 20),
+                           m->numa[i].has_cpus ? "" : ", no cores",
+                           m->numa[i].local ? ", local" : "");
+}
+
+static void note_caches(struct twill_context *context, const struct twill_machine *m)
+{
+    char l1d[32], l2[32], l3[32], cores[48] = "", count[64] = "none";
+    if (m->cores_per_l2 > 0)
+        snprintf(cores, sizeof(cores), " (%u cores each)", m->cores_per_l2);
+    if (m->l3_caches > 0)
+        snprintf(count, sizeof(count), "%u of %s%s", m->l3_caches,
+                 size_text(l3, sizeof(l3), m->l3_bytes, 10), m->l3_bytes > 0 ? "" : " size");
+    twill_context_note(context, "caches: L1d %s, L2 %s%s, L3 %s",
+                       size_text(l1d, sizeof(l1d), m->l1d_bytes, 10),
+                       size_text(l2, sizeof(l2), m->l2_bytes, 10), cores, count);
+}
+
+static void note_machine(struct twill_context *context)
+{
+    const struct twill_machine *m = twill_topology_machine(context->topology);
+    twill_context_note(context, "twill %s", twill_version());
+    twill_context_note(context,
+                       "machine: %s%s%s, %u packages, %u NUMA nodes, %u cores, %u PUs (%u allowed)",
+                       m->source, m->model[0] ? ", " : "", m->model, m->packages, m->numa_nodes,
+                       m->cores, m->pus, m->allowed_pus);
+    if (m->memory_mode[0] != '\0')
+        twill_context_note(context, "KNL modes: memory %s, cluster %s", m->memory_mode,
+                           m->cluster_mode);
+    note_caches(context, m);
+    note_memory(context, m);
+    twill_context_note_nics(context);
+}
+
+static void note_job(struct twill_context *context)
+{
+    const struct twill_world *w = &context->world;
+    int rank = context->boot->rank;
+    twill_context_note(context, "ranks: %u on %u nodes; this is rank %d, %u of %u on node %u%s",
+                       w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
+                       w->node[rank], context->crowded ? "; ranks share cores" : "");
+    twill_context_note(context, "bootstrap: %s", context->boot->how);
+    const struct twill_boot *boot = context->boot;
+    twill_context_note(context, "interface: %s address %s: %s", boot->interface, boot->address,
+                       boot->address_why);
+    twill_context_note(context, "kernels: %s, at most %lld threads", context->kernels->isa,
+                       (long long)context->config.number[TWILL_VARIABLE_THREADS]);
+    twill_context_note(context, "progress: %s", context->progress.how);
+    twill_context_note(context, "memory for twill_alloc: %s", context->user_policy.why);
+    twill_context_note(context, "memory of the library: %s", context->library_policy.why);
+    twill_heap_note(context);
+    if (context->preloaded.serving)
+        twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
+                           context->preloaded.least);
+    twill_levels_note_binding(context);
+}
+
+static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
+                           const char *const *settings)
+{
+    struct twill_error *error = &context->error;
+    context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
+    if (pthread_mutex_init(&context->lock, NULL) != 0 ||
+        pthread_mutex_init(&context->watch_lock, NULL) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
+    context->lockable = true;
+    twill_lasting_init(context);
+    TWILL_TRY(error, guard_against_fork(context));
+    TWILL_TRY(error, twill_config_load(&context->config, settings, error));
+    TWILL_TRY(error, twill_progress_configure(context));
+    TWILL_TRY(error, twill_log_open(context));
+    TWILL_TRY(error,
+              twill_kernels_select(&context->kernels,
+                                   twill_config_text(&context->config, TWILL_VARIABLE_ISA), error));
+    TWILL_TRY(error, twill_topology_open(
+                         &context->topology,
+                         twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
+    TWILL_TRY(error, twill_context_open_tuning(context));
+    TWILL_TRY(error, open_memory(context));
+    TWILL_TRY(error, twill_preloaded_open(&context->preloaded,
+                                          context->config.text[TWILL_VARIABLE_HEAP], error));
+    TWILL_TRY(error, open_boot(context, bootstrap));
+    TWILL_TRY(error, meet(context));
+    TWILL_TRY(error, twill_levels_open(context, context->level));
+    if (context->world.nodes > 1)
+        TWILL_TRY(error, twill_context_open_watch(context));
+    note_machine(context);
+    TWILL_TRY(error, twill_context_agree_tuning(context, context->all_tuned));
+    twill_levels_note_hierarchy(context);
+    twill_log_notes(context, context->lines);
+    twill_log_process(context);
+    TWILL_TRY(error, twill_context_open_device(context));
+    note_job(context);
+    twill_log_notes(context, 0);
+    context->ready = true;
+    return TWILL_OK;
+}
+
+twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
+                                  const char *const *settings)
+{
+    if (context == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *context = twill_handle_map(sizeof(**context));
+    if (*context == NULL)
+        return TWILL_ERR_MEMORY;
+    (*context)->live = TWILL_LIVE;
+    return create(*context, bootstrap, settings);
+}
+
+void twill_context_destroy(twill_context *context)
+{
+    if (context == NULL)
+        return;
+    if (!twill_context_is_live(context)) {
+        twill_handle_warn("twill_context_destroy", "the context has been destroyed before");
+        return;
+    }
+    if (context->fork_guard != NULL && twill_context_is_forked(context))
+        return; /* it is the parent's */
+    if (context->opened > 0) {
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "a context is destroyed with communicators open: it is kept");
+        return;
+    }
+    twill_progress_stop(context);
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        if (context->common[t] != NULL)
+            context->common[t]->close(context->common[t]);
+    struct twill_segment *segment = context->heap.segment;
+    if (context->user_memory != NULL)
+        twill_heap_destroy(&context->heap);
+    twill_segment_close(segment);
+    twill_preloaded_close(&context->preloaded);
+    twill_watch_close(context->watch);
+    if (context->user_memory != NULL)
+        twill_memory_close(context->user_memory);
+    if (context->library_memory != NULL)
+        twill_memory_close(context->library_memory);
+    twill_world_destroy(&context->world);
+    free(context->label);
+    free(context->level);
+    twill_tuning_destroy(context->tuning);
+    free(context->why);
+    twill_lasting_clear(context);
+    twill_boot_close(context->boot);
+    if (context->topology != NULL)
+        twill_topology_close(context->topology);
+    twill_context_close_device(context);
+    twill_config_destroy(&context->config);
+    twill_log_close(context);
+    free(context->open);
+    if (context->lockable) {
+        pthread_mutex_destroy(&context->lock);
+        pthread_mutex_destroy(&context->watch_lock);
+    }
+    if (context->fork_guard != NULL)
+        munmap((void *)(uintptr_t)context->fork_guard, 4096);
+    twill_handles_retire(&context->ended, sizeof(struct twill_comm));
+    twill_handles_retire(&context->slabs, sizeof(struct twill_request_slab));
+    twill_handle_retire(context, sizeof(*context));
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which tile, L3 cache, NUMA domain and package each rank is in, and which group its node: found,
+ * or declared. The same on all ranks, because all have the same cards. */
+#include "lib/comm/find_levels.h"
+#include "algorithms/world/world_levels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Labels of ranks that no unit holds: beyond all indices. */
+#define ALONE 0x10000u
+
+void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
+                           struct twill_level_card *card)
+{
+    struct twill_units units;
+    struct twill_place place;
+    twill_topology_units(topology, cpus, &units);
+    twill_topology_place(topology, &place);
+    memset(card, 0, sizeof(*card)); /* padding travels too */
+    card->unit[TWILL_LEVEL_TILE] = (int16_t)units.tile;
+    card->unit[TWILL_LEVEL_L3] = (int16_t)units.l3;
+    card->unit[TWILL_LEVEL_NUMA] = (int16_t)units.numa;
+    card->unit[TWILL_LEVEL_PACKAGE] = (int16_t)units.package;
+    card->roams = units.roams;
+    card->elsewhere = !twill_topology_machine(topology)->is_this_machine;
+    card->cpus = place.cpus;
+    card->cpuset_hash = place.cpuset_hash;
+}
+
+static twill_status unreadable(const char *text, const char *at, struct twill_error *error)
+{
+    return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                      "TWILL_UNITS=%s: cannot be read at \"%s\"; write ranks of each, such as "
+                      "l3=2,numa=4,package=8",
+                      text, at);
+}
+
+static bool is_name(twill_level level, const char *text, size_t length)
+{
+    const char *name = twill_level_name(level);
+    return strlen(name) == length && strncmp(name, text, length) == 0;
+}
+
+/* Ranks of each unit of a level, as declared; 0: not declared. */
+static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NODE],
+                                struct twill_error *error)
+{
+    for (const char *at = text; *at != '\0';) {
+        size_t length = strcspn(at, "=");
+        unsigned level = 0;
+        while (level < TWILL_LEVEL_NODE && !is_name((twill_level)level, at, length))
+            level++;
+        if (level == TWILL_LEVEL_NODE || at[length] != '=')
+            return unreadable(text, at, error);
+        char *end;
+        const char *number = at + length + 1;
+        long value = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : 0;
+        if (value < 1 || value > TWILL_WORLD_MAX_RANKS || (*end != ',' && *end != '\0') ||
+            (*end == ',' && end[1] == '\0'))
+            return unreadable(text, number, error);
+        ranks[level] = (uint32_t)value;
+        at = *end == ',' ? end + 1 : end;
+    }
+    uint32_t inner = 1;
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+        if (ranks[level] != 0 && ranks[level] % inner != 0)
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                              "TWILL_UNITS=%s: %u ranks of a %s are no multiple of %u of a smaller "
+                              "part",
+                              text, ranks[level], twill_level_name((twill_level)level), inner);
+        inner = ranks[level] != 0 ? ranks[level] : inner;
+    }
+    return TWILL_OK;
+}
+
+/* A level is known if a rank knows its own unit; who is in none is alone at this level. */
+static twill_status set_found(struct twill_world *world, const struct twill_level_card *card,
+                              twill_level level, uint32_t *label, struct twill_error *error)
+{
+    bool known = false;
+    for (uint32_t r = 0; r < world->size; r++) {
+        known = known || card[r].unit[level] >= 0;
+        label[r] = card[r].unit[level] >= 0 ? (uint32_t)card[r].unit[level] : ALONE + r;
+    }
+    return known ? twill_world_set_level(world, level, label, error) : TWILL_OK;
+}
+
+static twill_status set_declared(struct twill_world *world, const char *text, uint32_t *label,
+                                 struct twill_error *error)
+{
+    uint32_t ranks[TWILL_LEVEL_NODE] = {0};
+    TWILL_TRY(error, parse_units(text, ranks, error));
+    for (unsigned level = TWILL_LEVEL_NODE; level-- > 0;) { /* a unit lies in one of the next */
+        for (uint32_t r = 0; ranks[level] != 0 && r < world->size; r++)
+            label[r] = world->local[r] / ranks[level];
+        if (ranks[level] != 0)
+            TWILL_TRY(error, twill_world_set_level(world, (twill_level)level, label, error));
+    }
+    return TWILL_OK;
+}
+
+static twill_status set_groups(struct twill_world *world, const char *declared, uint32_t *label,
+                               struct twill_error *error)
+{
+    uint32_t *group = calloc(world->nodes, sizeof(*group));
+    if (group == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status = twill_world_parse_groups(declared, world->nodes, group, error);
+    for (uint32_t r = 0; status == TWILL_OK && r < world->size; r++)
+        label[r] = group[world->node[r]];
+    free(group);
+    TWILL_TRY(error, status);
+    return twill_world_set_level(world, TWILL_LEVEL_GROUP, label, error);
+}
+
+twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
+                                  struct twill_error *error)
+{
+    twill_status status = TWILL_OK;
+    uint32_t *label = calloc(world->size, sizeof(*label));
+    if (label == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    if (groups != NULL)
+        status = set_groups(world, groups, label, error);
+    if (status == TWILL_OK && units != NULL)
+        status = set_declared(world, units, label, error);
+    free(label);
+    return status;
+}
+
+twill_status twill_levels_find(struct twill_world *world, const struct twill_level_card *card,
+                               struct twill_error *error)
+{
+    twill_status status = TWILL_OK;
+    uint32_t *label = calloc(world->size, sizeof(*label));
+    if (label == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    for (unsigned level = TWILL_LEVEL_NODE; level-- > 0 && status == TWILL_OK;)
+        status = set_found(world, card, (twill_level)level, label, error);
+    free(label);
+    return status;
+}
+
+/* Where the ranks of a node would be bound; they fit. */
+static twill_status place_node(const struct twill_topology *topology, uint32_t ranks,
+                               struct twill_level_card *card, struct twill_error *error)
+{
+    struct twill_cpus *cpus = calloc(ranks, sizeof(*cpus));
+    if (cpus == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status = twill_topology_bind(topology, ranks, TWILL_BOUND_TO_CORES, cpus, error);
+    for (uint32_t l = 0; status == TWILL_OK && l < ranks; l++)
+        twill_levels_describe(topology, &cpus[l], &card[l]);
+    free(cpus);
+    return status;
+}
+
+twill_status twill_levels_place(struct twill_world *world, const struct twill_topology *topology,
+                                struct twill_error *error)
+{
+    uint32_t widest = twill_world_widest(world), placed = 0;
+    unsigned cores = twill_topology_cores(topology);
+    twill_status status = TWILL_OK;
+    if (widest > cores)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "%u ranks of a node do not fit the %u cores of %s", widest, cores,
+                          twill_topology_machine(topology)->source);
+    struct twill_level_card *node = calloc(widest, sizeof(*node));
+    struct twill_level_card *card = calloc(world->size, sizeof(*card));
+    if (node == NULL || card == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    for (uint32_t n = 0; n < world->nodes && status == TWILL_OK; n++) {
+        if (world->node_size[n] != placed) /* else as on the node before */
+            status = place_node(topology, world->node_size[n], node, error);
+        placed = world->node_size[n];
+        for (uint32_t l = 0; l < placed; l++)
+            card[twill_world_member(world, n, l)] = node[l];
+    }
+    if (status == TWILL_OK)
+        status = twill_levels_find(world, card, error);
+    free(node);
+    free(card);
+    return status;
+}
+
+/* --- a context's ------------------------------------------------------------------------------ */
+
+/* On a machine that TWILL_TOPOLOGY replaced nobody can be bound: each rank is taken to be where
+ * twillrun would bind it there. */
+static twill_status tell_places(struct twill_context *context, struct twill_level_card *card)
+{
+    struct twill_error *error = &context->error;
+    const struct twill_world *world = &context->world;
+    uint32_t me = (uint32_t)context->boot->rank, ranks = world->node_size[world->node[me]];
+    struct twill_level_card mine = card[me];
+    bool told = false;
+    for (uint32_t r = 0; r < world->size; r++)
+        told = told || card[r].elsewhere;
+    if (!told)
+        return TWILL_OK;
+    if (mine.elsewhere && ranks <= twill_topology_cores(context->topology)) {
+        struct twill_level_card *node = calloc(ranks, sizeof(*node));
+        if (node == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+        twill_status status = place_node(context->topology, ranks, node, error);
+        mine = node[world->local[me]];
+        free(node);
+        TWILL_TRY(error, status);
+    }
+    return twill_boot_allgather(context->boot, &mine, card, sizeof(mine), error);
+}
+
+/* The lowest rank that may run on several cores, and another one of its node on the same ones; its
+ * size if there is none. */
+static uint32_t first_unbound(const struct twill_world *world, const struct twill_level_card *card,
+                              uint32_t *seen)
+{
+    memset(seen, 0, world->size * sizeof(*seen));
+    for (uint32_t r = 0; r < world->size; r++) {
+        uint32_t *first = &seen[world->node[r]]; /* of its node that roams, from 1 */
+        if (!card[r].roams || card[r].elsewhere)
+            continue;
+        if (*first == 0)
+            *first = r + 1;
+        else if (card[*first - 1].cpuset_hash == card[r].cpuset_hash)
+            return *first - 1;
+    }
+    return world->size;
+}
+
+/* Say once in a job that ranks are not bound: aloud where that costs something, as they could be,
+ * and the machine has parts that they are then not known to be in. */
+static void tell_unbound(struct twill_context *context, const struct twill_level_card *card,
+                         uint32_t first)
+{
+    const struct twill_machine *m = twill_topology_machine(context->topology);
+    const struct twill_world *world = &context->world;
+    const struct twill_level_card *its = &card[first];
+    char lost[80] = "";
+    if (m->packages > 1 && its->unit[TWILL_LEVEL_PACKAGE] < 0)
+        strcat(lost, ", package");
+    if (its->unit[TWILL_LEVEL_NUMA] < 0)
+        strcat(lost, ", NUMA node");
+    if (m->l3_bytes > 0 && its->unit[TWILL_LEVEL_L3] < 0)
+        strcat(lost, ", L3 cache");
+    if (m->cores_per_l2 > 1)
+        strcat(lost, ", tile");
+    bool fits = world->node_size[world->node[first]] <= twill_topology_cores(context->topology);
+    twill_say(&context->log, fits && lost[0] != '\0' ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+              "ranks are not bound: this one and others of its node may run on the same %u CPUs%s%s"
+              "; twillrun binds them, mpirun does with --bind-to core, srun with --cpu-bind=cores",
+              its->cpus, lost[0] != '\0' ? ", so that nothing is known of their " : "",
+              lost[0] != '\0' ? lost + 2 : "");
+}
+
+twill_status twill_levels_open(struct twill_context *context, struct twill_level_card *card)
+{
+    struct twill_error *error = &context->error;
+    struct twill_world *world = &context->world;
+    const char *units = twill_config_text(&context->config, TWILL_VARIABLE_UNITS);
+    const char *groups = twill_config_text(&context->config, TWILL_VARIABLE_GROUPS);
+    uint32_t *seen = calloc(world->size, sizeof(*seen));
+    if (seen == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    uint32_t first = first_unbound(world, card, seen);
+    free(seen);
+    context->unbound = first < world->size;
+    if (first == (uint32_t)context->boot->rank && units == NULL)
+        tell_unbound(context, card, first);
+    TWILL_TRY(error, twill_levels_declare(world, groups, units, error));
+    if (units != NULL)
+        return TWILL_OK;
+    TWILL_TRY(error, tell_places(context, card));
+    return twill_levels_find(world, card, error);
+}
+
+void twill_levels_note_hierarchy(struct twill_context *context)
+{
+    char text[TWILL_HIERARCHY_BYTES], *rest = NULL;
+    (void)twill_hierarchy_name(&context->world, text, sizeof(text));
+    twill_context_note(context, "hierarchy: %s", text);
+    twill_hierarchy_tree(&context->world, text);
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
+        twill_context_note(context, "  %s", line);
+}
+
+void twill_levels_note_binding(struct twill_context *context)
+{
+    const struct twill_world *w = &context->world;
+    uint32_t rank = (uint32_t)context->boot->rank, ranks = w->node_size[w->node[rank]];
+    struct twill_cpus cpus;
+    struct twill_error ignored = {0};
+    char text[200];
+    twill_topology_cpus(context->topology, &cpus);
+    (void)twill_cpus_list(&cpus, text, sizeof(text));
+    if (twill_topology_machine(context->topology)->is_this_machine)
+        twill_context_note(context, "binding: rank %u may run on CPUs %s%s", rank, text,
+                           context->unbound ? "; ranks of a node are not bound: levels within it "
+                                              "that they cross are not known"
+                                            : "");
+    if (ranks > 1 && context->unbound &&
+        twill_topology_advise(context->topology, w->local[rank], ranks, text, sizeof(text),
+                              &ignored) == TWILL_OK)
+        twill_context_note(context, "binding advice: rank %u on CPUs %s", rank, text);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators made of others: who is in which is agreed over the old one, then each group sets up
+ * its own, apart from the rest; or a group does all of it by means of the caller's. */
+#include "lib/comm/comm_bootstrap.h"
+#include "lib/exec/progress.h"
+
+#include <stdlib.h>
+
+#define BAD_LEVEL INT32_MIN /* as a colour */
+
+enum kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_level */
+
+/* What each rank asks for. */
+struct card {
+    int32_t kind, colour, key;
+    uint32_t rank; /* filled in on arrival */
+};
+
+static const char *kind_name(int32_t kind)
+{
+    return kind == KIND_DUP     ? "twill_comm_dup"
+           : kind == KIND_SPLIT ? "twill_comm_split"
+                                : "twill_comm_split_level";
+}
+
+/* Nothing of the parent's may be under way: its links carry the set-up. */
+static twill_status check_parent(struct twill_comm **made, struct twill_comm *comm)
+{
+    if (twill_context_is_forked(comm->context))
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_FORKED,
+                               "this process was forked after the context was created");
+    if (made == NULL)
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "made is NULL");
+    if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
+        return TWILL_OK;
+    /* Whether it still is may differ between ranks: all of them must hear of it. */
+    return twill_comm_fail(
+        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request of it is under way"));
+}
+
+static twill_status begin(struct twill_comm **made, struct twill_comm *comm, const char *call)
+{
+    if (made != NULL)
+        *made = NULL;
+    twill_status status = twill_comm_claim(comm, call);
+    if (status != TWILL_OK)
+        return status;
+    if (comm->broken) {
+        status = TWILL_ERR_BROKEN;
+    } else {
+        twill_error_clear(&comm->error);
+        comm->making = call;
+        status = check_parent(made, comm);
+    }
+    if (status != TWILL_OK) {
+        comm->making = NULL;
+        twill_comm_unclaim(comm);
+    }
+    return status;
+}
+
+/* A failure once others count on this rank is everybody's; they are told, and do not wait in vain.
+ */
+static twill_status end(struct twill_comm *comm, twill_status status,
+                        const struct twill_error *error)
+{
+    if (status != TWILL_OK && !comm->broken) {
+        twill_error_clear(&comm->error);
+        (void)TWILL_COMM_FAIL(comm, status, "%s", error->message);
+        if (status != TWILL_ERR_ARGUMENT)
+            status = twill_comm_fail(comm, status);
+    }
+    comm->making = NULL;
+    twill_comm_unclaim(comm);
+    return status;
+}
+
+/* Set up the communicator of ranks[] of comm, who talk by boot. */
+static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
+                            struct twill_boot *boot, const uint32_t *ranks,
+                            struct twill_error *error)
+{
+    uint64_t what = (uint64_t)boot->size; /* FNV-1a */
+    for (int i = 0; i < boot->size; i++)
+        what = (what ^ ranks[i]) * UINT64_C(0x100000001b3);
+    return twill_comm_open(made, comm->context, comm, boot, ranks, what, error);
+}
+
+/* The same over comm itself, for ranks[0 .. size-1], of which this is number `mine`. */
+static twill_status make(struct twill_comm **made, struct twill_comm *comm, const uint32_t *ranks,
+                         uint32_t size, uint32_t mine, struct twill_error *error)
+{
+    struct twill_boot *boot = NULL;
+    TWILL_TRY(error, twill_boot_comm_open(&boot, comm, ranks, size, mine, error));
+    TWILL_TRY(error, make_by(made, comm, boot, ranks, error));
+    twill_boot_comm_seal(boot);
+    return TWILL_OK;
+}
+
+/* --- by colour ------------------------------------------------------------------------------- */
+
+static int compare_cards(const void *a, const void *b)
+{
+    const struct card *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static twill_status check_cards(const struct twill_comm *comm, const struct card *card,
+                                struct twill_error *error)
+{
+    int32_t kind = card[comm->rank].kind;
+    for (uint32_t r = 0; r < comm->world->size; r++) {
+        if (card[r].kind != kind)
+            return TWILL_FAIL(error, TWILL_ERR_MISMATCH, "%s calls %s%s instead",
+                              TWILL_COMM_RANK_NAME(comm, r), kind_name(card[r].kind),
+                              card[r].kind >= KIND_LEVEL ? " (or another level)" : "");
+        if (kind >= KIND_LEVEL && card[r].colour == BAD_LEVEL)
+            return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "level %d is none of twill_level",
+                              kind - KIND_LEVEL);
+        if (card[r].colour < TWILL_COLOUR_NONE)
+            return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                              "colour %d of %s is neither 0 or more nor TWILL_COLOUR_NONE",
+                              card[r].colour, TWILL_COMM_RANK_NAME(comm, r));
+    }
+    return TWILL_OK;
+}
+
+static twill_status gather_cards(struct twill_comm *comm, const struct card *mine,
+                                 struct card *card, struct twill_error *error)
+{
+    struct twill_boot *boot;
+    TWILL_TRY(error, twill_boot_comm_open(&boot, comm, comm->world->everyone, comm->world->size,
+                                          comm->rank, error));
+    twill_status status = twill_boot_allgather(boot, mine, card, sizeof(*mine), error);
+    twill_boot_close(boot);
+    return status;
+}
+
+/* card and rank have room for every rank. */
+static twill_status split(struct twill_comm **made, struct twill_comm *comm,
+                          const struct card *mine, struct card *card, uint32_t *rank,
+                          struct twill_error *error)
+{
+    uint32_t size = 0, self = 0;
+    TWILL_TRY(error, gather_cards(comm, mine, card, error));
+    TWILL_TRY(error, check_cards(comm, card, error));
+    if (mine->colour == TWILL_COLOUR_NONE)
+        return TWILL_OK;
+    for (uint32_t r = 0; r < comm->world->size; r++) {
+        struct card here = card[r];
+        here.rank = r;
+        if (here.colour == mine->colour)
+            card[size++] = here;
+    }
+    qsort(card, size, sizeof(*card), compare_cards);
+    for (uint32_t i = 0; i < size; i++) {
+        rank[i] = card[i].rank;
+        self = rank[i] == comm->rank ? i : self;
+    }
+    return make(made, comm, rank, size, self, error);
+}
+
+/* A call as others are, in number and for who looks on: a rank in another one is found out. */
+static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, int32_t kind,
+                             int32_t colour, int32_t key)
+{
+    struct twill_call call = {.collective = TWILL_CALL_MAKES};
+    twill_comm_show(comm, &call, ++comm->begun, twill_ticks());
+    struct twill_error error = {0};
+    struct card mine = {.kind = kind, .colour = colour, .key = key};
+    struct card *card = calloc(comm->world->size, sizeof(*card));
+    uint32_t *rank = calloc(comm->world->size, sizeof(*rank));
+    twill_status status = card == NULL || rank == NULL
+                              ? TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory")
+                              : split(made, comm, &mine, card, rank, &error);
+    free(card);
+    free(rank);
+    atomic_store_explicit(&comm->node->area[comm->local]->call.left, comm->sequence,
+                          memory_order_relaxed);
+    return end(comm, status, &error);
+}
+
+twill_status twill_comm_dup(twill_comm **made, twill_comm *comm)
+{
+    twill_status status = begin(made, comm, "twill_comm_dup");
+    return status != TWILL_OK ? status : split_by(made, comm, KIND_DUP, 0, 0);
+}
+
+twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int colour, int key)
+{
+    twill_status status = begin(made, comm, "twill_comm_split");
+    return status != TWILL_OK ? status : split_by(made, comm, KIND_SPLIT, colour, key);
+}
+
+/* Which unit of a level a rank is in: where nothing is known of a level below the node, every rank
+ * is a unit of its own, and all nodes are one group. */
+static uint32_t unit_of(const struct twill_world *world, twill_level level, uint32_t rank)
+{
+    if (level == TWILL_LEVEL_NODE)
+        return world->node[rank];
+    if (world->unit[level] != NULL)
+        return world->unit[level][rank];
+    return level == TWILL_LEVEL_GROUP ? 0 : rank;
+}
+
+twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_level level, int key)
+{
+    twill_status status = begin(made, comm, "twill_comm_split_level");
+    if (status != TWILL_OK)
+        return status;
+    /* A level that there is not is refused by all ranks together, as a bad colour is. */
+    bool known = (unsigned)level < TWILL_LEVEL_COUNT;
+    int32_t colour = known ? (int32_t)unit_of(comm->world, level, comm->rank) : BAD_LEVEL;
+    return split_by(made, comm, KIND_LEVEL + (int32_t)level, colour, key);
+}
+
+/* --- by name --------------------------------------------------------------------------------- */
+
+/* The list, checked, and the place of this rank in it. */
+struct named {
+    uint32_t size, self;
+    uint32_t *rank; /* [size] */
+};
+
+static twill_status check_named(const struct twill_comm *comm, struct named *named,
+                                const int *ranks, uint8_t *seen, struct twill_error *error)
+{
+    uint32_t size = comm->world->size, i = 0;
+    named->self = UINT32_MAX;
+    for (; i < named->size; i++) {
+        if (ranks[i] < 0 || (uint32_t)ranks[i] >= size || seen[ranks[i]]++ != 0)
+            break;
+        named->rank[i] = (uint32_t)ranks[i];
+        named->self = named->rank[i] == comm->rank ? i : named->self;
+    }
+    if (i < named->size) {
+        bool twice = ranks[i] >= 0 && (uint32_t)ranks[i] < size;
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "ranks[%u] = %d %s 0 .. %u", i, ranks[i],
+                          twice ? "is there twice; all must differ, in" : "is outside", size - 1);
+    }
+    if (named->self == UINT32_MAX)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "ranks[0 .. %u] do not contain the calling rank %u", named->size - 1,
+                          comm->rank);
+    return TWILL_OK;
+}
+
+/* named->rank is to be freed, also upon a failure. */
+static twill_status read_named(const struct twill_comm *comm, struct named *named, int count,
+                               const int *ranks, struct twill_error *error)
+{
+    if (ranks == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "ranks is NULL");
+    if (count < 1 || (uint32_t)count > comm->world->size)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "count %d is outside 1 .. %u", count,
+                          comm->world->size);
+    uint8_t *seen = calloc(comm->world->size, 1);
+    named->size = (uint32_t)count;
+    named->rank = calloc(named->size, sizeof(*named->rank));
+    twill_status status = seen == NULL || named->rank == NULL
+                              ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory")
+                              : check_named(comm, named, ranks, seen, error);
+    free(seen);
+    return status;
+}
+
+twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int count,
+                                     const int *ranks)
+{
+    twill_status status = begin(made, comm, "twill_comm_create_group");
+    if (status != TWILL_OK)
+        return status;
+    struct twill_error error = {0};
+    struct named named = {.rank = NULL};
+    status = read_named(comm, &named, count, ranks, &error);
+    if (status == TWILL_OK)
+        status = make(made, comm, named.rank, named.size, named.self, &error);
+    free(named.rank);
+    return end(comm, status, &error);
+}
+
+/* --- by means of the caller's ---------------------------------------------------------------- */
+
+/* Reads of comm only what never changes: others may have it at the same time. */
+static twill_status create_over(struct twill_comm **made, const struct twill_comm *comm,
+                                const struct named *named, twill_exchange_fn exchange, void *user,
+                                struct twill_error *error)
+{
+    struct twill_boot *boot;
+    twill_bootstrap lent = {(int)named->self, (int)named->size, exchange, user};
+    TWILL_TRY(error, twill_boot_lend(&boot, comm->context->boot, &lent, error));
+    TWILL_TRY(error, make_by(made, comm, boot, named->rank, error));
+    twill_boot_lend_seal(boot);
+    return TWILL_OK;
+}
+
+twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int count,
+                                    const int *ranks, twill_exchange_fn exchange, void *user)
+{
+    if (made != NULL)
+        *made = NULL;
+    if (!twill_comm_is_live(comm))
+        return TWILL_ERR_ARGUMENT;
+    struct twill_error error = {0}, whole = {0};
+    struct named named = {.rank = NULL};
+    twill_status status = twill_context_is_forked(comm->context)
+                              ? TWILL_FAIL(&error, TWILL_ERR_FORKED,
+                                           "this process was forked after the context was created")
+                          : made == NULL ? TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "made is NULL")
+                                         : read_named(comm, &named, count, ranks, &error);
+    if (status == TWILL_OK)
+        status = create_over(made, comm, &named, exchange, user, &error);
+    free(named.rank);
+    if (status != TWILL_OK)
+        (void)TWILL_FAIL(&whole, status, "%s: twill_comm_create_over: %s",
+                         TWILL_COMM_RANK_NAME(comm, comm->rank), error.message);
+    return twill_context_outcome(comm->context, status, &whole);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What TWILL_LOG=info and debug tell. Whatever is the same on all ranks of a node is told by the
+ * node's first rank at level info and by the others at level debug. */
+#include "lib/config/log.h"
+#include "algorithms/select/explain.h"
+#include "algorithms/world/world_levels.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- where it goes ---------------------------------------------------------------------------- */
+
+/* TWILL_LOG_FILE with its letters filled in; false: it is too long. */
+static bool name_file(const struct twill_log *log, const char *pattern, const char *host,
+                      char path[PATH_MAX])
+{
+    size_t used = 0;
+    for (const char *at = pattern; *at != '\0' && used < PATH_MAX - 1; at++) {
+        char letter = *at == '%' ? *++at : '\0';
+        size_t room = PATH_MAX - used;
+        if (letter == 'h')
+            used += (size_t)snprintf(path + used, room, "%s", host);
+        else if (letter == 'p')
+            used += (size_t)snprintf(path + used, room, "%d", (int)getpid());
+        else if (letter == 'r')
+            used += (size_t)snprintf(path + used, room, "%d", log->rank);
+        else
+            path[used++] = *at != '\0' ? *at : *--at;
+    }
+    path[twill_min(used, PATH_MAX - 1)] = '\0';
+    return used < PATH_MAX - 1;
+}
+
+twill_status twill_log_open(struct twill_context *context)
+{
+    struct twill_log *log = &context->log;
+    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_LOG_FILE);
+    char host[HOST_NAME_MAX + 1] = "", path[PATH_MAX];
+    log->level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
+    (void)gethostname(host, sizeof(host) - 1);
+    snprintf(log->where, sizeof(log->where), "%.50s:%d", host, (int)getpid());
+    if (pattern == NULL || log->level == TWILL_LOG_NONE || log->file > 0)
+        return TWILL_OK;
+    if (log->rank < 0 && strstr(pattern, "%r") != NULL)
+        return TWILL_OK;
+    if (!name_file(log, pattern, host, path))
+        return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%.60s...: too long",
+                          pattern);
+    int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
+    if (file < 0)
+        return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%s: %s: %s", pattern,
+                          path, strerror(errno));
+    log->file = file;
+    return TWILL_OK;
+}
+
+void twill_log_close(struct twill_context *context)
+{
+    if (context->log.file > 0)
+        close(context->log.file);
+    context->log.file = 0;
+}
+
+/* --- set-up ----------------------------------------------------------------------------------- */
+
+static bool is_first(const struct twill_context *context)
+{
+    return context->world.local[context->boot->rank] == 0;
+}
+
+void twill_log_notes(struct twill_context *context, unsigned common)
+{
+    for (; context->logged < context->lines; context->logged++) {
+        bool first = context->logged >= common || is_first(context);
+        twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, first), "%s",
+                  context->line[context->logged]);
+    }
+}
+
+void twill_log_process(struct twill_context *context)
+{
+    const struct twill_config *config = &context->config;
+    if (!twill_log_wants(&context->log, TWILL_LOG_INFO))
+        return;
+    for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++)
+        if (strcmp(config->source[v], "default") != 0)
+            twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, is_first(context)),
+                      "%s=%s (%s)", twill_variables[v].name,
+                      twill_config_shown(config, (enum twill_variable_id)v), config->source[v]);
+}
+
+void twill_log_comm(struct twill_comm *comm)
+{
+    const struct twill_log *log = &comm->context->log;
+    char levels[160];
+    if (!twill_log_wants(log, TWILL_LOG_INFO))
+        return;
+    if (comm->boot == comm->context->boot) /* else there is nothing new */
+        twill_log_notes(comm->context, 0);
+    (void)twill_hierarchy_name(comm->world, levels, sizeof(levels));
+    twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
+              "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,
+              comm->world->size, levels, comm->rank, comm->local, comm->local_size,
+              comm->world->node[comm->rank]);
+    for (unsigned t = 0; t < comm->transports; t++)
+        twill_say(log, TWILL_LOG_DEBUG, "communicator %u: transport: %s", comm->number,
+                  comm->transport[t]->ops->describe(comm->transport[t]));
+}
+
+/* --- calls ------------------------------------------------------------------------------------ */
+
+void twill_log_choice_told(struct twill_comm *comm, const struct twill_select_request *request,
+                           const struct twill_choice *choice)
+{
+    char why[400];
+    struct twill_plan *plan = comm->plans;
+    unsigned class = request->bytes > 0 ? 64u - (unsigned)__builtin_clzll(request->bytes) : 0;
+    uint64_t bit = UINT64_C(1) << twill_min(class, 63);
+    while (plan != NULL && plan != comm->last)
+        plan = plan->next;
+    if (plan == NULL || (plan->told & bit) != 0)
+        return;
+    plan->told |= bit;
+    twill_why_choice(why, sizeof(why), comm->chooser, comm->world, comm->context->tuning, request,
+                     choice);
+    const char *type = twill_type_name(request->type);
+    twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
+              "communicator %u: %s%s of %zu bytes, %s: %s", comm->number,
+              twill_collective_name(request->collective), request->vector ? "v" : "",
+              request->bytes, type != NULL ? type : "?", why);
+}
+
+static void describe_point(const struct twill_point *p, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    if (p->sends)
+        used = (size_t)snprintf(text, bytes, "send of %zu %s to rank %d", p->src_count,
+                                twill_type_name(p->type), p->to);
+    if (p->receives && used < bytes)
+        snprintf(text + used, bytes - used, "%srecv of %zu %s from rank %d", used > 0 ? ", " : "",
+                 p->dst_count, twill_type_name(p->type), p->from);
+}
+
+static void describe(const struct twill_request *request, char *text, size_t bytes)
+{
+    if (request->is_point)
+        describe_point(&request->point, text, bytes);
+    else
+        twill_call_describe(&request->run.call, request->run.sequence, text, bytes);
+}
+
+void twill_log_begin(const struct twill_request *request)
+{
+    const struct twill_comm *comm = request->comm;
+    char call[200];
+    describe(request, call, sizeof(call));
+    const void *src = request->is_point ? request->point.src : request->run.call.src;
+    const void *dst = request->is_point ? request->point.dst : request->run.call.dst;
+    twill_say(&comm->context->log, TWILL_LOG_DEBUG, "communicator %u: %s begins: src %p, dst %p",
+              comm->number, call, src, dst);
+}
+
+void twill_log_end(const struct twill_request *request, twill_status status)
+{
+    const struct twill_comm *comm = request->comm;
+    char call[200], how[TWILL_WHY_NAME] = "point to point";
+    describe(request, call, sizeof(call));
+    if (!request->is_point && request->run.plan != NULL)
+        twill_why_name(&request->run.plan->choice, how);
+    twill_say(&comm->context->log, TWILL_LOG_DEBUG, "communicator %u: %s ends: %s, %s, %.1f us",
+              comm->number, call, twill_strerror(status), how,
+              1e6 * twill_comm_seconds(comm, twill_ticks() - request->ticks));
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads TWILL_TUNING, TWILL_MACHINE and TWILL_ALGORITHM, and answers twill_context_why(). */
+#include "algorithms/select/explain.h"
+#include "lib/comm/find_levels.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BYTES = 16 << 20 };
+
+/* The whole file as text, to be freed. */
+static twill_status read_file(char **text, const char *path, struct twill_error *error)
+{
+    twill_status status = TWILL_ERR_CONFIG;
+    FILE *file = fopen(path, "re");
+    *text = NULL;
+    if (file == NULL)
+        return TWILL_FAIL(error, status, "TWILL_TUNING=%s: %s", path, strerror(errno));
+    size_t room = 0, length = 0;
+    ssize_t read = getdelim(text, &room, '\0', file);
+    length = read > 0 ? (size_t)read : 0;
+    if (length == 0 && *text != NULL)
+        **text = '\0';
+    if (ferror(file) || !feof(file) || length > MOST_BYTES) {
+        TWILL_FAIL(error, status, "TWILL_TUNING=%s: is not a text file%s%s", path,
+                   ferror(file) ? ": " : "", ferror(file) ? strerror(errno) : "");
+        free(*text);
+        *text = NULL;
+    } else {
+        status = TWILL_OK;
+    }
+    fclose(file);
+    return status;
+}
+
+/* What is spelled wrong is refused here; what cannot be done is known when a call asks for it. */
+static twill_status check_wishes(struct twill_context *context)
+{
+    const char *wanted = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
+    struct twill_wish *wishes = NULL;
+    size_t count = 0;
+    if (wanted != NULL)
+        TWILL_TRY(&context->error, twill_wishes_parse(&wishes, &count, wanted, &context->error));
+    free(wishes);
+    return TWILL_OK;
+}
+
+twill_status twill_context_open_tuning(struct twill_context *context)
+{
+    TWILL_TRY(&context->error, check_wishes(context));
+    const char *path = twill_config_text(&context->config, TWILL_VARIABLE_TUNING);
+    const char *machine = twill_config_text(&context->config, TWILL_VARIABLE_MACHINE);
+    char *text = NULL;
+    if (path != NULL)
+        TWILL_TRY(&context->error, read_file(&text, path, &context->error));
+    twill_status status = twill_tuning_create(
+        &context->tuning, machine, path != NULL && text == NULL ? "" : text, path, &context->error);
+    free(text);
+    const struct twill_machine *here = twill_topology_machine(context->topology);
+    if (status == TWILL_OK && path == NULL && here->is_this_machine &&
+        strcmp(context->tuning->model.name, twill_machine_model_at(0)->name) == 0)
+        context->tuned = twill_tuned_machine_find(here->cpu, here->l2_bytes, here->cores);
+    return status;
+}
+
+twill_status twill_context_agree_tuning(struct twill_context *context, bool all_on_it)
+{
+    if (context->tuned != NULL && all_on_it)
+        TWILL_TRY(&context->error,
+                  twill_tuning_add(context->tuning, context->tuned, &context->error));
+    twill_context_note(context, "choices: by the model %s%s%s", context->tuning->model.name,
+                       context->tuning->source[0] != '\0' ? ", and before it " : "",
+                       context->tuning->source);
+    return TWILL_OK;
+}
+
+/* --- why -------------------------------------------------------------------------------------- */
+
+struct question {
+    struct twill_select_request request;
+    const char *world, *groups, *units, *topology, *machine; /* in `copy`, or NULL */
+    char copy[TWILL_WHY_QUESTION];
+};
+
+static twill_status refuse(struct twill_context *context, const char *word, const char *what)
+{
+    return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: \"%s\" is not %s", word, what);
+}
+
+static bool is_type(const char *word, twill_type *type)
+{
+    for (unsigned t = 0; t < TWILL_TYPE_COUNT; t++) {
+        *type = (twill_type)t;
+        if (twill_type_name(*type) != NULL && strcmp(twill_type_name(*type), word) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* NAME=VALUE */
+static bool read_named(struct question *q, const char *word)
+{
+    const struct {
+        const char *name, **value;
+    } named[] = {{"world=", &q->world},
+                 {"groups=", &q->groups},
+                 {"units=", &q->units},
+                 {"topology=", &q->topology},
+                 {"machine=", &q->machine}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(named); i++)
+        if (strncmp(word, named[i].name, strlen(named[i].name)) == 0) {
+            *named[i].value = word + strlen(named[i].name);
+            return true;
+        }
+    return false;
+}
+
+static twill_status read_word(struct twill_context *context, struct question *q, unsigned index,
+                              const char *word)
+{
+    struct twill_select_request *r = &q->request;
+    size_t length = strlen(word);
+    if (index == 0) {
+        for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++)
+            if (strcmp(twill_collective_name((enum twill_collective)c), word) == 0) {
+                r->collective = (enum twill_collective)c;
+                return TWILL_OK;
+            }
+        return refuse(context, word, "a collective");
+    }
+    if (index == 1)
+        return twill_wish_read_bytes(word, length, &r->bytes) == length && length > 0
+                   ? TWILL_OK
+                   : refuse(context, word, "a size such as 64K");
+    if (read_named(q, word))
+        return TWILL_OK;
+    if (strcmp(word, "mapped") == 0)
+        r->mapped = true;
+    else if (strcmp(word, "fetched") == 0)
+        r->fetched = true;
+    else if (strcmp(word, "vector") == 0)
+        r->vector = true;
+    else if (strcmp(word, "ordered") == 0)
+        r->order = TWILL_ORDER_RANKS;
+    else if (strcmp(word, "left") == 0)
+        r->order = TWILL_ORDER_LEFT;
+    else if (!is_type(word, &r->type))
+        return refuse(context, word,
+                      "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=PART=RANKS, "
+                      "topology=FILE, machine=NAME, mapped, fetched, vector, ordered or left");
+    return TWILL_OK;
+}
+
+static twill_status read_question(struct twill_context *context, struct question *q,
+                                  const char *text)
+{
+    char *rest = NULL;
+    unsigned index = 0;
+    memset(q, 0, sizeof(*q));
+    if (strlen(text) >= sizeof(q->copy))
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: more than %zu letters",
+                          sizeof(q->copy) - 1);
+    snprintf(q->copy, sizeof(q->copy), "%s", text);
+    for (char *word = strtok_r(q->copy, " ", &rest); word != NULL;
+         word = strtok_r(NULL, " ", &rest))
+        TWILL_TRY(&context->error, read_word(context, q, index++, word));
+    if (index < 2)
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT,
+                          "why: a collective and a size are wanted, such as \"allreduce 64K\"");
+    return TWILL_OK;
+}
+
+static bool has_parts(const struct twill_world *world)
+{
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
+        if (world->unit[level] != NULL)
+            return true;
+    return false;
+}
+
+/* The world that is asked about, if it is not this job's. What it says itself goes before what the
+ * variables and the topology say. */
+static twill_status declare(struct twill_world *world, const struct question *q,
+                            struct twill_error *error)
+{
+    struct twill_topology *topology = NULL;
+    char node[24];
+    if (q->topology != NULL)
+        TWILL_TRY(error, twill_topology_open(&topology, q->topology, error));
+    if (q->world == NULL) /* a rank for each core */
+        snprintf(node, sizeof(node), "1x%u", topology != NULL ? twill_topology_cores(topology) : 1);
+    twill_status status = twill_world_declare(world, q->world != NULL ? q->world : node, error);
+    if (status == TWILL_OK)
+        status =
+            twill_levels_declare(world, world->unit[TWILL_LEVEL_GROUP] == NULL ? q->groups : NULL,
+                                 has_parts(world) || topology != NULL ? NULL : q->units, error);
+    if (status == TWILL_OK && topology != NULL && !has_parts(world))
+        status = twill_levels_place(world, topology, error);
+    twill_topology_close(topology);
+    return status;
+}
+
+static twill_status answer(struct twill_context *context, const char *text)
+{
+    struct question q;
+    struct twill_world declared = {.size = 0};
+    struct twill_tuning *other = NULL;
+    TWILL_TRY(&context->error, read_question(context, &q, text));
+    twill_status status = TWILL_OK;
+    bool other_world = q.world != NULL || q.topology != NULL;
+    if (other_world)
+        status = declare(&declared, &q, &context->error);
+    if (status == TWILL_OK && q.machine != NULL)
+        status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
+    if (status == TWILL_OK)
+        status = twill_why(&context->why, other_world ? &declared : &context->world,
+                           other != NULL ? other : context->tuning,
+                           twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
+                           &q.request, &context->error);
+    twill_tuning_destroy(other);
+    twill_world_destroy(&declared);
+    return status;
+}
+
+const char *twill_context_why(twill_context *context, const char *question, size_t index)
+{
+    if (context == NULL || question == NULL || !context->ready)
+        return NULL;
+    if (index == 0) {
+        free(context->why);
+        context->why = NULL;
+        twill_error_clear(&context->error);
+        if (answer(context, question) != TWILL_OK)
+            return NULL;
+        for (char *c = context->why; *c != '\0'; c++)
+            *c = *c == '\n' ? '\0' : *c;
+    }
+    const char *line = context->why;
+    for (size_t i = 0; line != NULL && i < index; i++)
+        line = *line != '\0' ? line + strlen(line) + 1 : NULL;
+    return line != NULL && *line != '\0' ? line : NULL;
+}

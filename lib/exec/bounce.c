@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Slices of SRC and DST that lie in scratch instead of the caller's buffers: scaled inputs, sums of
+ * narrow floats that are scaled, and what an all-to-all in place is about to overwrite. */
+#include "lib/comm/comm.h"
+
+/* A slice of a part, in the caller's buffer and in scratch. */
+struct piece {
+    unsigned char *user, *scratch;
+    size_t count;
+};
+
+static struct piece piece_of(const struct twill_run *run, const struct twill_instance *instance,
+                             unsigned space, uint32_t part)
+{
+    const struct twill_side *side = &run->side[space];
+    size_t whole = side->count != NULL && !side->own ? side->count[part] : side->even;
+    size_t first = side->own ? 0 : side->offset != NULL ? side->offset[part] : part * side->even;
+    size_t place = side->own ? 0 : part * side->stride;
+    return (struct piece){
+        .user = side->base + (first + instance->skip) * run->given,
+        .scratch = instance->base[space] + place * run->element,
+        .count = whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0,
+    };
+}
+
+static uint32_t parts_of(const struct twill_run *run, unsigned space)
+{
+    return run->side[space].own ? 1 : run->plan->schedule.parts;
+}
+
+void twill_run_stage(struct twill_run *run, const struct twill_instance *instance)
+{
+    struct twill_comm *comm = run->comm;
+    const struct twill_kernels *kernels = comm->context->kernels;
+    for (uint32_t p = 0; p < parts_of(run, TWILL_SRC); p++) {
+        struct piece piece = piece_of(run, instance, TWILL_SRC, p);
+        if (piece.count == 0)
+            continue;
+        if (run->created != NULL && run->created->scaled)
+            twill_kernels_scale(kernels, run->call.type, piece.scratch, piece.user,
+                                run->created->factor, piece.count, comm->threads);
+        else
+            twill_kernels_copy(kernels, piece.scratch, piece.user, piece.count * run->element, 0,
+                               comm->threads);
+        comm->counters.bytes_copied += piece.count * run->element;
+    }
+}
+
+/* One operand that is finished: rounded. */
+void twill_run_unstage(struct twill_run *run, const struct twill_instance *instance)
+{
+    const struct twill_comm *comm = run->comm;
+    const struct twill_fold narrow = {.type = run->call.type,
+                                      .op = TWILL_SUM,
+                                      .divisor = 1,
+                                      .partial_sources = 1,
+                                      .threads = comm->threads};
+    for (uint32_t p = 0; p < parts_of(run, TWILL_DST); p++) {
+        struct piece piece = piece_of(run, instance, TWILL_DST, p);
+        const void *source = piece.scratch;
+        if (piece.count > 0)
+            twill_kernels_fold(comm->context->kernels, &narrow, piece.user, &source, 1,
+                               piece.count);
+    }
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Zero-copy and single copy: ranks of a node publish where their buffers lie, in the shared heap
+ * and in their process, and read the others'. Mapped is what lies in the heap, or can be attached;
+ * fetched, what the system may read. Who cannot offer what is asked for needs to wait for nobody:
+ * the answer is no.
+ *
+ * Lines are used by every other call. One is free again when everybody has begun the call before
+ * the last, and so read its votes: that is waited for, which takes no time where calls are not
+ * eager, because the executor asks for a call only when a place in the window is free.
+ *
+ * Where everybody votes, who has counted knows that all are in the call, with their buffers ready:
+ * the votes are the meeting that the schedule would begin with, and its first slice begins behind
+ * it (twill_schedule_opening). That everybody has begun is then known from a later meeting only,
+ * which those schedules have. */
+#include "lib/comm/comm.h"
+
+#include <string.h>
+
+static bool has(enum twill_holder holder, const struct twill_run *run, uint32_t rank)
+{
+    return holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
+           (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
+}
+
+/* Of a broadcast to several nodes only the root's source is shared: a representative hands it on,
+ * out of its own buffer. On one node the root writes to the others. */
+static bool needs(const struct twill_run *run, unsigned side, uint32_t rank)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    if (side == TWILL_SRC)
+        return has(facts->src, run, rank);
+    bool apart = run->call.collective == TWILL_BROADCAST && run->comm->world->nodes > 1;
+    return !apart && has(facts->dst, run, rank);
+}
+
+size_t twill_run_side_bytes(const struct twill_run *run, unsigned side)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    enum twill_holder holder = side == TWILL_SRC ? facts->src : facts->dst;
+    size_t parts = facts->parts && holder != TWILL_HOLDS_OWN ? run->comm->world->size : 1;
+    return parts * run->call.count * run->element;
+}
+
+static const struct twill_vote_line *vote_of(const struct twill_run *run, uint32_t local)
+{
+    const struct twill_vote_line *line = &run->comm->node->area[local]->vote[run->sequence % 2];
+    bool there = atomic_load_explicit(&line->sequence, memory_order_acquire) == run->sequence;
+    return there ? line : NULL;
+}
+
+static uint64_t place_of(const struct twill_run *run, unsigned side)
+{
+    const struct twill_side *s = &run->side[side];
+    if (!needs(run, side, run->comm->rank))
+        return 0;
+    if (s->staged)
+        return TWILL_HEAP_NOWHERE;
+    return twill_heap_offset(&run->comm->context->heap, s->base, twill_run_side_bytes(run, side));
+}
+
+/* In this process, if others can reach it. */
+static uint64_t address_of(const struct twill_run *run, unsigned side)
+{
+    const struct twill_side *s = &run->side[side];
+    if (!needs(run, side, run->comm->rank))
+        return 0;
+    if (s->staged || run->comm->reach == NULL)
+        return TWILL_HEAP_NOWHERE;
+    return (uint64_t)(uintptr_t)s->base;
+}
+
+/* What a side that lies there allows. */
+static void allow(struct twill_run *run, uint64_t offset, uint64_t address)
+{
+    bool reachable = address != TWILL_HEAP_NOWHERE;
+    bool attachable = reachable && twill_reach_maps(run->comm->reach);
+    run->mapped = run->mapped && (offset != TWILL_HEAP_NOWHERE || attachable);
+    run->fetched = run->fetched && reachable;
+}
+
+/* Does this rank vote, and is it for it? */
+static bool publish(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_vote_line *line = &comm->node->area[comm->local]->vote[run->sequence % 2];
+    uint64_t src = place_of(run, TWILL_SRC), dst = place_of(run, TWILL_DST);
+    uint64_t src_at = address_of(run, TWILL_SRC), dst_at = address_of(run, TWILL_DST);
+    atomic_store_explicit(&line->src, src, memory_order_relaxed);
+    atomic_store_explicit(&line->dst, dst, memory_order_relaxed);
+    atomic_store_explicit(&line->src_at, src_at, memory_order_relaxed);
+    atomic_store_explicit(&line->dst_at, dst_at, memory_order_relaxed);
+    atomic_store_explicit(&line->signature, run->signature, memory_order_relaxed);
+    atomic_store_explicit(&line->sequence, run->sequence, memory_order_release);
+    twill_node_ring_all(comm->node);
+    allow(run, src, src_at);
+    allow(run, dst, dst_at);
+    return run->mapped || run->fetched;
+}
+
+static void take(struct twill_run *run, uint32_t local, const struct twill_vote_line *line)
+{
+    struct twill_comm *comm = run->comm;
+    uint32_t rank = comm->node->rank[local];
+    uint64_t src = atomic_load_explicit(&line->src, memory_order_relaxed);
+    uint64_t dst = atomic_load_explicit(&line->dst, memory_order_relaxed);
+    uint64_t *there = &run->there[local * TWILL_SIDES];
+    there[TWILL_SRC] = atomic_load_explicit(&line->src_at, memory_order_relaxed);
+    there[TWILL_DST] = atomic_load_explicit(&line->dst_at, memory_order_relaxed);
+    allow(run, src, there[TWILL_SRC]);
+    allow(run, dst, there[TWILL_DST]);
+    struct twill_heap_view *view = &comm->view[local];
+    bool in_src = needs(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
+    bool in_dst = needs(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
+    run->peer_src[local] = in_src ? view->base + src : NULL;
+    run->peer_dst[local] = in_dst ? view->base + dst : NULL;
+    if (local == comm->local || !run->mapped)
+        return;
+    if (run->peer_src[local] != NULL)
+        twill_heap_view_touch(view, src, twill_run_side_bytes(run, TWILL_SRC));
+    if (run->peer_dst[local] != NULL && dst != src)
+        twill_heap_view_touch(view, dst, twill_run_side_bytes(run, TWILL_DST));
+}
+
+static bool votes(const struct twill_run *run, uint32_t local)
+{
+    uint32_t rank = run->comm->node->rank[local];
+    return needs(run, TWILL_SRC, rank) || needs(run, TWILL_DST, rank);
+}
+
+/* Then who has counted has seen everybody in the call. */
+static bool all_vote(const struct twill_run *run)
+{
+    bool all = true;
+    for (uint32_t l = 0; l < run->comm->local_size; l++)
+        all &= votes(run, l);
+    return all;
+}
+
+int twill_run_vote(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    if (run->counted)
+        return 1;
+    if (!run->voted) {
+        if (!twill_comm_has_met(comm, comm->epoch - TWILL_WINDOW))
+            return 0;
+        run->voted = true;
+        run->mapped = (run->asked & TWILL_ACCESS_MAPPED) != 0;
+        run->fetched = (run->asked & TWILL_ACCESS_FETCHED) != 0;
+        run->next_vote = 0;
+        if (votes(run, comm->local) && !publish(run)) {
+            run->counted = true;
+            return 1;
+        }
+    }
+    for (; run->next_vote < comm->local_size; run->next_vote++) {
+        if (!votes(run, run->next_vote)) {
+            memset(&run->there[run->next_vote * TWILL_SIDES], 0, TWILL_SIDES * sizeof(*run->there));
+            continue;
+        }
+        const struct twill_vote_line *line = vote_of(run, run->next_vote);
+        if (line == NULL)
+            return 0;
+        if (TWILL_UNLIKELY(atomic_load_explicit(&line->signature, memory_order_relaxed) !=
+                           run->signature)) {
+            uint32_t rank = comm->node->rank[run->next_vote];
+            return twill_run_differs(run, rank, twill_run_is_written_down(run, rank));
+        }
+        take(run, run->next_vote, line);
+    }
+    run->counted = true;
+    run->met = all_vote(run);
+    return 1;
+}
+
+unsigned twill_run_votes_missing(const struct twill_run *run, uint32_t *ranks, unsigned most)
+{
+    unsigned n = 0;
+    if (!run->voted || run->counted)
+        return 0;
+    for (uint32_t l = run->next_vote; l < run->comm->local_size && n < most; l++)
+        if (votes(run, l) && vote_of(run, l) == NULL)
+            ranks[n++] = run->comm->node->rank[l];
+    return n;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From a call to its plan: what is asked of the selector, and whether the node's ranks are asked
+ * first. */
+#include "lib/config/log.h"
+
+static enum twill_order order_of(const struct twill_run *run)
+{
+    if (!twill_collective_facts(run->call.collective)->reduces)
+        return TWILL_ORDER_ANY;
+    if (run->comm->reproducible)
+        return TWILL_ORDER_LEFT;
+    bool commutes = run->created == NULL || run->created->commutative;
+    return commutes ? TWILL_ORDER_ANY : TWILL_ORDER_RANKS;
+}
+
+/* Of all parts. */
+static size_t elements_of(const struct twill_run *run)
+{
+    bool parts = twill_collective_facts(run->call.collective)->parts;
+    uint32_t size = run->comm->world->size;
+    size_t sum = 0;
+    if (!run->call.vector)
+        return (parts ? size : 1) * run->call.count;
+    for (uint32_t p = 0; run->known != NULL && p < size; p++)
+        sum += run->known[p];
+    return sum;
+}
+
+struct twill_select_request twill_run_select_request(const struct twill_run *run)
+{
+    bool own = run->created != NULL && run->created->function != NULL;
+    return (struct twill_select_request){
+        .collective = run->call.collective,
+        .root = run->call.root,
+        .bytes = elements_of(run) * run->element,
+        .mapped = run->mapped,
+        .fetched = run->fetched,
+        .vector = run->call.vector,
+        .order = order_of(run),
+        .type = own ? TWILL_U8 : run->type,
+    };
+}
+
+static twill_status have_chooser(struct twill_comm *comm)
+{
+    if (comm->chooser != NULL)
+        return TWILL_OK;
+    return twill_chooser_create(&comm->chooser, comm->world, comm->context->tuning,
+                                twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
+                                &comm->error);
+}
+
+twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask)
+{
+    struct twill_comm *comm = run->comm;
+    *asks = *all_ask = false;
+    run->mapped = run->fetched = false;
+    run->asked = 0;
+    bool scaled = run->created != NULL && run->created->scaled;
+    struct twill_select_request request = twill_run_select_request(run);
+    if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, have_chooser(comm));
+    request.fetched = comm->world->nodes == 1 && twill_reach_fetches(comm->reach);
+    run->asked = twill_mapping_matters(comm->chooser, &request);
+    *all_ask = run->asked != 0;
+    bool away = run->call.collective == TWILL_BROADCAST &&
+                comm->world->node[run->call.root] != comm->world->node[comm->rank];
+    bool shares = comm->context->heap.segment != NULL || comm->reach != NULL;
+    *asks = *all_ask && shares && !away;
+    return TWILL_OK;
+}
+
+static bool same(const struct twill_select_request *a, const struct twill_select_request *b)
+{
+    return a->bytes == b->bytes && a->collective == b->collective && a->root == b->root &&
+           a->mapped == b->mapped && a->fetched == b->fetched && a->vector == b->vector &&
+           a->order == b->order && a->type == b->type;
+}
+
+/* Nodes may differ in whether their buffers are mapped, and must agree on all else: so that decides
+ * how ranks of a node exchange data, and nothing more. */
+static twill_status choose(struct twill_choice *choice, struct twill_comm *comm,
+                           const struct twill_select_request *key)
+{
+    struct twill_select_request common = *key;
+    common.mapped = key->mapped && comm->world->nodes == 1;
+    twill_status status = twill_select(choice, comm->chooser, &common, &comm->error);
+    if (status == TWILL_ERR_CONFIG && key->mapped) { /* "@mapped" is wished for */
+        twill_error_clear(&comm->error);
+        status = twill_select(choice, comm->chooser, key, &comm->error);
+    }
+    TWILL_TRY(&comm->error, status);
+    struct twill_shape mapped = choice->shape;
+    mapped.flavour = TWILL_FLAVOUR_MAPPED;
+    if (key->mapped && choice->algorithm->flavours != 0 &&
+        choice->shape.flavour == TWILL_FLAVOUR_STAGED &&
+        twill_algorithm_applies(choice->algorithm, comm->world, &mapped))
+        choice->shape = mapped;
+    return TWILL_OK;
+}
+
+/* What was asked for and cannot be had is said, once a communicator. */
+static void tell_substitute(struct twill_comm *comm, const struct twill_choice *choice)
+{
+    if (!choice->substituted || comm->told_substitute || comm->rank != 0)
+        return;
+    comm->told_substitute = true;
+    twill_say(
+        &comm->context->log, TWILL_LOG_WARN,
+        "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven parts); %s is used",
+        twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
+        twill_collective_name(choice->shape.collective), choice->algorithm->name);
+}
+
+static twill_status find_plan(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_select_request key = twill_run_select_request(run);
+    if (TWILL_LIKELY(comm->last != NULL && same(&comm->last_key, &key))) {
+        run->plan = comm->last;
+        return TWILL_OK;
+    }
+    struct twill_choice choice;
+    TWILL_TRY(&comm->error, have_chooser(comm));
+    TWILL_TRY(&comm->error, choose(&choice, comm, &key));
+    tell_substitute(comm, &choice);
+    TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, &run->plan));
+    comm->last = run->plan;
+    comm->last_key = key;
+    twill_log_choice(comm, &key, &choice);
+    return TWILL_OK;
+}
+
+void twill_run_ask_again(struct twill_run *run)
+{
+    run->before = run->plan;
+    run->were_mapped = run->mapped;
+    run->were_fetched = run->fetched;
+    twill_run_let_go(run);
+    run->plan = NULL;
+    run->voted = run->counted = run->met = false;
+}
+
+int twill_run_choose(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    if (run->before == NULL && !run->voted && !run->counted) {
+        bool asks, all_ask;
+        TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
+        run->counted = !asks;
+    }
+    if (!run->counted) {
+        int answer = twill_run_vote(run);
+        if (answer <= 0)
+            return answer;
+    }
+    bool as_before = run->mapped == run->were_mapped && run->fetched == run->were_fetched;
+    if (TWILL_LIKELY(run->before != NULL && as_before)) {
+        run->plan = run->before;
+        TWILL_TRY(&comm->error, twill_run_reach(run));
+        twill_run_choose_stores(run);
+        return 1;
+    }
+    TWILL_TRY(&comm->error, find_plan(run));
+    TWILL_TRY(&comm->error, twill_run_reach(run));
+    TWILL_TRY(&comm->error, twill_run_lay_out(run));
+    return 1;
+}

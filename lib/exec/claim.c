@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who uses a communicator: one call at a time, or somebody who moves it along for a moment, who is
+ * waited for. A second call, of another thread, is refused before it touches anything, and the
+ * communicator fails on all ranks: they no longer agree on its calls. */
+#include "lib/exec/progress.h"
+
+#include <sched.h>
+
+#define SPINS 200u /* an advance is short; then its thread may have lost the core */
+
+/* A second caller; it may only read what never changes. */
+static twill_status refuse(struct twill_comm *comm, const char *call, const char *inside)
+{
+    char rank[TWILL_RANK_TEXT];
+    uint32_t live = TWILL_LIVE;
+    twill_context_lock(comm->context);
+    (void)TWILL_FAIL(&comm->refused, TWILL_ERR_ARGUMENT,
+                     "%s: %s on communicator %u while %s is under way on it, in another thread or "
+                     "around this call: a communicator belongs to one thread at a time",
+                     twill_comm_rank_text(comm, comm->rank, rank), call, comm->number, inside);
+    twill_context_unlock(comm->context);
+    (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_TORN);
+    return TWILL_ERR_ARGUMENT;
+}
+
+twill_status twill_comm_torn(struct twill_comm *comm)
+{
+    if (TWILL_LIKELY(atomic_load_explicit(&comm->live, memory_order_acquire) != TWILL_TORN) ||
+        comm->broken)
+        return TWILL_OK;
+    comm->error = comm->refused;
+    return comm->error.status;
+}
+
+twill_status twill_comm_claim_late(struct twill_comm *comm, const char *call)
+{
+    if (!twill_comm_is_live(comm))
+        return TWILL_ERR_ARGUMENT;
+    const char *inside = NULL;
+    for (unsigned spins = 0; !atomic_compare_exchange_weak_explicit(
+             &comm->held, &inside, call, memory_order_acquire, memory_order_relaxed);
+         spins++) {
+        if (inside != NULL && inside != twill_held_by_progress)
+            return refuse(comm, call, inside);
+        inside = NULL;
+        if (spins < SPINS)
+            twill_pause();
+        else
+            sched_yield();
+    }
+    twill_status torn = twill_comm_torn(comm);
+    if (torn != TWILL_OK) {
+        (void)twill_comm_fail(comm, torn);
+        comm->broken = true; /* of one rank, too */
+    }
+    return TWILL_OK;
+}
+
+bool twill_comm_claim_end(struct twill_comm *comm, const char *call)
+{
+    if (twill_comm_claim(comm, call) == TWILL_OK)
+        return true;
+    static const char ended[] = "the communicator has been destroyed before";
+    if (twill_comm_is_live(comm))
+        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is kept", comm->refused.message);
+    else if (comm->context != NULL) /* which is there as long as its name is */
+        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: %s", call, ended);
+    else
+        twill_handle_warn(call, ended);
+    return false;
+}

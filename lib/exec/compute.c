@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps that compute. */
+#include "lib/comm/comm.h"
+
+#include <string.h>
+
+/* Results go through the caches in strips, so that what was just reduced is copied from there. */
+#define STRIP_BYTES ((size_t)32 << 10)
+/* Of what a caller's function leaves in between; at least one element. */
+#define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
+
+#define HERE UINT32_MAX
+
+/* What is folded, in order, into each of dst. */
+struct fold {
+    unsigned flags; /* of the step */
+    void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
+    const void *source[TWILL_STEP_PEERS + 1];
+    uint32_t peer[TWILL_STEP_PEERS + 1]; /* that source[i] is to be fetched from, or HERE */
+    unsigned dsts, sources;
+    bool fetches;             /* some are */
+    uint32_t partial_sources; /* bit i: source[i] */
+    unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
+};
+
+static struct twill_span span_of(const struct twill_run *run, const struct twill_instance *instance,
+                                 const struct twill_step *step, twill_operand operand, uint32_t at,
+                                 uint32_t blocks, bool partial)
+{
+    struct twill_operand_place where = {operand, at, blocks, step->peer[0], step->lane, partial};
+    return twill_run_span(run, instance, &where);
+}
+
+/* --- folding --------------------------------------------------------------------------------- */
+
+static void fold_by_kernel(const struct twill_run *run, const struct fold *f, size_t count)
+{
+    const struct twill_comm *comm = run->comm;
+    const struct twill_fold fold = {.type = run->type,
+                                    .op = run->op,
+                                    .divisor = comm->world->size,
+                                    .partial_sources = f->partial_sources,
+                                    .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
+                                    .flags = f->stores,
+                                    .threads = comm->threads};
+    if (f->dsts == 1)
+        twill_kernels_fold(comm->context->kernels, &fold, f->dst[0], (const void *const *)f->source,
+                           f->sources, count);
+    else
+        twill_kernels_spread(comm->context->kernels, &fold, f->dst, f->dsts,
+                             (const void *const *)f->source, f->sources, count);
+}
+
+/* Two at a time. What lies between must not be put into dst while dst is still to be read. */
+static void fold_by_function(const struct twill_run *run, const struct fold *f, size_t count)
+{
+    const struct twill_operation *created = run->created;
+    TWILL_ALIGNED(64) unsigned char between[BETWEEN_BYTES];
+    size_t most = BETWEEN_BYTES / run->element;
+    for (size_t done = 0; done < count; done += most) {
+        size_t n = twill_min(most, count - done), skip = done * run->element;
+        unsigned char *dst = (unsigned char *)f->dst[0] + skip;
+        const void *left = (const unsigned char *)f->source[0] + skip;
+        for (unsigned i = 1; i < f->sources; i++) {
+            const void *right = (const unsigned char *)f->source[i] + skip;
+            void *result = i + 1 == f->sources ? (void *)dst : (void *)between;
+            created->function(left, right, result, n, run->type, created->user);
+            left = result;
+        }
+        if (f->sources == 1 && left != dst)
+            memcpy(dst, left, n * run->element);
+        for (unsigned d = 1; d < f->dsts; d++)
+            memcpy((unsigned char *)f->dst[d] + skip, dst, n * run->element);
+    }
+}
+
+static void fold(const struct twill_run *run, const struct fold *f, size_t count)
+{
+    if (count == 0)
+        return;
+    if (TWILL_UNLIKELY(run->created != NULL && run->created->function != NULL))
+        fold_by_function(run, f, count);
+    else
+        fold_by_kernel(run, f, count);
+}
+
+/* Not cleared: it is large. */
+static void begin_fold(struct fold *f, unsigned flags, unsigned char *dst)
+{
+    f->flags = flags;
+    f->dst[0] = dst;
+    f->dsts = 1;
+    f->sources = 0;
+    f->fetches = false;
+    f->partial_sources = 0;
+    f->stores = 0;
+}
+
+static void add_source(struct fold *f, const unsigned char *start, bool partial)
+{
+    f->partial_sources |= (uint32_t)partial << f->sources;
+    f->peer[f->sources] = HERE;
+    f->source[f->sources++] = start;
+}
+
+/* The operands of some blocks of a REDUCE in folding order; returns the elements of dst. */
+static size_t gather(const struct twill_run *run, const struct twill_instance *instance,
+                     const struct twill_step *step, uint32_t at, uint32_t blocks, struct fold *f)
+{
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    bool own_partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    bool accumulate = (step->flags & TWILL_STEP_ACC) != 0;
+    bool last = (step->flags & TWILL_STEP_FIRST) != 0;
+    struct twill_span dst = span_of(run, instance, step, step->dst, at, blocks, !final);
+    const unsigned char *own = dst.start;
+    if (accumulate && own_partial == final)
+        own = span_of(run, instance, step, step->dst, at, blocks, own_partial).start;
+    begin_fold(f, step->flags, dst.start);
+    if (accumulate && !last)
+        add_source(f, own, own_partial);
+    for (unsigned i = 0; i < step->nsrc; i++) {
+        struct twill_operand_place where = {step->src,     at,         blocks,
+                                            step->peer[i], step->lane, partial};
+        if ((step->flags & TWILL_STEP_OWN_SRC) && step->peer[i] == run->comm->rank) {
+            where.operand = twill_operand_make(TWILL_SRC, twill_operand_block(step->src));
+            where.partial = false;
+        }
+        add_source(f, twill_run_span(run, instance, &where).start, where.partial);
+        if (twill_run_fetches(run, where.operand) && where.peer != run->comm->rank) {
+            f->peer[f->sources - 1] = where.peer;
+            f->fetches = true;
+        }
+    }
+    if (accumulate && last)
+        add_source(f, own, own_partial);
+    return dst.count;
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+static void copy(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
+                 size_t bytes, bool to_caller)
+{
+    if (dst == src || bytes == 0)
+        return;
+    twill_kernels_copy(run->comm->context->kernels, dst, src, bytes,
+                       to_caller ? run->store_flags : 0, run->comm->threads);
+}
+
+twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
+                            const struct twill_step *step)
+{
+    bool fetches = twill_run_fetches(run, step->src);
+    bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    for (uint32_t at = 0; at < step->blocks;) {
+        uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
+        struct twill_span dst = span_of(run, instance, step, step->dst, at, blocks, partial);
+        struct twill_span src = span_of(run, instance, step, step->src, at, blocks, partial);
+        size_t bytes = dst.count * twill_run_width(run, partial);
+        if (fetches)
+            TWILL_TRY(&run->comm->error,
+                      twill_run_fetch(run, step->peer[0], dst.start, src.start, bytes));
+        else
+            copy(run, dst.start, src.start, bytes, to_caller);
+        if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
+            run->comm->counters.bytes_copied += bytes;
+        at += blocks;
+    }
+    return TWILL_OK;
+}
+
+/* A part of a fold: n elements, behind `done`. */
+static struct fold part_of(const struct twill_run *run, const struct fold *f, size_t done)
+{
+    struct fold part = *f;
+    bool partial = (f->flags & TWILL_STEP_FINAL) == 0;
+    for (unsigned d = 0; d < f->dsts; d++)
+        part.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
+    for (unsigned i = 0; i < f->sources; i++)
+        part.source[i] = (const unsigned char *)f->source[i] +
+                         done * twill_run_width(run, f->partial_sources >> i & 1);
+    return part;
+}
+
+/* Some operands lie in other processes: strip by strip they are fetched into scratch that stays in
+ * the cache, and folded there. */
+static twill_status fold_fetched(struct twill_run *run, const struct twill_instance *instance,
+                                 const struct fold *f, size_t count)
+{
+    const struct twill_slot *slot = &run->comm->slot[instance->epoch % TWILL_WINDOW];
+    size_t strip = TWILL_FETCH_STRIP / run->element;
+    for (size_t done = 0; done < count; done += strip) {
+        size_t n = twill_min(strip, count - done);
+        struct fold part = part_of(run, f, done);
+        unsigned char *to = slot->scratch + run->fetched_at;
+        for (unsigned i = 0; i < f->sources; i++) {
+            if (f->peer[i] == HERE)
+                continue;
+            TWILL_TRY(&run->comm->error,
+                      twill_run_fetch(run, f->peer[i], to, part.source[i], n * run->element));
+            part.source[i] = to;
+            to += TWILL_FETCH_STRIP;
+        }
+        fold(run, &part, n);
+    }
+    return TWILL_OK;
+}
+
+static twill_status fold_all(struct twill_run *run, const struct twill_instance *instance,
+                             const struct fold *f, size_t count)
+{
+    if (TWILL_UNLIKELY(f->fetches))
+        return fold_fetched(run, instance, f, count);
+    fold(run, f, count);
+    return TWILL_OK;
+}
+
+/* Where a COPY takes the result of a fold. */
+static unsigned char *taken_to(const struct twill_run *run, const struct twill_instance *instance,
+                               const struct twill_step *copy, uint32_t at, uint32_t blocks)
+{
+    bool partial = (copy->flags & TWILL_STEP_PARTIAL) != 0;
+    return span_of(run, instance, copy, copy->dst, at, blocks, partial).start;
+}
+
+/* Some blocks that lie together; those COPYs that follow take the result on. The fold itself stores
+ * to the first of them; to more than it can it goes strip by strip. */
+static twill_status reduce(struct twill_run *run, const struct twill_instance *instance,
+                           const struct twill_step *step, uint32_t copies, uint32_t at,
+                           uint32_t blocks)
+{
+    struct fold f;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    size_t count = gather(run, instance, step, at, blocks, &f);
+    size_t width = twill_run_width(run, !final), strip = count;
+    uint32_t c = 1;
+    bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
+    for (; c <= copies && f.dsts < TWILL_KERNEL_MAX_DESTINATIONS; c++) {
+        f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
+        to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
+    }
+    if (c <= copies && run->comm->threads <= 1)
+        strip = twill_max(STRIP_BYTES / run->element, 1);
+    if (c > copies && to_caller)
+        f.stores = run->store_flags;
+    if (TWILL_LIKELY(c > copies))
+        return fold_all(run, instance, &f, count);
+    for (size_t done = 0; done < count; done += strip) {
+        size_t n = twill_min(strip, count - done);
+        struct fold part = part_of(run, &f, done);
+        TWILL_TRY(&run->comm->error, fold_all(run, instance, &part, n));
+        for (uint32_t rest = c; rest <= copies; rest++)
+            copy(run, taken_to(run, instance, &step[rest], at, blocks) + done * width, part.dst[0],
+                 n * width, twill_operand_space(step[rest].dst) == TWILL_DST);
+    }
+    return TWILL_OK;
+}
+
+/* COPYs behind a REDUCE that take its result on. */
+static uint32_t count_copies(const struct twill_step *step, const struct twill_step *end)
+{
+    uint32_t copies = 0;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    while (step + 1 + copies < end && step[1 + copies].op == TWILL_STEP_COPY &&
+           step[1 + copies].src == step->dst && step[1 + copies].blocks == step->blocks &&
+           ((step[1 + copies].flags & TWILL_STEP_PARTIAL) == 0) == final)
+        copies++;
+    return copies;
+}
+
+twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
+                                       const struct twill_step *step, const struct twill_step *end,
+                                       uint32_t *copies)
+{
+    *copies = count_copies(step, end);
+    for (uint32_t at = 0; at < step->blocks;) {
+        uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
+        TWILL_TRY(&run->comm->error, reduce(run, instance, step, *copies, at, blocks));
+        at += blocks;
+    }
+    return TWILL_OK;
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
+{
+    const struct twill_posted *posted = request->fold_with;
+    const struct twill_run *run = posted->run;
+    bool partial = (posted->flags & TWILL_STEP_PARTIAL) != 0;
+    bool own_partial = (posted->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool result_partial = (posted->flags & TWILL_STEP_FINAL) == 0;
+    size_t first = offset / twill_run_width(run, partial);
+    const unsigned char *own = posted->src + first * twill_run_width(run, own_partial);
+    struct fold f;
+    begin_fold(&f, posted->flags, posted->dst + first * twill_run_width(run, result_partial));
+    if (posted->flags & TWILL_STEP_FIRST)
+        add_source(&f, data, partial);
+    add_source(&f, own, own_partial);
+    if ((posted->flags & TWILL_STEP_FIRST) == 0)
+        add_source(&f, data, partial);
+    fold(run, &f, bytes / twill_run_width(run, partial));
+}

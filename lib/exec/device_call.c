@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device memory in calls: copied to the host, run there in one piece, copied back. */
+#include "lib/exec/device_call.h"
+
+#ifdef TWILL_WITH_CUDA
+#include "kernels/cuda/cuda_device.h"
+
+twill_status twill_context_open_device(struct twill_context *context)
+{
+    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
+    char how[200];
+    TWILL_TRY(&context->error,
+              twill_device_open(&context->device, library, how, sizeof(how), &context->error));
+    const char *found = context->device != NULL ? "staged through the host" : "unavailable";
+    twill_context_note(context, "device memory: %s: %s", found, how);
+    /* Who named a library wants it used. */
+    bool disappoints = context->device == NULL && library != NULL;
+    if (disappoints)
+        twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
+    return TWILL_OK;
+}
+
+void twill_context_close_device(struct twill_context *context)
+{
+    twill_device_close(context->device);
+    context->device = NULL;
+}
+
+/* What the driver said, with rank and call: this one, not the first that is under way. */
+static twill_status pass(const struct twill_request *request, twill_status status,
+                         const struct twill_error *said)
+{
+    struct twill_comm *comm = request->comm;
+    if (status == TWILL_OK)
+        return TWILL_OK;
+    if (request->is_point)
+        return TWILL_FAIL(&comm->error, status, "%s", said->message);
+    comm->call = request->run.call;
+    comm->sequence = request->run.sequence;
+    return TWILL_COMM_FAIL(comm, status, "%s", said->message);
+}
+
+static twill_status is_on_device(const struct twill_request *request, unsigned side, bool *is)
+{
+    struct twill_error said = {0};
+    return pass(
+        request,
+        twill_device_is(request->comm->context->device, request->run.side[side].base, is, &said),
+        &said);
+}
+
+/* A side in the request's staging memory. */
+static twill_status bring(struct twill_request *request, unsigned side, unsigned char *to)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_error said = {0};
+    size_t bytes = request->run.side[side].bytes;
+    const void *from = request->run.side[side].base;
+    comm->counters.bytes_copied += bytes;
+    return pass(request, twill_device_to_host(comm->context->device, to, from, bytes, &said),
+                &said);
+}
+
+/* What is staged has the layout of the caller's buffer; where dst may have gaps between its parts
+ * they are brought along, since all of it goes back. */
+static twill_status bring_sides(struct twill_request *request, const bool on[TWILL_SIDES])
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    size_t bytes = run->side[TWILL_DST].bytes;
+    size_t dst_at = on[0] ? twill_round_up(run->side[TWILL_SRC].bytes, TWILL_CACHE_LINE) : 0;
+    TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
+                                            dst_at + (on[1] ? bytes : 0)));
+    if (on[0])
+        TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->staging));
+    if (on[1] && run->side[TWILL_DST].count != NULL)
+        TWILL_TRY(&comm->error, bring(request, TWILL_DST, request->staging + dst_at));
+    for (unsigned i = 0; i < TWILL_SIDES; i++)
+        if (on[i])
+            run->side[i].base = request->staging + (i == TWILL_DST ? dst_at : 0);
+    if (on[1]) {
+        request->on_device = request->run.call.dst;
+        request->result = request->staging + dst_at;
+        request->result_bytes = bytes;
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_request_stage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    request->on_device = NULL;
+    if (TWILL_LIKELY(comm->context->device == NULL))
+        return TWILL_OK;
+    run->sequence = comm->begun;
+    twill_run_describe(run);
+    bool on[TWILL_SIDES] = {false, false};
+    for (unsigned i = 0; i < TWILL_SIDES; i++)
+        if (run->side[i].bytes > 0)
+            TWILL_TRY(&comm->error, is_on_device(request, i, &on[i]));
+    if (on[0] || on[1])
+        TWILL_TRY(&comm->error, bring_sides(request, on));
+    /* The sides are new, and lie elsewhere: what is known of the call is laid out again. */
+    run->before = NULL;
+    return run->plan != NULL ? twill_run_lay_out(run) : TWILL_OK;
+}
+
+twill_status twill_point_stage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    const struct twill_device *device = comm->context->device;
+    const struct twill_point *p = &request->point;
+    request->on_device = request->staged[0] = request->staged[1] = NULL;
+    if (TWILL_LIKELY(device == NULL))
+        return TWILL_OK;
+    const void *at[2] = {p->sends ? p->src : NULL, p->receives ? p->dst : NULL};
+    size_t element = twill_type_size(p->type);
+    size_t bytes[2] = {p->src_count * element, p->dst_count * element};
+    bool on[2] = {false, false};
+    struct twill_error said = {0};
+    for (unsigned i = 0; i < 2; i++)
+        if (at[i] != NULL && bytes[i] > 0)
+            TWILL_TRY(&comm->error,
+                      pass(request, twill_device_is(device, at[i], &on[i], &said), &said));
+    size_t in_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
+    TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
+                                            in_at + (on[1] ? bytes[1] : 0)));
+    if (on[0]) {
+        comm->counters.bytes_copied += bytes[0];
+        request->staged[0] = request->staging;
+        TWILL_TRY(&comm->error,
+                  pass(request,
+                       twill_device_to_host(device, request->staging, at[0], bytes[0], &said),
+                       &said));
+    }
+    if (on[1]) {
+        request->on_device = p->dst;
+        request->result = request->staged[1] = request->staging + in_at;
+        request->result_bytes = bytes[1];
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_request_unstage(struct twill_request *request)
+{
+    struct twill_comm *comm = request->comm;
+    if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))
+        return TWILL_OK;
+    bool root = !request->is_point && request->run.call.collective == TWILL_BROADCAST &&
+                comm->rank == request->run.call.root;
+    if (root && request->run.call.src == request->run.call.dst) /* a root's src is not ours */
+        return TWILL_OK;
+    struct twill_error said = {0};
+    comm->counters.bytes_copied += request->result_bytes;
+    return pass(request,
+                twill_device_from_host(comm->context->device, request->on_device, request->result,
+                                       request->result_bytes, &said),
+                &said);
+}
+
+twill_status twill_context_check_host(struct twill_context *context, const char *call,
+                                      const void *memory, struct twill_error *error)
+{
+    bool is = false;
+    if (context->device != NULL)
+        TWILL_TRY(error, twill_device_is(context->device, memory, &is, error));
+    if (is)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "%s: %p is memory of a device, which is staged through the host: no "
+                          "network is shown it",
+                          call, memory);
+    return TWILL_OK;
+}
+
+#else
+
+twill_status twill_context_open_device(struct twill_context *context)
+{
+    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
+    if (library != NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                          "TWILL_CUDA_LIBRARY=%s: this library was built without TWILL_WITH_CUDA",
+                          library);
+    return TWILL_OK;
+}
+
+void twill_context_close_device(struct twill_context *context)
+{
+    (void)context;
+}
+
+#endif

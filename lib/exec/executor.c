@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The executor: walks the lanes of the instances in flight. It never waits; lib/exec/wait.c does.
+ */
+#include "lib/comm/comm.h"
+
+#include <stdlib.h>
+
+_Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD, "immediates as schedules know them");
+
+/* What a step can answer, besides an error. */
+enum { BLOCKED = 0, ADVANCED = 1 };
+
+static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
+{
+    return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;
+}
+
+static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *slot,
+                                      unsigned lane, uint32_t index)
+{
+    return &slot->posted[(size_t)lane * run->plan->most_posted + index];
+}
+
+static struct twill_slot *slot_of(const struct twill_run *run,
+                                  const struct twill_instance *instance)
+{
+    return &run->comm->slot[instance->epoch % TWILL_WINDOW];
+}
+
+static void *bounce_at(const struct twill_run *run, const struct twill_slot *slot,
+                       const struct twill_posted *posted)
+{
+    size_t index = (size_t)(posted - slot->posted);
+    size_t each = run->late ? run->plan->late_bytes : run->plan->bounce_bytes;
+    return slot->scratch + run->plan->tmp_bytes + index * each;
+}
+
+/* Blocks that lie together, as one message. */
+static int post_blocks(struct twill_run *run, struct twill_instance *instance,
+                       const struct twill_step *step, uint32_t at, uint32_t blocks)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_slot *slot = slot_of(run, instance);
+    struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
+    struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
+    struct twill_transfer *request = &posted->request;
+    bool sends = step->op == TWILL_STEP_SEND, folds = step->op == TWILL_STEP_RECV_REDUCE;
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    struct twill_operand_place where = {
+        sends ? step->src : step->dst, at, blocks, step->peer[0], step->lane, partial};
+    if (folds)
+        where.partial = (step->flags & TWILL_STEP_FINAL) == 0;
+    struct twill_span span = twill_run_span(run, instance, &where);
+    *request = (struct twill_transfer){
+        .status = TWILL_PENDING,
+        .kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+        .lane = (uint8_t)physical_lane(instance, step->lane),
+        .peer = step->peer[0],
+        .signature = run->signature,
+        .buffer = span.start,
+        .bytes = span.count * twill_run_width(run, partial),
+    };
+    posted->late = folds && run->late;
+    if (folds) {
+        where.operand = step->src;
+        where.partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+        posted->run = run;
+        posted->flags = step->flags;
+        posted->dst = span.start;
+        posted->src = twill_run_span(run, instance, &where).start;
+        request->fold_with = posted;
+        request->fold = posted->late ? NULL : twill_run_fold;
+        request->bounce = link->ops->needs_bounce ? bounce_at(run, slot, posted) : NULL;
+        if (posted->late)
+            request->buffer = bounce_at(run, slot, posted);
+    }
+    if (sends)
+        comm->counters.bytes_sent += request->bytes;
+    twill_status status = link->ops->post(link, request, &comm->error);
+    return status == TWILL_OK ? ADVANCED : status;
+}
+
+static int post(struct twill_run *run, struct twill_instance *instance,
+                const struct twill_step *step)
+{
+    twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
+    uint32_t at = 0;
+    do {
+        uint32_t blocks = step->blocks > 0 ? twill_run_together(run, operand, at, step->blocks) : 0;
+        int answer = post_blocks(run, instance, step, at, blocks);
+        if (answer != ADVANCED)
+            return answer;
+        at += blocks;
+    } while (at < step->blocks);
+    return ADVANCED;
+}
+
+/* Another call's message has come. Who called what is better heard from the peer: on the node its
+ * line tells, of others lib/exec/wait.c asks. */
+static int differ(struct twill_comm *comm, const struct twill_transfer *request)
+{
+    comm->differs = request->peer;
+    if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
+        TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
+        TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
+    }
+    if (request->peer_bytes == request->bytes)
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s is in another call or has other arguments",
+                               TWILL_COMM_RANK_NAME(comm, request->peer));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                           "%s is in another call or has other arguments: its message has %llu "
+                           "bytes where %zu are expected",
+                           TWILL_COMM_RANK_NAME(comm, request->peer),
+                           (unsigned long long)request->peer_bytes, request->bytes);
+}
+
+static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
+{
+    const struct twill_slot *slot = slot_of(run, instance);
+    for (uint32_t i = 0; i < instance->posted[lane]; i++) {
+        const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
+        if (request->status == TWILL_PENDING)
+            return BLOCKED;
+        if (request->status == TWILL_ERR_MISMATCH)
+            return differ(run->comm, request);
+        if (request->status != TWILL_OK)
+            return TWILL_COMM_FAIL(run->comm, (twill_status)request->status,
+                                   "message with %s failed: %s",
+                                   TWILL_COMM_RANK_NAME(run->comm, request->peer),
+                                   twill_strerror((twill_status)request->status));
+    }
+    for (uint32_t i = 0; run->late && i < instance->posted[lane]; i++) {
+        struct twill_posted *posted = posted_at(run, slot, lane, i);
+        if (posted->late)
+            twill_run_fold(&posted->request, 0, posted->request.buffer, posted->request.bytes);
+    }
+    instance->posted[lane] = 0;
+    return ADVANCED;
+}
+
+bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    return run->comm->sequence >= run->sequence &&
+           twill_comm_read_call(run->comm, peer, &call, &sequence, &entered) &&
+           sequence >= run->sequence;
+}
+
+int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
+{
+    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    if (!is_known)
+        return BLOCKED;
+    TWILL_TRY(&run->comm->error, twill_comm_check_past(run->comm, peer));
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+                           "%s was in another call or had other arguments",
+                           TWILL_COMM_RANK_NAME(run->comm, peer));
+}
+
+/* A signature is not ours. That of a flag may be of a later instance already; what the peer said at
+ * the begin of this one counts. It has said so before it wrote its call down: so that is looked at
+ * first. */
+static int disagree(struct twill_run *run, uint64_t epoch, uint32_t peer)
+{
+    bool is_known = twill_run_is_written_down(run, peer);
+    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
+        run->signature)
+        return ADVANCED;
+    return twill_run_differs(run, peer, is_known);
+}
+
+/* Is the peer's flag, or line, there? */
+static int arrived(struct twill_run *run, const struct twill_instance *instance,
+                   const struct twill_step *step, uint32_t peer)
+{
+    const struct twill_node *node = run->comm->node;
+    uint32_t local = run->comm->world->local[peer];
+    unsigned lane = physical_lane(instance, step->lane);
+    uint32_t signature;
+    if (step->flags & TWILL_STEP_IMM) {
+        const struct twill_immediate *line = twill_node_imm(node, local, lane, instance->epoch);
+        if (line == NULL)
+            return BLOCKED;
+        signature = line->signature;
+    } else {
+        uint64_t value = twill_node_flag(node, local, lane);
+        if (value < twill_node_flag_value(instance->epoch, step->ordinal))
+            return BLOCKED;
+        signature =
+            atomic_load_explicit(&node->area[local]->flag[lane].signature, memory_order_relaxed);
+    }
+    if (TWILL_LIKELY(signature == run->signature))
+        return ADVANCED;
+    return disagree(run, instance->epoch, peer);
+}
+
+static int await(struct twill_run *run, const struct twill_instance *instance,
+                 const struct twill_step *step)
+{
+    for (unsigned i = 0; i < step->nsrc; i++) {
+        if (step->peer[i] == run->comm->rank)
+            continue;
+        int answer = arrived(run, instance, step, step->peer[i]);
+        if (answer != ADVANCED)
+            return answer;
+    }
+    return ADVANCED;
+}
+
+static void raise_flag(struct twill_run *run, struct twill_instance *instance,
+                       const struct twill_step *step)
+{
+    twill_node_signal(run->comm->node, physical_lane(instance, step->lane),
+                      twill_node_flag_value(instance->epoch, ++instance->signalled[step->lane]),
+                      run->signature);
+}
+
+static int put_imm(struct twill_run *run, const struct twill_instance *instance,
+                   const struct twill_step *step)
+{
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    struct twill_operand_place where = {step->src,     0,          step->blocks,
+                                        step->peer[0], step->lane, partial};
+    struct twill_span src = twill_run_span(run, instance, &where);
+    size_t bytes = src.count * twill_run_width(run, partial);
+    if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector sees to it that it is not */
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
+                               bytes);
+    const void *payload = bytes > 0 ? src.start : (const void *)step; /* memcpy() allows no NULL */
+    twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
+                   run->signature, payload, bytes);
+    return ADVANCED;
+}
+
+static int issue(struct twill_run *run, struct twill_instance *instance,
+                 const struct twill_step *step)
+{
+    switch ((enum twill_step_op)step->op) {
+    case TWILL_STEP_SEND:
+    case TWILL_STEP_RECV:
+    case TWILL_STEP_RECV_REDUCE:
+        return post(run, instance, step);
+    case TWILL_STEP_REDUCE: {
+        const struct twill_schedule *s = &run->plan->schedule;
+        uint32_t copies;
+        TWILL_TRY(&run->comm->error,
+                  twill_run_reduce_and_copy(run, instance, step,
+                                            s->steps + s->lane_first[step->lane + 1], &copies));
+        instance->at[step->lane] += copies;
+        return ADVANCED;
+    }
+    case TWILL_STEP_COPY:
+        TWILL_TRY(&run->comm->error, twill_run_copy(run, instance, step));
+        return ADVANCED;
+    case TWILL_STEP_PUT_IMM:
+        return put_imm(run, instance, step);
+    case TWILL_STEP_WAIT:
+        return wait_posted(run, instance, step->lane);
+    case TWILL_STEP_SIGNAL:
+        raise_flag(run, instance, step);
+        return ADVANCED;
+    case TWILL_STEP_AWAIT:
+        return await(run, instance, step);
+    case TWILL_STEP_OP_COUNT:
+        break;
+    }
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
+}
+
+static bool may_wait(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
+}
+
+/* Issue the steps of a lane until one blocks, or might. */
+static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane,
+                        bool leads)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    uint32_t length = s->lane_first[lane + 1] - s->lane_first[lane];
+    const struct twill_step *steps = s->steps + s->lane_first[lane];
+    int moved = 0;
+    while (instance->at[lane] < length) {
+        if (leads && may_wait(&steps[instance->at[lane]]))
+            return moved;
+        int answer = issue(run, instance, &steps[instance->at[lane]]);
+        if (answer < 0)
+            return answer;
+        if (answer == BLOCKED)
+            return moved;
+        instance->at[lane]++;
+        moved++;
+    }
+    instance->at[lane] = UINT32_MAX; /* ended */
+    instance->lanes_left--;
+    return moved + 1;
+}
+
+twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
+{
+    struct twill_comm *comm = run->comm;
+    size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
+    TWILL_TRY(&comm->error,
+              twill_comm_grow(comm, &slot->scratch, &slot->scratch_bytes, run->scratch_bytes));
+    if (posted <= slot->posted_count)
+        return TWILL_OK;
+    free(slot->posted);
+    slot->posted_count = 0;
+    slot->posted = aligned_alloc(TWILL_CACHE_LINE,
+                                 twill_round_up(posted * sizeof(*slot->posted), TWILL_CACHE_LINE));
+    if (slot->posted == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for %zu requests", posted);
+    slot->posted_count = posted;
+    return TWILL_OK;
+}
+
+twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
+{
+    struct twill_instance *instance = &slot->instance;
+    size_t staged_at = run->staged_at, skip = run->started * run->slice_count;
+    TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
+    /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
+    instance->active = true;
+    instance->epoch = epoch;
+    instance->run = run;
+    instance->skip = skip;
+    instance->length = twill_min(run->slice_count, run->most - skip);
+    instance->lanes_left = run->plan->schedule.lanes;
+    for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
+        instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
+    if (run->met && run->plan->opening > 0) {
+        instance->at[0] = run->plan->opening;
+        instance->signalled[0] = 1; /* flags count it, on all ranks alike */
+    }
+    run->met = false;
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        const struct twill_side *side = &run->side[i];
+        instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
+        if (TWILL_UNLIKELY(side->staged)) {
+            instance->base[i] = slot->scratch + staged_at;
+            staged_at += run->copy_bytes;
+        }
+    }
+    if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))
+        twill_run_stage(run, instance);
+    run->started++;
+    twill_node_begin(run->comm->node, epoch, run->signature);
+    if (run->plan->schedule.eager) /* somebody may wait for just that */
+        twill_node_ring_all(run->comm->node);
+    return TWILL_OK;
+}
+
+void twill_run_lead(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
+    if (run->plan->most_posted > 0 || twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK)
+        return; /* what fails does so again in its turn */
+    comm->epoch++;
+    slot->instance.at[0] = run->opening.steps;
+    slot->instance.signalled[0] = run->opening.signals;
+    for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
+        (void)advance_lane(run, &slot->instance, lane, true);
+}
+
+int twill_run_advance(struct twill_slot *slot)
+{
+    struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
+    int moved = 0;
+    for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
+        if (instance->at[lane] == UINT32_MAX)
+            continue;
+        int answer = advance_lane(run, instance, lane, false);
+        if (answer < 0)
+            return answer;
+        moved += answer;
+    }
+    if (instance->lanes_left > 0)
+        return moved;
+    if (TWILL_UNLIKELY(run->side[TWILL_DST].staged))
+        twill_run_unstage(run, instance);
+    instance->active = false;
+    if (!run->plan->schedule.eager && run->comm->met < instance->epoch)
+        run->comm->met = instance->epoch;
+    run->finished++;
+    return moved + 1;
+}
+
+/* Ranks the first blocked step of a lane waits for. */
+static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uint32_t *ranks,
+                               unsigned most, const char **name)
+{
+    const struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
+    const struct twill_schedule *s = &run->plan->schedule;
+    const struct twill_step *step = &s->steps[s->lane_first[lane] + instance->at[lane]];
+    unsigned n = 0;
+    if (step->op == TWILL_STEP_AWAIT) {
+        *name = "signal";
+        for (unsigned i = 0; i < step->nsrc && n < most; i++)
+            if (step->peer[i] != run->comm->rank &&
+                arrived(run, instance, step, step->peer[i]) == BLOCKED)
+                ranks[n++] = step->peer[i];
+    } else if (step->op == TWILL_STEP_WAIT) {
+        *name = "message";
+        for (uint32_t i = 0; i < instance->posted[lane] && n < most; i++) {
+            const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
+            if (request->status == TWILL_PENDING && (n == 0 || ranks[n - 1] != request->peer))
+                ranks[n++] = request->peer;
+        }
+    }
+    return n;
+}
+
+unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
+                             const char **step)
+{
+    const struct twill_instance *instance = &slot->instance;
+    unsigned n = 0;
+    if (!instance->active)
+        return 0;
+    for (unsigned lane = 0; lane < instance->run->plan->schedule.lanes; lane++)
+        if (instance->at[lane] != UINT32_MAX)
+            n += lane_waits_for(slot, lane, ranks + n, most - n, step);
+    return n;
+}

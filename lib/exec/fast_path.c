@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a call opens with. Others wait for the first thing that a rank shows them, so a call that is
+ * alone shows it before anything else is done about it: PUT_IMM, or COPY into SHARED and SIGNAL, or
+ * SIGNAL. The steps stay in the schedule, whose executor does them wherever a call is not alone;
+ * here their operands are looked up once, when the run is laid out. */
+#include "lib/comm/comm.h"
+
+#include <string.h>
+
+/* A block of a side as it lies from the side's base on; false if it does not lie there. */
+static bool find_source(const struct twill_run *run, const struct twill_step *step,
+                        struct twill_opening *opening)
+{
+    unsigned side = twill_operand_space(step->src);
+    if (side >= TWILL_SIDES || run->side[side].staged || run->side[side].base == NULL)
+        return false;
+    const struct twill_instance whole = {
+        .length = run->most, .base = {run->side[TWILL_SRC].base, run->side[TWILL_DST].base}};
+    struct twill_operand_place where = {.operand = step->src, .blocks = step->blocks};
+    struct twill_span span = twill_run_span(run, &whole, &where);
+    opening->side = (uint8_t)side;
+    opening->at = (size_t)(span.start - run->side[side].base);
+    opening->from = span.start;
+    opening->bytes = span.count * run->element;
+    return opening->bytes > 0;
+}
+
+/* Bytes from the beginning of a copy of SHARED. */
+static size_t place_in_shared(const struct twill_run *run, const struct twill_step *step)
+{
+    const struct twill_instance first = {.length = run->most};
+    struct twill_operand_place where = {.operand = step->dst, .blocks = step->blocks};
+    const struct twill_comm *comm = run->comm;
+    return (size_t)(twill_run_span(run, &first, &where).start -
+                    twill_node_shared(comm->node, comm->local, 0, run->plan->swaps, run->small));
+}
+
+static bool copies_in(const struct twill_run *run, const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_COPY && step->flags == 0 && step->blocks > 0 &&
+           twill_operand_space(step->dst) == TWILL_SHARED && !twill_operand_is_peer(step->dst) &&
+           !twill_operand_is_peer(step->src) &&
+           twill_run_together(run, step->dst, 0, step->blocks) == step->blocks;
+}
+
+void twill_run_find_opening(struct twill_run *run)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    const struct twill_step *step = s->steps;
+    struct twill_opening found = {.kind = TWILL_OPENS_NOT};
+    run->opening = found;
+    if (run->plan->most_posted > 0 || run->slices != 1 || s->lanes != 1 || s->count == 0 ||
+        run->slice_count == SIZE_MAX)
+        return;
+    if (step->op == TWILL_STEP_SIGNAL) {
+        found.kind = TWILL_OPENS_SIGNAL;
+    } else if (step->op == TWILL_STEP_PUT_IMM && step->flags == 0 &&
+               find_source(run, step, &found) && found.bytes <= TWILL_IMM_BYTES) {
+        bool words = found.bytes - sizeof(uint64_t) <= sizeof(uint64_t);
+        found.kind = words ? TWILL_OPENS_WORDS : TWILL_OPENS_LINE;
+    } else if (s->count > 1 && copies_in(run, step) && step[1].op == TWILL_STEP_SIGNAL &&
+               find_source(run, step, &found)) {
+        found.kind = TWILL_OPENS_COPY;
+        found.to = place_in_shared(run, step);
+    } else {
+        return;
+    }
+    found.steps = found.kind == TWILL_OPENS_COPY ? 2 : 1;
+    found.signals = found.kind == TWILL_OPENS_COPY || found.kind == TWILL_OPENS_SIGNAL;
+    run->opening = found;
+}
+
+static unsigned lane_of(uint64_t epoch)
+{
+    return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
+}
+
+static void show_copy(const struct twill_run *run, unsigned char *shared)
+{
+    struct twill_comm *comm = run->comm;
+    const struct twill_opening *opening = &run->opening;
+    twill_kernels_copy(comm->context->kernels, shared + opening->to, opening->from, opening->bytes,
+                       0, comm->threads);
+    comm->counters.bytes_copied += opening->bytes;
+}
+
+static __attribute__((noinline)) void show(const struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_node *node = comm->node;
+    uint64_t epoch = comm->epoch;
+    unsigned lane = lane_of(epoch);
+    const struct twill_opening *opening = &run->opening;
+    if (opening->kind == TWILL_OPENS_LINE) {
+        twill_node_put(node, lane, epoch, run->signature, opening->from, opening->bytes);
+        return;
+    }
+    if (opening->kind == TWILL_OPENS_COPY)
+        show_copy(run, twill_node_shared(node, comm->local, epoch, run->plan->swaps, run->small));
+    twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
+}
+
+static __attribute__((noinline)) void ring(struct twill_node *node)
+{
+    twill_node_ring_all(node);
+}
+
+/* The shortest messages are what a start costs most of: two words, one after the other or one over
+ * the other, and no register saved before they are out. */
+void twill_run_open(const struct twill_run *run)
+{
+    const struct twill_opening *opening = &run->opening;
+    if (TWILL_LIKELY(opening->kind == TWILL_OPENS_WORDS)) {
+        struct twill_node *node = run->comm->node;
+        uint64_t epoch = run->comm->epoch;
+        struct twill_immediate *line = twill_node_imm_at(node, node->me, lane_of(epoch), epoch);
+        const unsigned char *last = opening->from + opening->bytes - sizeof(uint64_t);
+        memcpy(line->payload, opening->from, sizeof(uint64_t));
+        memcpy(line->payload + opening->bytes - sizeof(uint64_t), last, sizeof(uint64_t));
+        twill_node_show_imm(line, epoch, run->signature, opening->bytes);
+        ring(node);
+    } else if (opening->kind != TWILL_OPENS_NOT) {
+        show(run);
+    }
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where everything is: parts of the caller's buffers, blocks of scratch, and slices.
+ *
+ * A copy of TMP or SHARED has room for a slice of each part, one after the other. Where partials
+ * are wider than elements it has it twice: raw and final contents lie in the first, partials in the
+ * second, so that a block's contents never overlap another's:
+ *
+ *     | part 0 | part 1 | ... |  part 0  |  part 1  | ... |
+ *      <------- elements ----> <------- partials -------->
+ *
+ * Two ranks that swap their SHARED have the parts in opposite orders, so that what one shows and
+ * what the other shows is in the same lines, which then go to and fro.
+ */
+#include "lib/comm/comm.h"
+
+/* A scaled sum of narrow floats is one of f32, but for what it reads and writes in the end. */
+static void describe_operation(struct twill_run *run)
+{
+    const struct twill_call *call = &run->call;
+    run->created = twill_context_operation(run->comm->context, call->op);
+    run->type = call->type;
+    run->op = call->op;
+    if (run->created == NULL) {
+        bool reduces = twill_collective_facts(call->collective)->reduces;
+        run->element =
+            reduces ? twill_kernels_element(call->type, call->op) : twill_type_size(call->type);
+        run->partial = reduces ? twill_kernels_partial(call->type, call->op) : run->element;
+        return;
+    }
+    if (run->created->scaled) {
+        run->op = TWILL_SUM;
+        run->type = twill_type_is_narrow(call->type) ? TWILL_F32 : call->type;
+    }
+    run->element = run->created->element != 0 ? run->created->element : twill_type_size(run->type);
+    run->partial = run->element;
+}
+
+/* Elements of odd sizes are aligned as their size allows, pairs as their halves are. */
+static size_t alignment_of(const struct twill_run *run)
+{
+    size_t element = run->given;
+    if (run->type != run->call.type)
+        return element;
+    if (run->call.op == TWILL_MINLOC || run->call.op == TWILL_MAXLOC)
+        return element / 2;
+    size_t power = element & (~element + 1);
+    return run->created != NULL && run->created->element != 0 ? twill_min(power, 16) : element;
+}
+
+static size_t bytes_of(const struct twill_run *run, const struct twill_side *side)
+{
+    bool parted = twill_collective_facts(run->call.collective)->parts;
+    uint32_t parts = parted ? run->comm->world->size : 1;
+    size_t end = 0;
+    if (!side->has)
+        return 0;
+    if (side->own)
+        return side->even * run->given;
+    if (side->count == NULL)
+        return parts * side->even * run->given;
+    for (uint32_t p = 0; p < parts; p++)
+        if (side->count[p] > 0)
+            end = twill_max(end, side->offset[p] + side->count[p]);
+    return end * run->given;
+}
+
+static void describe_side(const struct twill_run *run, struct twill_side *side,
+                          enum twill_holder holder, const void *buffer,
+                          const struct twill_counts *parts)
+{
+    const struct twill_call *call = &run->call;
+    bool has = holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
+               (holder == TWILL_HOLDS_ROOT && run->comm->rank == call->root);
+    *side = (struct twill_side){.base = has ? (unsigned char *)(uintptr_t)buffer : NULL,
+                                .even = call->count,
+                                .stride = call->count,
+                                .has = has,
+                                .own = holder == TWILL_HOLDS_OWN};
+    if (has && call->vector && !side->own) {
+        side->count = parts->count;
+        side->offset = parts->offset;
+    }
+    side->bytes = bytes_of(run, side);
+}
+
+void twill_run_describe(struct twill_run *run)
+{
+    const struct twill_call *call = &run->call;
+    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
+    describe_operation(run);
+    run->given = run->type != call->type ? twill_type_size(call->type) : run->element;
+    run->align = alignment_of(run);
+    describe_side(run, src, facts->src, call->src, &call->src_parts);
+    describe_side(run, dst, facts->dst, call->dst, &call->dst_parts);
+    run->known = NULL;
+    if (call->vector && call->collective == TWILL_ALLGATHER)
+        run->known = dst->count;
+    else if (call->vector && call->collective == TWILL_REDUCE_SCATTER)
+        run->known = src->count;
+    bool scaled = run->created != NULL && run->created->scaled;
+    bool swaps = call->collective == TWILL_ALLTOALL && src->base == dst->base;
+    src->staged = (scaled || swaps) && src->base != NULL;
+    dst->staged = run->type != call->type && dst->base != NULL;
+}
+
+/* --- slices ---------------------------------------------------------------------------------- */
+
+static size_t largest_part(const struct twill_run *run)
+{
+    size_t most = run->known != NULL ? 0 : run->call.count;
+    for (uint32_t p = 0; run->known != NULL && p < run->plan->schedule.parts; p++)
+        most = twill_max(most, run->known[p]);
+    return most;
+}
+
+/* Most elements of a slice of a part, so that a copy takes at most slice_bytes. */
+static size_t slice_limit(const struct twill_run *run)
+{
+    size_t width = run->element + (run->partial != run->element ? run->partial : 0);
+    size_t all = run->plan->schedule.parts * width, bytes = run->plan->slice_bytes;
+    if (bytes == SIZE_MAX)
+        return SIZE_MAX;
+    if (bytes / all >= TWILL_CACHE_LINE)
+        return bytes / all & ~(size_t)(TWILL_CACHE_LINE - 1);
+    return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
+}
+
+/* TMP, bounces, then what is staged. */
+static void size_scratch(struct twill_run *run)
+{
+    const struct twill_plan *plan = run->plan;
+    size_t bounce = run->late ? plan->late_bytes : plan->bounce_bytes;
+    run->staged_at = plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
+    run->scratch_bytes = run->staged_at;
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        if (!run->side[i].staged)
+            continue;
+        run->side[i].stride = run->slice_count;
+        run->scratch_bytes += run->copy_bytes;
+    }
+    run->fetched_at = run->scratch_bytes;
+    if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
+        run->scratch_bytes +=
+            twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_STRIP;
+}
+
+/* Is no rank's result to lie where its contribution is? Else that was just read and is in the
+ * caches, where stores around them lose (in place they take two to three times as long). */
+static bool lies_apart(const struct twill_run *run)
+{
+    bool apart = run->side[TWILL_SRC].base != run->side[TWILL_DST].base;
+    if (!twill_collective_facts(run->call.collective)->reduces)
+        return true;
+    for (uint32_t l = 0; run->mapped && l < run->comm->local_size; l++)
+        apart &= run->peer_src[l] != run->peer_dst[l];
+    return apart;
+}
+
+void twill_run_choose_stores(struct twill_run *run)
+{
+    bool large = run->most * run->plan->schedule.parts * run->element >= run->comm->stream;
+    run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
+}
+
+twill_status twill_run_lay_out(struct twill_run *run)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    size_t limit = slice_limit(run);
+    bool unknown = run->call.vector && run->known == NULL; /* nobody knows the largest part */
+    run->most = largest_part(run);
+    run->slices = 1;
+    if (unknown) {
+        run->slice_count = SIZE_MAX;
+    } else if (run->most <= limit) {
+        run->slice_count = run->most;
+    } else if (limit == 0) {
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_UNSUPPORTED,
+                               "TWILL_SEGMENT has no room for an element of %zu bytes of %u ranks",
+                               run->element, s->parts);
+    } else {
+        run->slice_count = limit;
+        run->slices = (run->most + limit - 1) / limit;
+    }
+    run->pieces = s->blocks / s->parts;
+    run->mirrored = run->plan->swaps && s->parts == 2;
+    run->joined = s->parts == 1 || (!run->call.vector && run->slices == 1 && !run->mirrored);
+    size_t elements = unknown ? 0 : s->parts * run->slice_count;
+    run->partial_at = 0;
+    run->copy_bytes = twill_round_up(elements * run->element, TWILL_CACHE_LINE);
+    if (run->partial != run->element) {
+        run->partial_at = run->copy_bytes;
+        run->copy_bytes += twill_round_up(elements * run->partial, TWILL_CACHE_LINE);
+    }
+    size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
+    run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
+    run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
+    size_scratch(run);
+    run->started = run->finished = 0;
+    twill_run_choose_stores(run);
+    twill_run_find_opening(run);
+    return TWILL_OK;
+}
+
+/* --- operands -------------------------------------------------------------------------------- */
+
+static unsigned char *imm_of(const struct twill_run *run, const struct twill_instance *instance,
+                             unsigned lane, uint32_t local)
+{
+    unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
+    return twill_node_imm_at(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
+                             instance->epoch)
+        ->payload;
+}
+
+/* First byte of a space, for the slice that this instance works on. */
+static unsigned char *base_of(const struct twill_run *run, const struct twill_instance *instance,
+                              unsigned space, bool of_peer, uint32_t local)
+{
+    const struct twill_comm *comm = run->comm;
+    if (space == TWILL_SRC && of_peer) /* never written: the verifier sees to it */
+        return (unsigned char *)(uintptr_t)run->peer_src[local] + instance->skip * run->element;
+    if (space == TWILL_DST && of_peer)
+        return run->peer_dst[local] + instance->skip * run->element;
+    if (space == TWILL_SRC || space == TWILL_DST)
+        return instance->base[space];
+    if (space == TWILL_TMP)
+        return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->swaps, run->small);
+}
+
+/* Elements of the slice in a part. */
+static size_t slice_of(const struct twill_run *run, const struct twill_instance *instance,
+                       unsigned space, uint32_t part)
+{
+    const size_t *count = run->known;
+    size_t whole = run->most;
+    if (!run->call.vector)
+        return instance->length;
+    if (space == TWILL_SRC || space == TWILL_DST) {
+        count = run->side[space].count;
+        whole = run->side[space].even;
+    }
+    if (count != NULL)
+        whole = count[part];
+    return whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0;
+}
+
+/* Bytes from the base of a space of local rank `local` to a part, in a copy of TMP or SHARED. */
+static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t local, uint32_t copy,
+                        uint32_t part, bool partial)
+{
+    if (space == TWILL_TMP || space == TWILL_SHARED) {
+        uint32_t place = space == TWILL_SHARED && run->mirrored ? part ^ local : part;
+        return copy * run->copy_bytes + (partial ? run->partial_at : 0) +
+               place * run->slice_count * twill_run_width(run, partial);
+    }
+    const struct twill_side *side = &run->side[space];
+    if (side->own)
+        return 0;
+    bool listed = side->offset != NULL && !side->staged;
+    return (listed ? side->offset[part] : part * side->stride) * run->element;
+}
+
+struct twill_span twill_run_span(const struct twill_run *run, const struct twill_instance *instance,
+                                 const struct twill_operand_place *where)
+{
+    const struct twill_comm *comm = run->comm;
+    const struct twill_schedule *s = &run->plan->schedule;
+    unsigned space = twill_operand_space(where->operand);
+    bool of_peer = twill_operand_is_peer(where->operand) && where->peer != comm->rank;
+    uint32_t local = of_peer ? comm->world->local[where->peer] : comm->local;
+    if (space == TWILL_IMM)
+        return (struct twill_span){imm_of(run, instance, where->lane, local), 0};
+    unsigned char *base = base_of(run, instance, space, of_peer, local);
+    if (where->blocks == 0)
+        return (struct twill_span){base, 0};
+    uint32_t first = twill_operand_block(where->operand) + where->at;
+    if (where->blocks == 1 && run->pieces == 1 && first < s->blocks) /* a part; no division */
+        return (struct twill_span){base + offset_of(run, space, local, 0, first, where->partial),
+                                   slice_of(run, instance, space, first)};
+    uint32_t end = first + where->blocks - 1u; /* the last one */
+    uint32_t part = first % s->blocks / run->pieces, end_part = end % s->blocks / run->pieces;
+    size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
+    twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
+    last = from;
+    last_length = length;
+    if (end != first)
+        twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
+    return (struct twill_span){
+        base + offset_of(run, space, local, first / s->blocks, part, where->partial) +
+            from * twill_run_width(run, where->partial),
+        (end_part - part) * whole + last + last_length - from};
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What lies in peers' processes and not in shared memory: attached where the plan maps it, else
+ * fetched piece by piece. The votes have said where it is. */
+#include "lib/comm/comm.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Fetching and attaching fail alike: who, what, why. A peer that has gone because the call had
+ * failed has said so before it went, and that is the cause. */
+static twill_status refuse(struct twill_run *run, uint32_t peer, const char *what, uint64_t from,
+                           size_t bytes, int cause)
+{
+    char text[TWILL_RANK_TEXT];
+    TWILL_TRY(&run->comm->error, twill_comm_hear(run->comm, false));
+    twill_comm_rank_text(run->comm, peer, text);
+    if (cause == ESRCH)
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_PEER, "%s has died: its memory could not be %s",
+                               text, what);
+    return TWILL_COMM_FAIL(run->comm, cause == EFAULT ? TWILL_ERR_ARGUMENT : TWILL_ERR_SYSTEM,
+                           "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_REACH=none does "
+                           "without)",
+                           bytes, (unsigned long long)from, text, what, strerror(cause));
+}
+
+twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, const void *from,
+                             size_t bytes)
+{
+    struct twill_comm *comm = run->comm;
+    uint64_t there = (uint64_t)(uintptr_t)from;
+    if (bytes == 0)
+        return TWILL_OK;
+    int cause = twill_reach_fetch(comm->reach, comm->world->local[peer], to, there, bytes);
+    comm->counters.bytes_copied += bytes;
+    return cause == 0 ? TWILL_OK : refuse(run, peer, "read", there, bytes, cause);
+}
+
+void twill_run_let_go(struct twill_run *run)
+{
+    if (TWILL_LIKELY(!twill_reach_maps(run->comm->reach))) /* nothing was attached */
+        return;
+    for (uint32_t i = 0; i < run->comm->local_size * TWILL_SIDES; i++) {
+        twill_region_leave(run->region[i]);
+        run->region[i] = NULL;
+    }
+}
+
+/* A side of a peer, at its place in there[] and region[]: *at is where its heap has it, or NULL. */
+static twill_status have(struct twill_run *run, uint32_t local, unsigned side, void **at)
+{
+    struct twill_comm *comm = run->comm;
+    uint32_t place = local * TWILL_SIDES + side, rank = comm->node->rank[local];
+    uint64_t there = run->there[place];
+    if (run->plan->fetches)
+        *at = (void *)(uintptr_t)there;
+    if (run->plan->fetches || *at != NULL || there == 0)
+        return TWILL_OK;
+    size_t bytes = twill_run_side_bytes(run, side);
+    int cause = twill_reach_attach(comm->reach, local, there, bytes, &run->region[place], at);
+    return cause == 0 ? TWILL_OK : refuse(run, rank, "attached", there, bytes, cause);
+}
+
+twill_status twill_run_reach(struct twill_run *run)
+{
+    struct twill_comm *comm = run->comm;
+    const struct twill_schedule *s = &run->plan->schedule;
+    bool uses = s->uses_peer_src || s->uses_peer_dst;
+    if (TWILL_LIKELY(comm->reach == NULL || !run->voted || !uses))
+        return TWILL_OK;
+    for (uint32_t l = 0; l < comm->local_size; l++) {
+        void *src = (void *)(uintptr_t)run->peer_src[l], *dst = run->peer_dst[l];
+        if (l == comm->local)
+            continue;
+        TWILL_TRY(&comm->error, have(run, l, TWILL_SRC, &src));
+        TWILL_TRY(&comm->error, have(run, l, TWILL_DST, &dst));
+        run->peer_src[l] = src;
+        run->peer_dst[l] = dst;
+    }
+    return TWILL_OK;
+}

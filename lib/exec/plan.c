@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes plans and keeps them. Everything a run will need is sized and connected here, so that a
+ * call of a known shape allocates nothing. */
+#include "lib/comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a slice that is staged on one node, for each rank: the contributions of two ranks to each
+ * other are best half of that. Below 32 KiB lines are still dirty in L1 when they are fetched,
+ * which takes longer; above, fewer slices overlap, and less stays in L2. Prices know it as
+ * slice_rank (algorithms/select/machine_model.h). */
+#define SLICE_SHARE ((size_t)64 << 10)
+/* Of TMP in one instance. */
+#define SCRATCH_MOST ((size_t)64 << 20)
+
+static bool sends(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_SEND || step->op == TWILL_STEP_RECV ||
+           step->op == TWILL_STEP_RECV_REDUCE;
+}
+
+/* Scratch that a schedule declares, in copies of the message. */
+struct copies {
+    size_t tmp, shared;
+};
+
+static void count_copies(struct copies *copies, const struct twill_schedule *s)
+{
+    copies->tmp = twill_max(copies->tmp, s->tmp_blocks / s->blocks);
+    copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
+}
+
+/* Nodes may differ in whether their buffers are mapped, but not in their slices: count the more of
+ * both flavours. */
+static twill_status declared(struct twill_comm *comm, const struct twill_plan *plan,
+                             struct copies *copies)
+{
+    const struct twill_choice *choice = &plan->choice;
+    *copies = (struct copies){0};
+    count_copies(copies, &plan->schedule);
+    if (comm->world->nodes == 1 || choice->algorithm->flavours == 0 ||
+        !twill_flavour_is_sharded(choice->shape.flavour))
+        return TWILL_OK;
+    struct twill_shape other = choice->shape;
+    struct twill_schedule schedule = {0};
+    other.flavour =
+        other.flavour == TWILL_FLAVOUR_MAPPED ? TWILL_FLAVOUR_STAGED : TWILL_FLAVOUR_MAPPED;
+    if (!twill_algorithm_applies(choice->algorithm, comm->world, &other))
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, twill_schedule_emit(&schedule, choice->algorithm, comm->world,
+                                                comm->rank, &other, &comm->error));
+    count_copies(copies, &schedule);
+    twill_schedule_destroy(&schedule);
+    return TWILL_OK;
+}
+
+/* Slices must be the same on all ranks, whatever their own part is: so they depend on the world and
+ * the choice, not on this rank's schedule. What is staged on a node should stay in the caches; what
+ * crosses the network should not be cut too small; what is neither is one slice. */
+static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
+                        const struct copies *copies)
+{
+    const struct twill_choice *choice = &plan->choice;
+    const struct twill_schedule *s = &plan->schedule;
+    size_t bytes = comm->segment;
+    if (choice->algorithm->flavours != 0 && choice->shape.flavour == TWILL_FLAVOUR_IMM)
+        bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* is one slice */
+    else if (comm->world->nodes > 1 || choice->algorithm->flavours == 0)
+        bytes = comm->segment_net;
+    else if (choice->shape.flavour >= TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
+        bytes = SIZE_MAX;
+    else
+        bytes = twill_min(bytes, SLICE_SHARE * comm->world->size);
+    if (copies->tmp > 0)
+        bytes = twill_min(bytes, SCRATCH_MOST / copies->tmp);
+    if (copies->shared > 0)
+        bytes = twill_min(bytes, comm->node->shared_bytes / copies->shared);
+    if (bytes != SIZE_MAX)
+        bytes &= ~(size_t)(TWILL_CACHE_LINE - 1);
+    plan->slice_bytes = bytes;
+    if (copies->tmp > 0)
+        plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
+}
+
+/* Largest message that must be received before it is folded, over the widest blocks there can be: a
+ * block is at most a line of raw elements longer than its share, four of partials. */
+static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
+{
+    const struct twill_schedule *s = &plan->schedule;
+    size_t share = plan->slice_bytes / s->blocks + 8 * TWILL_CACHE_LINE;
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct twill_step *step = &s->steps[i];
+        if (step->op != TWILL_STEP_RECV_REDUCE)
+            continue;
+        size_t most = twill_min(step->blocks * share, plan->slice_bytes);
+        most = twill_round_up(most, TWILL_CACHE_LINE);
+        plan->late_bytes = twill_max(plan->late_bytes, most);
+        if (twill_comm_link(comm, step->peer[0])->ops->needs_bounce)
+            plan->bounce_bytes = twill_max(plan->bounce_bytes, most);
+    }
+}
+
+/* Messages of a step when each part is one of its own. */
+static uint32_t messages_of(const struct twill_schedule *s, const struct twill_step *step)
+{
+    uint32_t first = twill_operand_block(step->op == TWILL_STEP_SEND ? step->src : step->dst);
+    uint32_t pieces = s->blocks / s->parts;
+    if (step->blocks == 0)
+        return 1;
+    return (first + step->blocks - 1u) / pieces - first / pieces + 1;
+}
+
+static void count_messages(struct twill_plan *plan)
+{
+    const struct twill_schedule *s = &plan->schedule;
+    for (uint32_t lane = 0; lane < s->lanes; lane++) {
+        uint32_t posted = 0;
+        for (uint32_t i = s->lane_first[lane]; i < s->lane_first[lane + 1]; i++) {
+            if (sends(&s->steps[i]))
+                posted += messages_of(s, &s->steps[i]);
+            else if (s->steps[i].op == TWILL_STEP_WAIT)
+                posted = 0;
+            plan->most_posted = posted > plan->most_posted ? posted : plan->most_posted;
+        }
+    }
+}
+
+static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->schedule.count; i++) {
+        const struct twill_step *step = &plan->schedule.steps[i];
+        if (!sends(step))
+            continue;
+        plan->polled |= !twill_comm_link(comm, step->peer[0])->ops->sleeps_on_bell;
+        TWILL_TRY(&comm->error, twill_comm_connect(comm, step->peer[0]));
+    }
+    return TWILL_OK;
+}
+
+static bool writes_to_peers(const struct twill_schedule *s)
+{
+    bool writes = false;
+    for (uint32_t i = 0; i < s->count; i++)
+        writes |= twill_operand_space(s->steps[i].dst) == TWILL_SHARED &&
+                  twill_operand_is_peer(s->steps[i].dst);
+    return writes;
+}
+
+/* Where two ranks only read each other's SHARED, every line of it has one writer and one reader:
+ * they swap. Where results go back into the peer's, lines return by themselves. Both ranks must
+ * come to the same answer, so both schedules are looked at. */
+static twill_status decide_swap(struct twill_comm *comm, struct twill_plan *plan)
+{
+    struct twill_schedule other = {0};
+    if (comm->local_size != 2 || plan->schedule.shared_blocks == 0)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error, twill_schedule_emit(&other, plan->choice.algorithm, comm->world,
+                                                comm->node->rank[1 - comm->local],
+                                                &plan->choice.shape, &comm->error));
+    plan->swaps = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
+    twill_schedule_destroy(&other);
+    return TWILL_OK;
+}
+
+/* All ranks leave it out alike: tests/unit/algorithms/test_algorithms_sweep.c sees to it. */
+static uint32_t opening_of(const struct twill_comm *comm, const struct twill_plan *plan)
+{
+    const struct twill_choice *choice = &plan->choice;
+    if (comm->world->nodes > 1 || choice->algorithm->flavours == 0 ||
+        choice->shape.flavour != TWILL_FLAVOUR_MAPPED)
+        return 0;
+    return twill_schedule_opening(&plan->schedule, comm->rank, comm->world->size);
+}
+
+static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
+{
+    struct copies copies;
+    TWILL_TRY(&comm->error, decide_swap(comm, plan));
+    plan->opening = opening_of(comm, plan);
+    TWILL_TRY(&comm->error, declared(comm, plan, &copies));
+    plan->fetches = plan->choice.shape.flavour == TWILL_FLAVOUR_FETCHED &&
+                    (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);
+    size_slices(comm, plan, &copies);
+    count_messages(plan);
+    size_bounces(comm, plan);
+    return connect_peers(comm, plan);
+}
+
+#ifndef NDEBUG
+/* Debug builds check all ranks' schedules before the first use, up to a size that takes no time. */
+static twill_status verify(struct twill_comm *comm, const struct twill_choice *choice)
+{
+    const struct twill_world *world = comm->world;
+    if (world->size > 32)
+        return TWILL_OK;
+    struct twill_schedule all[32] = {0};
+    twill_status status = TWILL_OK;
+    for (uint32_t r = 0; r < world->size && status == TWILL_OK; r++)
+        status =
+            twill_schedule_emit(&all[r], choice->algorithm, world, r, &choice->shape, &comm->error);
+    if (status == TWILL_OK)
+        status = twill_schedule_verify(all, world, &choice->shape, false, &comm->error);
+    for (uint32_t r = 0; r < world->size; r++)
+        twill_schedule_destroy(&all[r]);
+    return status;
+}
+#endif
+
+static twill_status make(struct twill_comm *comm, const struct twill_choice *choice,
+                         struct twill_plan **made)
+{
+    struct twill_plan *plan = calloc(1, sizeof(*plan));
+    if (plan == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a plan");
+    plan->choice = *choice;
+    twill_status status = TWILL_OK;
+#ifndef NDEBUG
+    TWILL_TRY_OR_FAIL(&comm->error, verify(comm, choice));
+#endif
+    TWILL_TRY_OR_FAIL(&comm->error,
+                      twill_schedule_emit(&plan->schedule, choice->algorithm, comm->world,
+                                          comm->rank, &choice->shape, &comm->error));
+    TWILL_TRY_OR_FAIL(&comm->error, bind(comm, plan));
+    plan->next = comm->plans;
+    comm->plans = plan;
+    *made = plan;
+    return TWILL_OK;
+fail:
+    twill_schedule_destroy(&plan->schedule);
+    free(plan);
+    return status;
+}
+
+static bool same(const struct twill_choice *a, const struct twill_choice *b)
+{
+    return a->algorithm == b->algorithm && a->shape.collective == b->shape.collective &&
+           a->shape.root == b->shape.root && a->shape.vector == b->shape.vector &&
+           a->shape.order == b->shape.order &&
+           memcmp(a->shape.parameter, b->shape.parameter, sizeof(a->shape.parameter)) == 0 &&
+           (a->algorithm->flavours == 0 || a->shape.flavour == b->shape.flavour);
+}
+
+twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *choice,
+                            const struct twill_plan **plan)
+{
+    for (struct twill_plan *p = comm->plans; p != NULL; p = p->next) {
+        if (same(&p->choice, choice)) {
+            *plan = p;
+            return TWILL_OK;
+        }
+    }
+    struct twill_plan *made = NULL;
+    TWILL_TRY(&comm->error, make(comm, choice, &made));
+    *plan = made;
+    return TWILL_OK;
+}
+
+void twill_plans_destroy(struct twill_comm *comm)
+{
+    while (comm->plans != NULL) {
+        struct twill_plan *plan = comm->plans;
+        comm->plans = plan->next;
+        twill_schedule_destroy(&plan->schedule);
+        free(plan);
+    }
+}

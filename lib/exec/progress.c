@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The open communicators of a context, and moving along what is under way on the others. */
+#include "lib/exec/progress.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+const char twill_held_by_progress[] = "progress";
+
+/* Only who holds the communicator changes its own count: no need of an atomic addition there. */
+static void count_pending(struct twill_comm *comm, unsigned more)
+{
+    unsigned pending = atomic_load_explicit(&comm->pending, memory_order_relaxed);
+    atomic_store_explicit(&comm->pending, pending + more, memory_order_release);
+}
+
+void twill_comm_pend(struct twill_comm *comm)
+{
+    count_pending(comm, 1);
+    atomic_fetch_add(&comm->context->pending, 1);
+    if (comm->context->progress.wanted)
+        twill_progress_wake(comm->context);
+}
+
+void twill_comm_unpend(struct twill_comm *comm)
+{
+    atomic_fetch_sub_explicit(&comm->context->pending, 1, memory_order_release);
+    count_pending(comm, UINT_MAX);
+}
+
+twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
+                               struct twill_error *error)
+{
+    twill_status status = TWILL_OK;
+    twill_context_lock(context);
+    if (context->opened == context->open_room) {
+        size_t room = context->open_room * 2 + 4;
+        struct twill_comm **open = realloc(context->open, room * sizeof(struct twill_comm *));
+        if (open == NULL)
+            status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+        else
+            context->open = open;
+        context->open_room = open != NULL ? room : context->open_room;
+    }
+    if (status == TWILL_OK)
+        context->open[context->opened++] = comm;
+    twill_context_unlock(context);
+    return status;
+}
+
+void twill_context_remove(struct twill_context *context, struct twill_comm *comm)
+{
+    twill_context_lock(context);
+    for (size_t i = 0; i < context->opened; i++)
+        if (context->open[i] == comm)
+            context->open[i--] = context->open[--context->opened];
+    twill_context_unlock(context);
+}
+
+/* Take the i-th open communicator if it has something pending; NULL: past the end. What is held
+ * stays: who ends it has claimed it before it removes it. */
+static struct twill_comm *take(struct twill_context *context, size_t i,
+                               const struct twill_comm *except, bool *taken)
+{
+    twill_context_lock(context);
+    struct twill_comm *comm = i < context->opened ? context->open[i] : NULL;
+    *taken = comm != NULL && comm != except &&
+             atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0 &&
+             twill_comm_try_hold(comm);
+    twill_context_unlock(context);
+    return comm;
+}
+
+int twill_context_advance(struct twill_context *context, const struct twill_comm *except)
+{
+    int moved = 0;
+    bool taken;
+    struct twill_comm *comm;
+    for (size_t i = 0; (comm = take(context, i, except, &taken)) != NULL; i++) {
+        if (!taken)
+            continue;
+        if (atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0) {
+            int n = twill_comm_advance(comm);
+            if (n < 0 && !comm->broken)
+                (void)twill_comm_fail(comm, (twill_status)n);
+            if (n > 0)
+                comm->moved_at = twill_now();
+            moved += n > 0 ? n : 0;
+        }
+        twill_comm_unclaim(comm);
+    }
+    return moved;
+}

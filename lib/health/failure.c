@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a communicator fails: with a sentence that says which rank, which call and why; and not
+ * alone. */
+#include "lib/comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TELL_NS         UINT64_C(500000000) /* telling everyone must not take longer */
+#define EXPLAIN_NS      UINT64_C(500000000)
+#define EXPLAIN_TURN_NS UINT64_C(2000000)
+
+void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
+{
+    if ((unsigned)call->collective >= TWILL_COLLECTIVE_COUNT) {
+        snprintf(text, bytes, "twill_comm_dup or twill_comm_split #%llu",
+                 (unsigned long long)sequence);
+        return;
+    }
+    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    if (call->vector && call->collective == TWILL_BARRIER) {
+        snprintf(text, bytes, "twill_comm_destroy or twill_finalize #%llu",
+                 (unsigned long long)sequence);
+        return;
+    }
+    if (call->vector && !facts->parts) {
+        snprintf(text, bytes, "%ss #%llu of a group, fused", facts->name,
+                 (unsigned long long)sequence);
+        return;
+    }
+    const char *type = twill_type_name(call->type), *op = twill_op_name(call->op);
+    char count[40] = "counts by rank", root[24] = "";
+    if (!call->vector)
+        snprintf(count, sizeof(count), "count %zu", call->count);
+    if (facts->rooted)
+        snprintf(root, sizeof(root), ", root %d", (int)call->root);
+    if (call->collective == TWILL_BARRIER)
+        snprintf(text, bytes, "%s #%llu", facts->name, (unsigned long long)sequence);
+    else
+        snprintf(text, bytes, "%s%s #%llu (%s, %s%s%s%s)", facts->name, call->vector ? "v" : "",
+                 (unsigned long long)sequence, count, type != NULL ? type : "unknown type",
+                 facts->reduces ? " " : "",
+                 !facts->reduces ? ""
+                 : op != NULL    ? op
+                                 : "unknown op",
+                 root);
+}
+
+const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
+                                 char text[TWILL_RANK_TEXT])
+{
+    return twill_rank_text(rank < comm->world->size ? comm->boot->job : NULL, rank, text);
+}
+
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
+                              int line, const char *format, ...)
+{
+    char call[128], cause[360], rank[TWILL_RANK_TEXT];
+    const char *caller = atomic_load_explicit(&comm->held, memory_order_relaxed);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
+    if (comm->making != NULL)
+        snprintf(call, sizeof(call), "%s", comm->making);
+    else if (comm->sequence == 0 && caller != NULL) /* no collective so far */
+        snprintf(call, sizeof(call), "%s", caller);
+    else if (comm->queue == NULL && comm->talking > 0)
+        snprintf(call, sizeof(call), "point to point");
+    else
+        twill_call_describe(&comm->call, comm->sequence, call, sizeof(call));
+    return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
+                           twill_comm_rank_text(comm, comm->rank, rank), call, cause);
+}
+
+twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
+                               int line, const char *format, ...)
+{
+    char cause[360], rank[TWILL_RANK_TEXT];
+    const char *caller = atomic_load_explicit(&comm->held, memory_order_relaxed);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
+    return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
+                           twill_comm_rank_text(comm, comm->rank, rank),
+                           caller != NULL ? caller : "twill", cause);
+}
+
+/* What a local rank called as number `sequence`; false: it has not, or that is too long ago. */
+static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
+                      struct twill_call *call)
+{
+    const struct twill_past *past = &comm->node->area[local]->past[sequence % TWILL_PAST];
+    uint64_t before = atomic_load_explicit(&past->sequence, memory_order_acquire);
+    uint32_t what = atomic_load_explicit(&past->what, memory_order_acquire);
+    size_t count = atomic_load_explicit(&past->count, memory_order_acquire);
+    *call = twill_call_of(what, count, atomic_load_explicit(&past->root, memory_order_acquire));
+    return before == sequence &&
+           atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
+}
+
+bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
+                          uint64_t *sequence, uint64_t *entered)
+{
+    const struct twill_call_line *line = &comm->node->area[comm->world->local[peer]]->call;
+    *sequence = atomic_load_explicit(&line->sequence, memory_order_acquire);
+    *entered = atomic_load_explicit(&line->entered, memory_order_acquire);
+    return *sequence != 0 && read_past(comm, comm->world->local[peer], *sequence, call) &&
+           atomic_load_explicit(&line->sequence, memory_order_relaxed) == *sequence;
+}
+
+void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
+                              size_t bytes)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    const struct twill_node_area *area = comm->node->area[comm->world->local[peer]];
+    uint64_t left = atomic_load_explicit(&area->call.left, memory_order_relaxed);
+    if (!twill_comm_read_call(comm, peer, &call, &sequence, &entered)) {
+        snprintf(text, bytes, "has made no call yet");
+    } else if (left == sequence) {
+        char name[128];
+        twill_call_describe(&call, sequence, name, sizeof(name));
+        snprintf(text, bytes, "is in no call; its last was %s", name);
+    } else {
+        char name[128];
+        twill_call_describe(&call, sequence, name, sizeof(name));
+        snprintf(text, bytes, "is in %s since %.1f s", name,
+                 twill_comm_seconds(comm, twill_ticks() - entered));
+    }
+}
+
+/* Was it the same call? Without ours, that is so. */
+static bool is_ours(const struct twill_comm *comm, const struct twill_call *theirs,
+                    uint64_t sequence)
+{
+    struct twill_call ours;
+    return !read_past(comm, comm->local, sequence, &ours) ||
+           (twill_call_what(theirs) == twill_call_what(&ours) && theirs->count == ours.count &&
+            theirs->root == ours.root);
+}
+
+twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
+                                const struct twill_call *theirs, uint64_t sequence)
+{
+    if (is_ours(comm, theirs, sequence))
+        return TWILL_OK;
+    char name[128], rank[TWILL_RANK_TEXT];
+    twill_call_describe(theirs, sequence, name, sizeof(name));
+    if (sequence != comm->sequence) { /* it was our messages that it did not wait for */
+        comm->blamed = sequence;
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s is still in %s, which was another call here",
+                               twill_comm_rank_text(comm, peer, rank), name);
+    }
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
+                           twill_comm_rank_text(comm, peer, rank), name);
+}
+
+/* Nobody waited for anybody in that call. */
+twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
+{
+    uint64_t first = comm->sequence > TWILL_PAST ? comm->sequence - TWILL_PAST + 1 : 1;
+    for (uint64_t sequence = first; sequence < comm->sequence; sequence++) {
+        struct twill_call theirs;
+        char name[128], rank[TWILL_RANK_TEXT];
+        if (!read_past(comm, comm->world->local[peer], sequence, &theirs) ||
+            is_ours(comm, &theirs, sequence))
+            continue;
+        twill_call_describe(&theirs, sequence, name, sizeof(name));
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s called %s, which was another call here",
+                               twill_comm_rank_text(comm, peer, rank), name);
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
+{
+    struct twill_call theirs;
+    uint64_t sequence, entered;
+    /* Who is ahead was in our call before, and has perhaps called something else. */
+    if (read_past(comm, comm->world->local[peer], comm->sequence, &theirs))
+        TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, comm->sequence));
+    if (!twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
+        return TWILL_OK;
+    return twill_comm_compare(comm, peer, &theirs, sequence);
+}
+
+/* A transport gave up. Perhaps that is only how another rank's failure looks from here: it closes
+ * its end. Then its own words explain more; they may take a moment. */
+static twill_status explain(struct twill_comm *comm, twill_status status)
+{
+    struct twill_error own = comm->error;
+    uint64_t deadline = twill_now() + EXPLAIN_NS;
+    bool differs = status == TWILL_ERR_MISMATCH && !comm->told;
+    bool waits = comm->context->watch != NULL &&
+                 (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
+    twill_error_clear(&comm->error);
+    if (waits && differs)
+        twill_comm_report(comm, &comm->differs, 1);
+    /* It may be known: of a call that is still to come. Turns count, too: a machine that was
+     * stopped for as long has said nothing meanwhile. */
+    for (uint64_t turn = 0;
+         waits && (turn < EXPLAIN_NS / EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
+        twill_status heard = twill_comm_hear(comm, true);
+        if (heard != TWILL_OK)
+            return heard;
+        uint32_t word = twill_node_sleep_begin(comm->node);
+        twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
+        twill_node_sleep_end(comm->node);
+    }
+    comm->error = own;
+    if (strncmp(own.message, "rank ", 5) == 0)
+        return status;
+    twill_error_clear(&comm->error);
+    return TWILL_COMM_FAIL(comm, status, "%s",
+                           own.message[0] != '\0' ? own.message : twill_strerror(status));
+}
+
+/* News are told on as they were said, not wrapped once more; and only on the node: who failed first
+ * tells the others itself. */
+twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
+{
+    if (!comm->broken)
+        status = explain(comm, status);
+    if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
+        return status; /* nobody else is concerned */
+    comm->broken = true;
+    twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
+              twill_strerror(status), comm->error.message);
+    uint64_t sequence = comm->blamed > 0 ? comm->blamed : comm->sequence;
+    twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, sequence,
+                     comm->told ? comm->news.message : comm->error.message);
+    if (comm->context->watch != NULL && !comm->told) {
+        struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = status};
+        news.state[0] = sequence;
+        snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
+                 comm->error.message);
+        twill_comm_tell(comm, &news, TELL_NS);
+    }
+    for (unsigned t = 0; t < comm->transports; t++)
+        comm->transport[t]->ops->cancel(comm->transport[t]);
+    twill_requests_fail(comm, status);
+    return status;
+}

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* First fit over extents kept in address order; what is freed melts with its neighbours. Extents
+ * are malloc'd apart from the memory they describe: nothing of ours lies between the caller's data.
+ */
+#include "lib/memory/heap.h"
+
+#include "fabric/shm/mapping.h"
+
+#include "lib/memory/malloc/malloc_interface.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+struct twill_extent {
+    struct twill_extent *next;
+    unsigned char *start;
+    size_t bytes;
+    bool taken;
+    bool apart; /* from the lender or from twill_memory_alloc(), and not next to others */
+};
+
+static size_t alignment_of(size_t bytes)
+{
+    return bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
+}
+
+void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
+                     struct twill_memory *memory, const struct twill_preload *lender, size_t limit)
+{
+    *heap =
+        (struct twill_heap){.segment = segment, .memory = memory, .lender = lender, .limit = limit};
+    if (segment != NULL) {
+        heap->base = twill_segment_at(segment, rank);
+        heap->bytes = twill_segment_bytes(segment);
+    }
+}
+
+/* From the lender; else private. */
+static bool is_lent(const struct twill_heap *heap, const struct twill_extent *extent)
+{
+    return heap->lender != NULL &&
+           twill_heap_offset(heap, extent->start, extent->bytes) != TWILL_HEAP_NOWHERE;
+}
+
+static void give_apart(struct twill_heap *heap, const struct twill_extent *extent)
+{
+    if (is_lent(heap, extent))
+        heap->lender->release(extent->start);
+    else
+        twill_memory_free(heap->memory, extent->start, extent->bytes);
+    heap->apart -= extent->bytes;
+}
+
+void twill_heap_destroy(struct twill_heap *heap)
+{
+    while (heap->extents != NULL) {
+        struct twill_extent *extent = heap->extents;
+        heap->extents = extent->next;
+        if (extent->apart)
+            give_apart(heap, extent);
+        free(extent);
+    }
+    if (heap->placed > 0)
+        twill_memory_unplace(heap->memory, heap->placed);
+    heap->placed = 0;
+}
+
+static struct twill_extent *extent_new(unsigned char *start, size_t bytes, bool taken,
+                                       struct twill_extent *next)
+{
+    struct twill_extent *extent = calloc(1, sizeof(*extent));
+    if (extent != NULL) {
+        extent->start = start;
+        extent->bytes = bytes;
+        extent->taken = taken;
+        extent->next = next;
+    }
+    return extent;
+}
+
+/* Split off what follows the first `bytes`; false when out of memory. */
+static bool split(struct twill_extent *extent, size_t bytes)
+{
+    if (extent->bytes == bytes)
+        return true;
+    struct twill_extent *rest =
+        extent_new(extent->start + bytes, extent->bytes - bytes, false, extent->next);
+    if (rest == NULL)
+        return false;
+    rest->taken = extent->taken;
+    extent->next = rest;
+    extent->bytes = bytes;
+    return true;
+}
+
+/* Decide the placement of everything up to `end` before it is touched. */
+static twill_status place(struct twill_heap *heap, size_t end, struct twill_error *error)
+{
+    if (end <= heap->placed)
+        return TWILL_OK;
+    size_t to = twill_min(twill_round_up(end, TWILL_HUGE_PAGE), heap->bytes);
+    TWILL_TRY(error, twill_memory_place(heap->memory, heap->base + heap->placed, to - heap->placed,
+                                        error));
+    heap->placed = to;
+    return TWILL_OK;
+}
+
+static twill_status take(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
+                         size_t bytes, void **pointer, struct twill_error *error)
+{
+    size_t end = (size_t)(extent->start - heap->base) + skip + bytes;
+    TWILL_TRY(error, place(heap, end, error));
+    bool done = skip == 0 || split(extent, skip);
+    struct twill_extent *mine = skip == 0 ? extent : extent->next;
+    if (!done || !split(mine, bytes))
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory for bookkeeping");
+    mine->taken = true;
+    *pointer = mine->start;
+    return TWILL_OK;
+}
+
+static twill_status no_room(size_t bytes, size_t limit, struct twill_error *error)
+{
+    return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT)",
+                      bytes, limit);
+}
+
+/* The segment may be full of what malloc() gave out: then private memory, which others cannot see,
+ * serves as well. */
+static twill_status take_apart(struct twill_heap *heap, void **pointer, size_t bytes,
+                               struct twill_error *error)
+{
+    if (heap->limit > 0 && bytes > heap->limit - heap->apart)
+        return no_room(bytes, heap->limit, error);
+    if (heap->lender != NULL)
+        *pointer = heap->lender->alloc(bytes, alignment_of(bytes));
+    if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
+        heap->lender->release(*pointer); /* another context has a larger part of that memory */
+        *pointer = NULL;
+    }
+    if (*pointer == NULL)
+        TWILL_TRY(error, twill_memory_alloc(heap->memory, pointer, bytes, error));
+    heap->apart += bytes;
+    return TWILL_OK;
+}
+
+static twill_status alloc_apart(struct twill_heap *heap, void **pointer, size_t bytes,
+                                struct twill_error *error)
+{
+    struct twill_extent *extent = extent_new(NULL, bytes, true, heap->extents);
+    if (extent == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
+    twill_status status = take_apart(heap, pointer, bytes, error);
+    if (status != TWILL_OK) {
+        free(extent);
+        return twill_error_pass(error, status, __FILE__, __LINE__);
+    }
+    extent->start = *pointer;
+    extent->apart = true;
+    heap->extents = extent;
+    return TWILL_OK;
+}
+
+static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
+                                 struct twill_error *error)
+{
+    if (heap->extents == NULL) {
+        heap->extents = extent_new(heap->base, heap->bytes, false, NULL);
+        if (heap->extents == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
+    }
+    size_t align = alignment_of(bytes);
+    for (struct twill_extent *e = heap->extents; e != NULL; e = e->next) {
+        size_t skip = twill_round_up((uintptr_t)e->start, align) - (uintptr_t)e->start;
+        if (!e->taken && e->bytes >= skip && e->bytes - skip >= bytes)
+            return take(heap, e, skip, bytes, pointer, error);
+    }
+    if (heap->limit > 0)
+        return no_room(bytes, heap->bytes, error);
+    struct twill_error apart = {0};
+    if (alloc_apart(heap, pointer, bytes, &apart) == TWILL_OK)
+        return TWILL_OK;
+    return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT), and "
+                      "apart from it %s",
+                      bytes, heap->bytes, apart.message);
+}
+
+twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
+                              struct twill_error *error)
+{
+    *pointer = NULL;
+    if (bytes > SIZE_MAX / 2)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                          "twill_alloc: %zu bytes are more than there can be", bytes);
+    size_t rounded = twill_round_up(twill_max(bytes, 1), TWILL_CACHE_LINE);
+    if (heap->segment == NULL || heap->lender != NULL)
+        return alloc_apart(heap, pointer, rounded, error);
+    return alloc_shared(heap, pointer, rounded, error);
+}
+
+/* Melt with the free extent that follows. */
+static void melt(struct twill_extent *extent)
+{
+    struct twill_extent *next = extent->next;
+    if (next == NULL || next->taken || extent->taken)
+        return;
+    extent->bytes += next->bytes;
+    extent->next = next->next;
+    free(next);
+}
+
+static void release(struct twill_heap *heap, struct twill_extent *before,
+                    struct twill_extent *extent)
+{
+    if (extent->apart) {
+        if (before == NULL)
+            heap->extents = extent->next;
+        else
+            before->next = extent->next;
+        give_apart(heap, extent);
+        free(extent);
+        return;
+    }
+    if (extent->bytes >= TWILL_HUGE_PAGE) /* give the pages back; the placement stays */
+        (void)madvise(extent->start, extent->bytes & ~(size_t)4095, MADV_REMOVE);
+    extent->taken = false;
+    melt(extent);
+    if (before != NULL)
+        melt(before);
+}
+
+twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error)
+{
+    struct twill_extent *before = NULL;
+    for (struct twill_extent *e = heap->extents; e != NULL; before = e, e = e->next) {
+        if (e->taken && e->start == pointer) {
+            release(heap, before, e);
+            return TWILL_OK;
+        }
+    }
+    return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                      "twill_free: memory %p did not come from twill_alloc of this context",
+                      pointer);
+}
+
+uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes)
+{
+    const unsigned char *p = pointer;
+    if (heap->segment == NULL || p < heap->base || bytes > heap->bytes ||
+        p > heap->base + (heap->bytes - bytes))
+        return TWILL_HEAP_NOWHERE;
+    return (uint64_t)(p - heap->base);
+}
+
+twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,
+                                  uint32_t rank, struct twill_error *error)
+{
+    *view = (struct twill_heap_view){0};
+    if (heap->segment == NULL)
+        return TWILL_OK;
+    view->base = twill_segment_at(heap->segment, rank);
+    view->seen = calloc(heap->bytes / TWILL_HUGE_PAGE / 64 + 1, sizeof(*view->seen));
+    if (view->seen == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    return TWILL_OK;
+}
+
+void twill_heap_view_close(struct twill_heap_view *view)
+{
+    free(view->seen);
+    view->seen = NULL;
+}
+
+void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes)
+{
+    uint64_t end = offset + bytes;
+    uint64_t last = (end - 1) / TWILL_HUGE_PAGE;
+    for (uint64_t piece = offset / TWILL_HUGE_PAGE; piece <= last; piece++) {
+        uint64_t first = piece;
+        while (piece <= last && (view->seen[piece / 64] >> piece % 64 & 1) == 0) {
+            view->seen[piece / 64] |= UINT64_C(1) << piece % 64;
+            piece++;
+        }
+        if (piece == first)
+            continue;
+        uint64_t from = twill_max(offset, first * TWILL_HUGE_PAGE);
+        uint64_t to = twill_min(end, piece * TWILL_HUGE_PAGE);
+        twill_mapping_populate(view->base + from, to - from);
+    }
+}

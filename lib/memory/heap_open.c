@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens a context's heap: how much address space each rank of a node reserves for memory that it
+ * shares, and which memory that is. */
+#include "lib/comm/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Address space that this process may still take; SIZE_MAX: as much as it likes. */
+static size_t address_space_left(void)
+{
+    struct rlimit limit;
+    unsigned long pages = 0;
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file != NULL) {
+        if (fscanf(file, "%lu", &pages) != 1)
+            pages = 0;
+        fclose(file);
+    }
+    size_t taken = pages * (size_t)sysconf(_SC_PAGESIZE);
+    return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
+}
+
+/* What all ranks of a node together may reserve by default: three quarters of its memory, and half
+ * of what is left of this process's address space, which maps the parts of all of them. */
+static size_t default_room(void)
+{
+    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    return twill_min(memory / 4 * 3, address_space_left() / 2);
+}
+
+void twill_heap_describe(const struct twill_context *context, struct twill_heap_card *card)
+{
+    struct twill_host host;
+    twill_host_describe(&host);
+    card->room = default_room();
+    card->pid_namespace = host.pid_namespace;
+    card->pid = (uint64_t)host.pid;
+    card->preloaded = context->preloaded.outcome;
+}
+
+/* How many parts a process of this node maps, at most: its ranks' own, of which there is one where
+ * malloc() is served from it, and for each of them those of the ranks of other processes. */
+static uint32_t parts_mapped(const struct twill_context *context,
+                             const struct twill_heap_card *card, uint32_t ranks)
+{
+    uint32_t size = (uint32_t)context->boot->size, mine = context->label[context->boot->rank];
+    uint32_t most = 1;
+    for (uint32_t r = 0; r < size; r++) {
+        if (context->label[r] != mine)
+            continue;
+        uint32_t threads = 0;
+        for (uint32_t other = 0; other < size; other++)
+            threads += context->label[other] == mine && card[other].pid == card[r].pid &&
+                       card[other].pid_namespace == card[r].pid_namespace;
+        uint32_t own = card[r].preloaded == TWILL_PRELOADED_READY ? 1 : threads;
+        most = twill_max(most, own + threads * (ranks - threads));
+    }
+    return most;
+}
+
+/* The part of each rank of this node, the same on all of them; *ranks: how many they are. */
+static size_t default_bytes(const struct twill_context *context, const struct twill_heap_card *card,
+                            uint32_t *ranks)
+{
+    uint32_t size = (uint32_t)context->boot->size, mine = context->label[context->boot->rank];
+    uint64_t room = UINT64_MAX;
+    *ranks = 0;
+    for (uint32_t r = 0; r < size; r++)
+        if (context->label[r] == mine) {
+            room = twill_min(room, card[r].room);
+            (*ranks)++;
+        }
+    uint64_t bytes = room / parts_mapped(context, card, *ranks);
+    return (size_t)twill_max(bytes & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
+}
+
+/* That TWILL_HEAP was asked for in vain is said by the first rank of those that have. */
+static twill_status tell_of_region(struct twill_context *context,
+                                   const struct twill_heap_card *card)
+{
+    uint32_t size = (uint32_t)context->boot->size, first = size, vain = 0;
+    bool asked = false;
+    for (uint32_t r = 0; r < size; r++)
+        asked = asked || card[r].preloaded != TWILL_PRELOADED_OFF;
+    if (!asked)
+        return TWILL_OK;
+    uint32_t mine = context->preloaded.outcome, *all = calloc(size, sizeof(*all));
+    if (all == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    twill_status status =
+        twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
+    for (uint32_t r = 0; status == TWILL_OK && r < size; r++)
+        if (all[r] > TWILL_PRELOADED_READY && vain++ == 0)
+            first = r;
+    free(all);
+    TWILL_TRY(&context->error, status);
+    twill_preloaded_warn(&context->preloaded, &context->log,
+                         first == (uint32_t)context->boot->rank ? (int)vain : 0,
+                         context->user_policy.kind == TWILL_KIND_MCDRAM);
+    return TWILL_OK;
+}
+
+/* Give every node its shared heap; learn on the way which ranks really share memory. */
+twill_status twill_context_open_heap(struct twill_context *context,
+                                     const struct twill_heap_card *card)
+{
+    const char *why = NULL;
+    struct twill_segment *segment = NULL;
+    struct twill_preloaded *preloaded = &context->preloaded;
+    uint32_t ranks;
+    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
+    size_t part = default_bytes(context, card, &ranks);
+    size_t bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : part;
+    if (ranks > 1)
+        twill_preloaded_make(preloaded, bytes);
+    TWILL_TRY(&context->error, tell_of_region(context, card));
+    if (context->boot->size > 1)
+        TWILL_TRY(&context->error,
+                  twill_segment_share_given(&segment, context->boot, context->label, bytes,
+                                            preloaded->token != NULL ? &preloaded->given : NULL,
+                                            &why, &context->error));
+    if (why != NULL)
+        twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
+                  why);
+    twill_heap_init(&context->heap, segment, (uint32_t)context->boot->rank, context->user_memory,
+                    preloaded->token != NULL ? preloaded->library : NULL, limit);
+    TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->boot->size,
+                                                  context->label, &context->error));
+    uint32_t node = context->world.node[context->boot->rank];
+    if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
+        twill_segment_close(segment);
+        twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);
+    }
+    twill_preloaded_begin(preloaded, twill_min(bytes, part) / 8, context->world.node_size[node]);
+    return TWILL_OK;
+}
+
+void twill_heap_note(struct twill_context *context)
+{
+    const struct twill_heap *heap = &context->heap;
+    if (heap->segment == NULL)
+        return;
+    twill_context_note(context, "memory shared on the node: up to %zu MiB of each rank%s",
+                       heap->bytes >> 20,
+                       heap->limit > 0 ? ", as TWILL_HEAP_LIMIT says"
+                                       : ", beyond that it is private (TWILL_HEAP_LIMIT)");
+}

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The names that programs call. A block from the region is told from others by its address; all
+ * else goes to the next malloc, which is libc's or that of another library. */
+#include "lib/memory/malloc/malloc_state.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC visibility push(default)
+int posix_memalign(void **block, size_t alignment, size_t bytes);
+void *reallocarray(void *block, size_t count, size_t bytes);
+#pragma GCC visibility pop
+#define SHOWN __attribute__((visibility("default")))
+
+/* --- the next malloc ------------------------------------------------------------------------- */
+
+/* Memory for dlsym() itself, which some versions of libc want to calloc(): never given back, its
+ * size before it. */
+static void *early_alloc(size_t bytes)
+{
+    size_t need = twill_round_up(twill_min(bytes, TWILL_EARLY_BYTES), 16) + 16;
+    size_t at = atomic_fetch_add(&twill_state.early_used, need);
+    if (at + need > TWILL_EARLY_BYTES) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    memcpy(twill_state.early + at, &bytes, sizeof(bytes));
+    return twill_state.early + at + 16;
+}
+
+static bool is_early(const void *block)
+{
+    return (uintptr_t)block - (uintptr_t)twill_state.early < TWILL_EARLY_BYTES;
+}
+
+static size_t early_size(const void *block)
+{
+    size_t bytes;
+    memcpy(&bytes, (const unsigned char *)block - 16, sizeof(bytes));
+    return bytes;
+}
+
+/* dlsym() returns a pointer to an object; POSIX lets it be one to a function. */
+static void look_up(void *function, const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    memcpy(function, &found, sizeof(found));
+}
+
+/* Is the next malloc known? The first call of a process looks for it, and what that itself
+ * allocates gets the answer no. */
+static bool find_next(void)
+{
+    struct twill_next *next = &twill_state.next;
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&twill_state.found, &none, 1))
+        return none == 2;
+    look_up(&next->malloc, "malloc");
+    look_up(&next->calloc, "calloc");
+    look_up(&next->realloc, "realloc");
+    look_up(&next->free, "free");
+    look_up(&next->posix_memalign, "posix_memalign");
+    look_up(&next->aligned_alloc, "aligned_alloc");
+    look_up(&next->memalign, "memalign");
+    look_up(&next->valloc, "valloc");
+    look_up(&next->pvalloc, "pvalloc");
+    look_up(&next->usable_size, "malloc_usable_size");
+    atomic_store_explicit(&twill_state.found, 2, memory_order_release);
+    return true;
+}
+
+static inline bool has_next(void)
+{
+    return TWILL_LIKELY(atomic_load_explicit(&twill_state.found, memory_order_acquire) == 2) ||
+           find_next();
+}
+
+static __attribute__((constructor(101))) void begin(void)
+{
+    (void)has_next();
+    twill_watch_forks();
+}
+
+/* --- what comes from where ------------------------------------------------------------------- */
+
+static inline bool is_large(size_t bytes)
+{
+    size_t least = atomic_load_explicit(&twill_state.least, memory_order_relaxed);
+    return TWILL_UNLIKELY(bytes >= least) && least > 0;
+}
+
+SHOWN void *malloc(size_t bytes)
+{
+    if (is_large(bytes)) {
+        void *block = twill_block_alloc(bytes, 1, false);
+        if (block != NULL)
+            return block;
+    }
+    return has_next() ? twill_state.next.malloc(bytes) : early_alloc(bytes);
+}
+
+SHOWN void *calloc(size_t count, size_t bytes)
+{
+    size_t all;
+    bool fits = !__builtin_mul_overflow(count, bytes, &all);
+    if (fits && is_large(all)) {
+        void *block = twill_block_alloc(all, 1, true);
+        if (block != NULL)
+            return block;
+    }
+    if (has_next())
+        return twill_state.next.calloc(count, bytes);
+    return fits ? early_alloc(all) : NULL; /* zero, since it is never used twice */
+}
+
+SHOWN void free(void *block)
+{
+    if (block == NULL || is_early(block))
+        return;
+    if (twill_is_ours(block) && twill_block_free(block))
+        return;
+    if (has_next()) /* which says what it thinks of an address in the middle of a block */
+        twill_state.next.free(block);
+}
+
+/* A new block with what is in the old one, of which `has` bytes count. */
+static void *move(void *block, size_t has, size_t bytes)
+{
+    void *moved = malloc(bytes);
+    if (moved == NULL)
+        return NULL;
+    memcpy(moved, block, twill_min(has, bytes));
+    free(block);
+    return moved;
+}
+
+SHOWN void *realloc(void *block, size_t bytes)
+{
+    if (block == NULL)
+        return malloc(bytes);
+    if (is_early(block))
+        return move(block, early_size(block), bytes);
+    if (twill_is_ours(block)) {
+        size_t has = twill_block_size(block);
+        if (has > 0 && bytes == 0) {
+            free(block);
+            return NULL;
+        }
+        /* A page's worth less is not worth a move, nor is half of what is large. */
+        if (has > 0 && (is_large(bytes) || (bytes <= has && bytes >= has / 2)) &&
+            twill_block_resize(block, bytes))
+            return block;
+        if (has > 0)
+            return move(block, has, bytes);
+    }
+    if (!has_next())
+        return NULL;
+    size_t has = is_large(bytes) ? twill_state.next.usable_size(block) : 0;
+    void *large = has > 0 ? twill_block_alloc(bytes, 1, false) : NULL;
+    if (large == NULL)
+        return twill_state.next.realloc(block, bytes);
+    memcpy(large, block, twill_min(has, bytes));
+    twill_state.next.free(block);
+    return large;
+}
+
+SHOWN void *reallocarray(void *block, size_t count, size_t bytes)
+{
+    size_t all;
+    if (!__builtin_mul_overflow(count, bytes, &all))
+        return realloc(block, all);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* --- with alignment -------------------------------------------------------------------------- */
+
+static void *large_aligned(size_t alignment, size_t bytes)
+{
+    bool power = alignment > 0 && (alignment & (alignment - 1)) == 0;
+    return power && is_large(bytes) ? twill_block_alloc(bytes, alignment, false) : NULL;
+}
+
+SHOWN int posix_memalign(void **block, size_t alignment, size_t bytes)
+{
+    void *large = alignment % sizeof(void *) == 0 ? large_aligned(alignment, bytes) : NULL;
+    if (large == NULL)
+        return has_next() ? twill_state.next.posix_memalign(block, alignment, bytes) : ENOMEM;
+    *block = large;
+    return 0;
+}
+
+SHOWN void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    void *large = large_aligned(alignment, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_state.next.aligned_alloc(alignment, bytes) : NULL;
+}
+
+SHOWN void *memalign(size_t alignment, size_t bytes)
+{
+    void *large = large_aligned(alignment, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_state.next.memalign(alignment, bytes) : NULL;
+}
+
+SHOWN void *valloc(size_t bytes)
+{
+    void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_state.next.valloc(bytes) : NULL;
+}
+
+SHOWN void *pvalloc(size_t bytes)
+{
+    void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_state.next.pvalloc(bytes) : NULL;
+}
+
+SHOWN size_t malloc_usable_size(void *block)
+{
+    if (block == NULL)
+        return 0;
+    if (is_early(block))
+        return early_size(block);
+    size_t has = twill_is_ours(block) ? twill_block_size(block) : 0;
+    if (has > 0)
+        return has;
+    return has_next() ? twill_state.next.usable_size(block) : 0;
+}

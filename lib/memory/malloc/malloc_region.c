@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The region of this process: whose it is, what forks do to it, and giving memory back. */
+#include "lib/memory/malloc/malloc_state.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+struct twill_state twill_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The thread that forks holds the lock already while others' fork handlers run in it, and they may
+ * allocate: but nothing new from here, since they may run in the child before ours does. Returns
+ * whether there is something to unlock. */
+static bool enter(void)
+{
+    if (atomic_load_explicit(&twill_state.forking, memory_order_acquire) &&
+        pthread_equal(atomic_load(&twill_state.forker), pthread_self()))
+        return false;
+    pthread_mutex_lock(&twill_state.lock);
+    return true;
+}
+
+static void leave(bool entered)
+{
+    if (entered)
+        pthread_mutex_unlock(&twill_state.lock);
+}
+
+/* --- blocks ---------------------------------------------------------------------------------- */
+
+void *twill_block_alloc(size_t bytes, size_t alignment, bool zero)
+{
+    void *block = NULL;
+    bool is_zero = false;
+    bool entered = enter(), serves = entered && !twill_state.child;
+    if (serves && bytes >= TWILL_HUGE_PAGE && alignment < TWILL_HUGE_PAGE)
+        block = twill_arena_alloc(&twill_state.arena, bytes, TWILL_HUGE_PAGE, &is_zero);
+    if (serves && block == NULL)
+        block = twill_arena_alloc(&twill_state.arena, bytes, alignment, &is_zero);
+    leave(entered);
+    if (block != NULL && zero && !is_zero)
+        memset(block, 0, bytes);
+    return block;
+}
+
+size_t twill_block_size(const void *block)
+{
+    bool entered = enter();
+    size_t bytes = twill_arena_size(&twill_state.arena, block);
+    leave(entered);
+    return bytes;
+}
+
+/* Give the largest free extents back to the system until what is kept is half of what may be: a
+ * little more than that would come back with the next free. The peers' mappings see zeros there. */
+static void give_back(void)
+{
+    size_t keep = atomic_load_explicit(&twill_state.keep, memory_order_relaxed), bytes;
+    int kept = errno;
+    for (bool worked = true; worked;) {
+        bool entered = enter();
+        void *extent = twill_state.child || twill_state.arena.dirty <= keep / 2
+                           ? NULL
+                           : twill_arena_pick(&twill_state.arena, &bytes);
+        leave(entered);
+        if (extent == NULL)
+            break;
+        worked = madvise(extent, bytes, MADV_REMOVE) == 0; /* not where it is locked */
+        entered = enter();
+        twill_arena_return(&twill_state.arena, extent, worked);
+        leave(entered);
+    }
+    errno = kept;
+}
+
+bool twill_block_free(void *block)
+{
+    bool entered = enter();
+    bool known = twill_arena_size(&twill_state.arena, block) > 0;
+    if (known)
+        twill_arena_free(&twill_state.arena, block);
+    bool full =
+        entered && !twill_state.child &&
+        twill_state.arena.dirty > atomic_load_explicit(&twill_state.keep, memory_order_relaxed);
+    leave(entered);
+    if (full)
+        give_back();
+    return known;
+}
+
+bool twill_block_resize(void *block, size_t bytes)
+{
+    bool entered = enter();
+    bool done = entered && twill_arena_resize(&twill_state.arena, block, bytes);
+    leave(entered);
+    return done;
+}
+
+/* --- forks ----------------------------------------------------------------------------------- */
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&twill_state.lock);
+    atomic_store(&twill_state.forker, pthread_self());
+    atomic_store_explicit(&twill_state.forking, true, memory_order_release);
+}
+
+static void after_fork_in_parent(void)
+{
+    atomic_store_explicit(&twill_state.forking, false, memory_order_release);
+    pthread_mutex_unlock(&twill_state.lock);
+}
+
+/* What the child writes must never reach its parent, nor the parent's peers: it sees the region
+ * through a private mapping of its own, and takes nothing more from it. If somebody has closed the
+ * file, reading is all that is left: better a child that crashes than a parent with wrong numbers.
+ */
+static void after_fork_in_child(void)
+{
+    const struct twill_preload_region *region = &twill_state.region;
+    struct stat about;
+    int kept = errno;
+    (void)pthread_mutex_init(&twill_state.lock, NULL);
+    atomic_store_explicit(&twill_state.forking, false, memory_order_relaxed);
+    atomic_store_explicit(&twill_state.least, 0, memory_order_relaxed);
+    if (region->base != NULL && !twill_state.child) {
+        twill_state.child = true;
+        if (fstat(region->fd, &about) != 0 || about.st_dev != twill_state.device ||
+            about.st_ino != twill_state.inode ||
+            mmap(region->base, region->bytes, PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED, region->fd, 0) == MAP_FAILED)
+            (void)mprotect(region->base, region->bytes, PROT_READ);
+    }
+    errno = kept;
+}
+
+/* Before anybody else can: handlers that are registered later run before ours in the parent, where
+ * they may wait for a thread that waits for this lock, and after ours in the child, where what they
+ * write is to stay. */
+void twill_watch_forks(void)
+{
+    twill_state.watched =
+        pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+}
+
+/* --- the region ------------------------------------------------------------------------------ */
+
+static const struct twill_preload_region *region_if_ours(void)
+{
+    const struct twill_preload_region *region = &twill_state.region;
+    struct stat about;
+    bool usable = region->base != NULL && !twill_state.child && fstat(region->fd, &about) == 0 &&
+                  about.st_dev == twill_state.device && about.st_ino == twill_state.inode;
+    return usable ? region : NULL;
+}
+
+static const struct twill_preload_region *region_now(void)
+{
+    bool entered = enter();
+    const struct twill_preload_region *region = region_if_ours();
+    leave(entered);
+    return region;
+}
+
+static void adopt(const struct twill_preload_region *mine)
+{
+    struct stat about;
+    if (!twill_state.watched || fstat(mine->fd, &about) != 0)
+        return;
+    void *records = mmap(NULL, twill_arena_record_bytes(mine->bytes), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (records == MAP_FAILED)
+        return;
+    twill_arena_init(&twill_state.arena, mine->base, mine->bytes, records);
+    twill_state.region = *mine;
+    twill_state.device = about.st_dev;
+    twill_state.inode = about.st_ino;
+    atomic_store_explicit(&twill_state.base, (uintptr_t)mine->base, memory_order_relaxed);
+    atomic_store_explicit(&twill_state.bytes, mine->bytes, memory_order_release);
+}
+
+static const struct twill_preload_region *offer(const struct twill_preload_region *mine)
+{
+    bool entered = enter();
+    if (twill_state.region.base == NULL)
+        adopt(mine);
+    const struct twill_preload_region *region = region_if_ours();
+    leave(entered);
+    return region;
+}
+
+static void serve(size_t least, size_t keep)
+{
+    bool entered = enter();
+    size_t now = atomic_load_explicit(&twill_state.least, memory_order_relaxed);
+    if (!twill_state.child) {
+        twill_state.users++;
+        if (keep > atomic_load_explicit(&twill_state.keep, memory_order_relaxed))
+            atomic_store_explicit(&twill_state.keep, keep, memory_order_relaxed);
+        if (now == 0 || least < now)
+            atomic_store_explicit(&twill_state.least, least, memory_order_relaxed);
+    }
+    leave(entered);
+}
+
+static void rest(void)
+{
+    bool entered = enter();
+    if (!twill_state.child && --twill_state.users == 0) {
+        atomic_store_explicit(&twill_state.least, 0, memory_order_relaxed);
+        atomic_store_explicit(&twill_state.keep, 0, memory_order_relaxed);
+    }
+    bool over = !twill_state.child && twill_state.users == 0;
+    leave(entered);
+    if (over)
+        give_back();
+}
+
+static void *block_alloc(size_t bytes, size_t alignment)
+{
+    return twill_block_alloc(bytes, alignment, false);
+}
+
+static void block_release(void *block)
+{
+    (void)twill_block_free(block);
+}
+
+__attribute__((visibility("default"))) extern const struct twill_preload twill_preload_heap;
+const struct twill_preload twill_preload_heap = {
+    .version = TWILL_PRELOAD_VERSION,
+    .region = region_now,
+    .offer = offer,
+    .serve = serve,
+    .rest = rest,
+    .alloc = block_alloc,
+    .release = block_release,
+};

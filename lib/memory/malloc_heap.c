@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A region that malloc() is served from: found, made and handed over. See lib/memory/malloc_heap.h.
+ */
+#include "lib/memory/malloc_heap.h"
+
+#include "fabric/shm/mapping.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LEAST_BYTES ((size_t)64 << 10) /* unless TWILL_HEAP says another */
+
+/* Why it is not READY, and what to do about it. */
+static const char *text_of(enum twill_preloaded_outcome outcome)
+{
+    static const char *const texts[TWILL_PRELOADED_OUTCOMES] = {
+        [TWILL_PRELOADED_OFF] = "it is not wished for",
+        [TWILL_PRELOADED_READY] = "it is in use",
+        [TWILL_PRELOADED_ABSENT] = TWILL_PRELOAD_LIBRARY
+        " is not loaded (start with LD_PRELOAD=" TWILL_PRELOAD_LIBRARY ", or by twillrun)",
+        [TWILL_PRELOADED_VERSION] = TWILL_PRELOAD_LIBRARY " is of another version of twill",
+        [TWILL_PRELOADED_CHILD] = "this process was forked from one that has a context",
+        [TWILL_PRELOADED_SMALL] =
+            "more is to be shared than by the first context of this process (TWILL_HEAP_LIMIT)",
+        [TWILL_PRELOADED_MEMORY] =
+            "no memory to share is left (TWILL_HEAP_LIMIT, memfd_create, ulimit -f, ulimit -v)",
+    };
+    return texts[outcome];
+}
+
+/* off, shared, shared:BYTES. */
+static twill_status parse(const char *text, bool *wished, size_t *least, struct twill_error *error)
+{
+    int64_t bytes = LEAST_BYTES;
+    *wished = strncmp(text, "shared", 6) == 0;
+    bool good = *wished
+                    ? text[6] == '\0' || (text[6] == ':' && twill_config_bytes(text + 7, &bytes))
+                    : strcmp(text, "off") == 0;
+    if (!good || bytes < 1)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_HEAP=%s: must be off, shared or shared:BYTES (K, M, G, T allowed)",
+                          text);
+    *least = (size_t)bytes;
+    return TWILL_OK;
+}
+
+/* The region of this process, made if it is the first time; NULL and why. */
+static const struct twill_preload_region *region_of(const struct twill_preload *library,
+                                                    size_t bytes, enum twill_preloaded_outcome *why)
+{
+    struct twill_preload_region mine = {.fd = -1};
+    const struct twill_preload_region *region = library->region();
+    *why = TWILL_PRELOADED_MEMORY;
+    if (region != NULL)
+        return region;
+    if (twill_mapping_file(&mine.fd, TWILL_MAPPING_HEAP, bytes) != TWILL_SHARE_FINE)
+        return NULL;
+    struct twill_mapping *mapping = twill_mapping_create(mine.fd, bytes);
+    if (mapping == NULL) {
+        close(mine.fd);
+        return NULL;
+    }
+    mine.mapping = mapping;
+    mine.base = mapping->at;
+    mine.bytes = bytes;
+    (void)madvise(mine.base, bytes, MADV_HUGEPAGE); /* where shared memory has them */
+    region = library->offer(&mine);
+    if (region == NULL || region->base != mine.base) { /* another thread was first */
+        twill_mapping_drop(mapping, TWILL_MAPPING_USERS_UNKNOWN);
+        close(mine.fd);
+    }
+    if (region == NULL)
+        *why = TWILL_PRELOADED_CHILD;
+    return region;
+}
+
+static enum twill_preloaded_outcome find(struct twill_preloaded *preloaded)
+{
+    const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
+    if (library == NULL)
+        return TWILL_PRELOADED_ABSENT;
+    if (library->version != TWILL_PRELOAD_VERSION)
+        return TWILL_PRELOADED_VERSION;
+    preloaded->library = library;
+    return TWILL_PRELOADED_READY;
+}
+
+static enum twill_preloaded_outcome make(struct twill_preloaded *preloaded, size_t bytes)
+{
+    enum twill_preloaded_outcome why;
+    const struct twill_preload *library = preloaded->library;
+    const struct twill_preload_region *region = region_of(library, bytes, &why);
+    if (region == NULL)
+        return why;
+    if (region->bytes < bytes)
+        return TWILL_PRELOADED_SMALL;
+    preloaded->token = library->alloc(sizeof(uint64_t), sizeof(uint64_t));
+    if (preloaded->token == NULL)
+        return TWILL_PRELOADED_MEMORY;
+    size_t at = (size_t)((unsigned char *)preloaded->token - region->base);
+    preloaded->given =
+        (struct twill_segment_given){.fd = region->fd, .mapping = region->mapping, .token_at = at};
+    return at < bytes ? TWILL_PRELOADED_READY : TWILL_PRELOADED_MEMORY; /* that part is full */
+}
+
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish,
+                                  struct twill_error *error)
+{
+    bool wished;
+    TWILL_TRY(error, parse(wish, &wished, &preloaded->least, error));
+    if (wished)
+        preloaded->outcome = find(preloaded);
+    return TWILL_OK;
+}
+
+void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes)
+{
+    if (preloaded->library == NULL)
+        return;
+    enum twill_preloaded_outcome outcome = make(preloaded, bytes);
+    if (outcome != TWILL_PRELOADED_READY)
+        twill_preloaded_close(preloaded);
+    preloaded->outcome = outcome;
+}
+
+void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks)
+{
+    preloaded->serving = preloaded->token != NULL && ranks > 1;
+    if (preloaded->serving)
+        preloaded->library->serve(preloaded->least, kept);
+}
+
+void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
+                          int vain, bool mcdram)
+{
+    if (vain > 0)
+        twill_say(log, TWILL_LOG_WARN,
+                  "TWILL_HEAP=shared does nothing on %d ranks, this one the first of them: %s",
+                  vain, text_of(preloaded->outcome));
+    if (mcdram && preloaded->token != NULL)
+        twill_say(log, TWILL_LOG_WARN,
+                  "TWILL_HEAP=shared: memory lies where it is first touched, whatever TWILL_MEMORY "
+                  "says");
+}
+
+void twill_preloaded_close(struct twill_preloaded *preloaded)
+{
+    if (preloaded->library == NULL)
+        return;
+    if (preloaded->serving)
+        preloaded->library->rest();
+    if (preloaded->token != NULL)
+        preloaded->library->release(preloaded->token);
+    *preloaded = (struct twill_preloaded){.outcome = TWILL_PRELOADED_OFF};
+}

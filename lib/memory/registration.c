@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of callers and of the library. What stays where it is until twill is told otherwise - from
+ * twill_alloc(), by twill_register(), the library's own - is in a list, so that a network that must
+ * know memory is shown each piece once. */
+#include "lib/exec/device_call.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+struct twill_lasting_piece {
+    struct twill_lasting_piece *next;
+    void *start;
+    size_t bytes;
+    bool theirs; /* of twill_register() */
+};
+
+static bool find(void *user, const void *start, size_t bytes, void **piece, size_t *piece_bytes)
+{
+    struct twill_context *context = user;
+    uintptr_t from = (uintptr_t)start;
+    twill_context_lock(context);
+    const struct twill_lasting_piece *p = context->pieces;
+    while (p != NULL && (from < (uintptr_t)p->start || bytes > p->bytes ||
+                         from - (uintptr_t)p->start > p->bytes - bytes))
+        p = p->next;
+    if (p != NULL) {
+        *piece = p->start;
+        *piece_bytes = p->bytes;
+    }
+    twill_context_unlock(context);
+    return p != NULL;
+}
+
+/* The lock is held. */
+static twill_status lasting_add(struct twill_context *context, void *start, size_t bytes,
+                                bool theirs, struct twill_error *error)
+{
+    struct twill_lasting_piece *piece = malloc(sizeof(*piece));
+    if (piece == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    *piece = (struct twill_lasting_piece){context->pieces, start, bytes, theirs};
+    context->pieces = piece;
+    return TWILL_OK;
+}
+
+/* Before the memory goes: transports have locks of their own, which come before the context's. */
+static bool lasting_remove(struct twill_context *context, const void *start, bool theirs)
+{
+    twill_context_lock(context);
+    struct twill_lasting_piece **at = &context->pieces;
+    while (*at != NULL && ((*at)->start != start || (*at)->theirs != theirs))
+        at = &(*at)->next;
+    struct twill_lasting_piece *piece = *at;
+    if (piece != NULL)
+        *at = piece->next;
+    twill_context_unlock(context);
+    if (piece == NULL)
+        return false;
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        twill_common_forget(&context->common[t], piece->start, piece->bytes);
+    free(piece);
+    return true;
+}
+
+void twill_lasting_init(struct twill_context *context)
+{
+    context->lasting =
+        (struct twill_lasting){.find = find, .user = context, .pinned = &context->pinned};
+}
+
+void twill_lasting_clear(struct twill_context *context)
+{
+    while (context->pieces != NULL) {
+        struct twill_lasting_piece *piece = context->pieces;
+        context->pieces = piece->next;
+        free(piece);
+    }
+}
+
+twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
+                                struct twill_error *error)
+{
+    twill_context_lock(context);
+    twill_status status = twill_memory_alloc(context->library_memory, memory, bytes, error);
+    if (status == TWILL_OK) {
+        status = lasting_add(context, *memory, bytes, false, error);
+        if (status != TWILL_OK)
+            twill_memory_free(context->library_memory, *memory, bytes);
+    }
+    twill_context_unlock(context);
+    return status;
+}
+
+void twill_context_give(struct twill_context *context, void *memory, size_t bytes)
+{
+    if (memory == NULL)
+        return;
+    (void)lasting_remove(context, memory, false);
+    twill_context_lock(context);
+    twill_memory_free(context->library_memory, memory, bytes);
+    twill_context_unlock(context);
+}
+
+twill_status twill_comm_grow(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                             size_t bytes)
+{
+    if (bytes <= *held)
+        return TWILL_OK;
+    twill_context_give(comm->context, *memory, *held);
+    *memory = NULL;
+    *held = 0;
+    void *grown;
+    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
+    *memory = grown;
+    *held = bytes;
+    return TWILL_OK;
+}
+
+/* What cannot be placed falls back to DDR and is counted, as with twill_memory_alloc(). */
+static void place(void *user, void *at, size_t bytes)
+{
+    struct twill_context *context = user;
+    struct twill_error error = {0};
+    twill_context_lock(context);
+    twill_status status = twill_memory_place(context->library_memory, at, bytes, &error);
+    if (status != TWILL_OK)
+        twill_say(&context->log, TWILL_LOG_WARN, "%s", error.message);
+    twill_context_unlock(context);
+}
+
+static void unplace(void *user, size_t bytes)
+{
+    struct twill_context *context = user;
+    twill_context_lock(context);
+    twill_memory_unplace(context->library_memory, bytes);
+    twill_context_unlock(context);
+}
+
+struct twill_segment_placer twill_context_placer(struct twill_context *context)
+{
+    return (struct twill_segment_placer){.place = place, .unplace = unplace, .user = context};
+}
+
+/* Errors go to the context when they are complete: several threads may be in here. */
+static twill_status check_use(const struct twill_context *context, const char *call,
+                              struct twill_error *error)
+{
+    if (twill_context_is_forked(context)) /* the memory is shared with the parent, and its data */
+        return TWILL_FAIL(error, TWILL_ERR_FORKED,
+                          "%s: this process was forked after the context was created", call);
+    return TWILL_OK;
+}
+
+/* Messages in private memory are slower. By rank 0 for all, as most programs are alike on all. */
+static void tell_of_spill(struct twill_context *context, const void *memory, size_t bytes)
+{
+    const struct twill_heap *heap = &context->heap;
+    if (context->spilled || heap->segment == NULL ||
+        twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
+        return;
+    context->spilled = true;
+    twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
+              "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
+              "are full (TWILL_HEAP_LIMIT; said once)",
+              bytes, heap->bytes >> 20);
+}
+
+static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
+                          struct twill_error *error)
+{
+    TWILL_TRY(error, twill_heap_alloc(&context->heap, memory, bytes, error));
+    tell_of_spill(context, *memory, bytes);
+    twill_status status = lasting_add(context, *memory, bytes, false, error);
+    if (status != TWILL_OK)
+        (void)twill_heap_free(&context->heap, *memory, NULL);
+    return status;
+}
+
+twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
+{
+    struct twill_error error = {0};
+    if (context == NULL || memory == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_alloc", &error);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = alloc(context, memory, bytes, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+twill_status twill_free(twill_context *context, void *memory)
+{
+    struct twill_error error = {0};
+    if (memory == NULL)
+        return TWILL_OK;
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_free", &error);
+    if (status == TWILL_OK) {
+        (void)lasting_remove(context, memory, false);
+        twill_context_lock(context);
+        status = twill_heap_free(&context->heap, memory, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+/* Its first and last byte, read by the system, which says so where there is nothing. */
+static twill_status check_readable(void *memory, size_t bytes, struct twill_error *error)
+{
+    char byte;
+    struct iovec here = {&byte, 1};
+    for (unsigned end = 0; end < 2; end++) {
+        struct iovec there = {(char *)memory + (end > 0 ? bytes - 1 : 0), 1};
+        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT)
+            return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                              "twill_register: %zu bytes at %p are not memory that this process "
+                              "can read (memory of a device?)",
+                              bytes, memory);
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_register(twill_context *context, void *memory, size_t bytes)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_register", &error);
+    if (status == TWILL_OK && (memory == NULL || bytes == 0))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_register: %zu bytes at %p", bytes,
+                            memory);
+    if (status == TWILL_OK)
+        status = check_readable(memory, bytes, &error);
+    if (status == TWILL_OK)
+        status = twill_context_check_host(context, "twill_register", memory, &error);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = lasting_add(context, memory, bytes, true, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+twill_status twill_deregister(twill_context *context, void *memory)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_deregister", &error);
+    if (status == TWILL_OK && !lasting_remove(context, memory, true))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                            "twill_deregister: nothing was registered at %p", memory);
+    return twill_context_outcome(context, status, &error);
+}

@@ -1,0 +1,463 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that move data as twill makes them: bytes. Ranks may describe the same data by different
+ * types; what has holes or another order is packed here, never passed on. So is what twill does not
+ * work on where it is: buffers that are interleaved, and parts of absolute addresses. What a rank
+ * need not give is not looked at. */
+#include "lib/mpi/mpi_call.h"
+
+#include <limits.h>
+
+/* More bytes than any memory has: twill refuses them, for good. */
+#define BYTES_MOST ((MPI_Count)1 << 50)
+
+/* A side of a call as the program describes it. */
+struct span {
+    const struct twill_mpi_type *type;
+    struct twill_mpi_type room; /* for what has no other place */
+    MPI_Datatype handle;
+    const void *user;
+    MPI_Count count; /* elements of each part; or counts */
+    const void *counts, *displs;
+    bool large;
+    int parts;
+    size_t *lengths, *offsets; /* of parts, in bytes from begin on; or NULL */
+    size_t part, bytes;        /* of each part (no counts), and of all */
+    char *begin;               /* where the bytes are, if they are in a row: ... */
+    size_t reach;              /* ... so many, with what is in between */
+};
+
+/* --- sides ----------------------------------------------------------------------------------- */
+
+/* All looks: what is wrong, or 0. */
+static inline unsigned look_at_type(struct span *span, const void *user, MPI_Datatype type)
+{
+    span->handle = type;
+    span->user = user;
+    if (user == MPI_IN_PLACE)
+        return TWILL_MPI_WRONG_PLACE;
+    span->type = twill_mpi_type_find(type, &span->room);
+    return span->type != NULL ? 0 : twill_mpi_wrong_type(type);
+}
+
+/* Nobody has bytes at no address, but in a type that says where. */
+static inline unsigned look_at_place(const struct span *span)
+{
+    return span->bytes == 0 || span->begin != NULL || !span->type->plain ? 0
+                                                                         : TWILL_MPI_WRONG_ADDRESS;
+}
+
+static inline unsigned look(struct span *span, const void *user, MPI_Count count, int parts,
+                            MPI_Datatype type)
+{
+    MPI_Count part;
+    const unsigned wrong = count < 0 ? TWILL_MPI_WRONG_COUNT : look_at_type(span, user, type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return wrong;
+    if (__builtin_mul_overflow(count, span->type->size, &part) || part > BYTES_MOST / parts)
+        return TWILL_MPI_WRONG_SIZE;
+    span->count = count;
+    span->parts = parts;
+    span->large = false;
+    span->counts = span->displs = NULL;
+    span->lengths = span->offsets = NULL;
+    span->part = (size_t)part;
+    span->bytes = span->reach = (size_t)part * (size_t)parts;
+    span->begin = twill_mpi_at(user, span->type->true_lb);
+    return look_at_place(span);
+}
+
+/* Counts into lengths, displacements into offsets from the least of them on, which is begin. Where
+ * nothing is, no place is asked for. */
+static unsigned measure(struct span *span)
+{
+    MPI_Count low = 0, high = 0, bytes = 0;
+    const struct twill_mpi_type *type = span->type;
+    for (int i = 0; i < span->parts; i++) {
+        MPI_Count length, at, end;
+        MPI_Count count = twill_mpi_number(span->counts, span->large, i);
+        if (count < 0)
+            return TWILL_MPI_WRONG_COUNT;
+        if (__builtin_mul_overflow(count, type->size, &length) || length > BYTES_MOST)
+            return TWILL_MPI_WRONG_SIZE;
+        span->lengths[i] = (size_t)length;
+        span->offsets[i] = 0;
+        if (length == 0)
+            continue;
+        if (span->displs == NULL)
+            return TWILL_MPI_WRONG_ARRAY;
+        if (__builtin_mul_overflow(twill_mpi_number(span->displs, span->large, i), type->extent,
+                                   &at) ||
+            __builtin_add_overflow(at, length, &end))
+            return TWILL_MPI_WRONG_SIZE;
+        span->offsets[i] = (size_t)at;
+        low = bytes == 0 || at < low ? at : low;
+        high = bytes == 0 || end > high ? end : high;
+        bytes += length;
+        if (bytes > BYTES_MOST)
+            return TWILL_MPI_WRONG_SIZE;
+    }
+    if (high - low > BYTES_MOST)
+        return TWILL_MPI_WRONG_SIZE;
+    for (int i = 0; i < span->parts; i++)
+        span->offsets[i] -= span->lengths[i] != 0 ? (size_t)low : 0;
+    span->bytes = (size_t)bytes;
+    span->reach = (size_t)(high - low);
+    span->begin = twill_mpi_at(span->user, type->true_lb + low);
+    return 0;
+}
+
+/* Parts by counts and displacements. numbers: [2][parts] to write to. */
+static unsigned look_at_parts(struct span *span, const void *user, const void *counts,
+                              const void *displs, const struct twill_mpi_call *call,
+                              MPI_Datatype type, int parts, size_t *numbers)
+{
+    unsigned wrong = counts == NULL ? TWILL_MPI_WRONG_ARRAY : look_at_type(span, user, type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return wrong;
+    span->counts = counts;
+    span->displs = displs;
+    span->large = call->large;
+    span->parts = parts;
+    span->count = 0; /* each its own */
+    span->part = 0;
+    span->lengths = numbers;
+    span->offsets = numbers + parts;
+    wrong = measure(span);
+    return TWILL_UNLIKELY(wrong != 0) ? wrong : look_at_place(span);
+}
+
+/* Twill works on what it is told by one base and offsets: not on what is all over memory. */
+static inline bool is_direct(const struct span *span)
+{
+    return span->type->plain && (span->lengths == NULL || span->user != MPI_BOTTOM);
+}
+
+static inline bool overlap(const struct span *a, const struct span *b)
+{
+    return a->begin < b->begin + b->reach && b->begin < a->begin + a->reach && a->bytes != 0 &&
+           b->bytes != 0;
+}
+
+/* Twill is to work on a copy of this side, but for the part `skip`. */
+static void stage(struct twill_mpi_bound *bound, unsigned which, const struct span *span, int skip)
+{
+    struct twill_mpi_side *side = which == TWILL_MPI_STAGES_IN ? &bound->in : &bound->out;
+    const bool one_run = span->counts == NULL && skip < 0;
+    *side = (struct twill_mpi_side){
+        .user = span->user,
+        .type = span->handle,
+        .size = span->type->size,
+        .extent = span->type->extent,
+        .true_lb = span->type->true_lb,
+        .plain = span->type->plain,
+        .large = span->large,
+        .parts = one_run ? 1 : span->parts,
+        .skip = skip,
+        .count = one_run ? span->count * span->parts : span->count,
+        .counts = span->counts,
+        .displs = span->displs,
+        .bytes = span->bytes,
+    };
+    bound->staged |= which;
+}
+
+/* Where twill finds this side. */
+static inline void settle(struct twill_mpi_bound *bound, unsigned which, const struct span *span,
+                          int skip)
+{
+    const bool direct = is_direct(span);
+    const size_t *offsets = direct ? span->offsets : NULL;
+    if (which == TWILL_MPI_STAGES_IN) {
+        bound->src = span->begin;
+        bound->src_counts = span->lengths;
+        bound->src_offsets = offsets;
+    } else {
+        bound->dst = span->begin;
+        bound->dst_counts = span->lengths;
+        bound->dst_offsets = offsets;
+    }
+    if (!direct)
+        stage(bound, which, span, skip);
+}
+
+/* Buffers that overlap without being the same in place: MPICH refuses them if they are one, of one
+ * type and by one array of counts; others, and parts between another's parts, which are legal, are
+ * copied. What it does not refuse this rank must not pass on alone. */
+static inline bool is_refused(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                              const struct span *a, const void *a_at, const struct span *b,
+                              const void *b_at)
+{
+    return a_at == b_at && a->handle == b->handle &&
+           (a->counts == b->counts || a->counts == NULL || b->counts == NULL) &&
+           twill_mpi_is_refused(call, bound->comm, TWILL_MPI_WRONG_ALIAS);
+}
+
+/* --- one buffer ------------------------------------------------------------------------------ */
+
+enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
+                                        struct twill_mpi_bound *bound)
+{
+    struct span span;
+    const unsigned wrong = call->root < 0 || call->root >= bound->comm->size
+                               ? TWILL_MPI_WRONG_ROOT
+                               : look(&span, call->recv, call->recv_count, 1, call->recv_type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
+    bound->src = bound->dst = span.begin;
+    bound->count = span.bytes;
+    bound->type = TWILL_U8;
+    bound->root = call->root;
+    if (!is_direct(&span)) {
+        bound->src = bound->dst = NULL;
+        stage(bound, call->root == bound->comm->rank ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT,
+              &span, -1);
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
+                                          struct twill_mpi_bound *bound)
+{
+    (void)call, (void)bound;
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* --- a part on one side, all parts on the other ---------------------------------------------- */
+
+/* What the collectives of this shape differ by. */
+struct shape {
+    bool gathers; /* the part is given, the whole received; else the other way round */
+    bool rooted;  /* the whole is on the root only */
+    bool vector;
+};
+
+/* Bytes of the parts before this rank's, in a row or where they are. */
+static size_t own_at(const struct span *whole, int rank, bool direct)
+{
+    size_t at = 0;
+    if (whole->lengths == NULL)
+        return whole->part * (size_t)rank;
+    if (direct)
+        return whole->offsets[rank];
+    for (int i = 0; i < rank; i++)
+        at += whole->lengths[i];
+    return at;
+}
+
+/* This rank's part as a span of its own. */
+static struct span own_part(const struct span *whole, int rank)
+{
+    struct span own = *whole;
+    MPI_Count first = whole->count * rank;
+    if (whole->counts != NULL) {
+        own.count = twill_mpi_number(whole->counts, whole->large, rank);
+        first = own.count != 0 ? twill_mpi_number(whole->displs, whole->large, rank) : 0;
+    }
+    own.user = twill_mpi_at(whole->user, first * whole->type->extent);
+    own.counts = own.displs = NULL;
+    own.parts = 1;
+    own.bytes = whole->lengths != NULL ? whole->lengths[rank] : whole->part;
+    return own;
+}
+
+/* What a rank gives to itself, by the MPI. Not all of them say that there is no room for it. */
+static bool move_own(const struct span *from, const struct span *to)
+{
+    return from->bytes <= to->bytes && from->count <= INT_MAX && to->count <= INT_MAX &&
+           twill_mpi_to_self(from->user, (int)from->count, from->handle, (void *)to->user,
+                             (int)to->count, to->handle) == MPI_SUCCESS;
+}
+
+/* MPI_IN_PLACE: the part is in the whole. */
+static void settle_in_place(struct twill_mpi_bound *bound, struct shape shape,
+                            const struct span *whole)
+{
+    const int rank = bound->comm->rank;
+    const bool direct = is_direct(whole);
+    const size_t at = own_at(whole, rank, direct);
+    settle(bound, shape.gathers ? TWILL_MPI_STAGES_OUT : TWILL_MPI_STAGES_IN, whole, rank);
+    if (direct) {
+        if (shape.gathers)
+            bound->src = whole->begin + at;
+        else
+            bound->dst = whole->begin + at;
+        return;
+    }
+    bound->shared = true;
+    bound->src_at = shape.gathers ? at : 0;
+    bound->dst_at = shape.gathers ? 0 : at;
+    if (!shape.rooted) {
+        struct span own = own_part(whole, rank);
+        stage(bound, TWILL_MPI_STAGES_IN, &own, -1);
+    }
+}
+
+static inline unsigned look_at_whole(struct span *whole, const struct twill_mpi_call *call,
+                                     struct twill_mpi_bound *bound, struct shape shape)
+{
+    const int size = bound->comm->size;
+    const void *user = shape.gathers ? call->recv : call->send;
+    MPI_Datatype type = shape.gathers ? call->recv_type : call->send_type;
+    unsigned wrong;
+    if (!shape.vector)
+        wrong = look(whole, user, shape.gathers ? call->recv_count : call->send_count, size, type);
+    else
+        wrong = look_at_parts(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
+                              shape.gathers ? call->recv_displs : call->send_displs, call, type,
+                              size, bound->comm->numbers);
+    return shape.gathers ? twill_mpi_received(wrong) : wrong;
+}
+
+static inline unsigned look_at_part(struct span *part, const struct twill_mpi_call *call,
+                                    struct shape shape)
+{
+    return shape.gathers
+               ? look(part, call->send, call->send_count, 1, call->send_type)
+               : twill_mpi_received(look(part, call->recv, call->recv_count, 1, call->recv_type));
+}
+
+/* A rank whose own part is not as long as its place in the whole. MPI has no such call, but the
+ * MPIs do it, and the others cannot know of it: as in place, with what comes of the own part made
+ * of it at once. */
+static enum twill_mpi_why settle_unequal(struct twill_mpi_bound *bound, struct shape shape,
+                                         const struct span *part, const struct span *whole)
+{
+    const struct span own = own_part(whole, bound->comm->rank);
+    const struct span *from = shape.gathers ? part : &own, *to = shape.gathers ? &own : part;
+    bound->count = own.bytes;
+    settle_in_place(bound, shape, whole);
+    if (bound->form == TWILL_MPI_PERSISTENT || !move_own(from, to))
+        twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* Both are here. */
+static inline enum twill_mpi_why settle_both(const struct twill_mpi_call *call,
+                                             struct twill_mpi_bound *bound, struct shape shape,
+                                             const struct span *part, const struct span *whole)
+{
+    const int rank = bound->comm->rank;
+    const unsigned mine = shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT;
+    const unsigned others = TWILL_MPI_STAGES_IN + TWILL_MPI_STAGES_OUT - mine;
+    if (TWILL_UNLIKELY(part->bytes !=
+                       (whole->lengths != NULL ? whole->lengths[rank] : whole->part)))
+        return settle_unequal(bound, shape, part, whole);
+    settle(bound, others, whole, -1);
+    settle(bound, mine, part, -1);
+    if (bound->staged == 0 && TWILL_UNLIKELY(overlap(part, whole))) {
+        const char *own = whole->begin + own_at(whole, rank, true);
+        if (is_refused(call, bound, part, part->begin, whole, own))
+            return TWILL_MPI_WHY_ERRONEOUS;
+        if (part->begin != own)
+            stage(bound, mine, part, -1);
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* In each binder on its own: what the shape says is known there. */
+static inline __attribute__((always_inline)) enum twill_mpi_why
+bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, struct shape shape)
+{
+    struct span part, whole;
+    struct twill_mpi_comm *comm = bound->comm;
+    const bool has_whole = !shape.rooted || call->root == comm->rank;
+    const bool in_place = has_whole && (shape.gathers ? call->send : call->recv) == MPI_IN_PLACE;
+    unsigned wrong = shape.rooted && (call->root < 0 || call->root >= comm->size)
+                         ? TWILL_MPI_WRONG_ROOT
+                     : has_whole ? look_at_whole(&whole, call, bound, shape)
+                                 : 0;
+    if (wrong == 0 && !in_place)
+        wrong = look_at_part(&part, call, shape);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
+    bound->type = TWILL_U8;
+    bound->root = call->root;
+    if (in_place) {
+        bound->count = whole.lengths != NULL ? whole.lengths[comm->rank] : whole.part;
+        settle_in_place(bound, shape, &whole);
+        return TWILL_MPI_WHY_TAKEN;
+    }
+    bound->count = part.bytes;
+    if (has_whole)
+        return settle_both(call, bound, shape, &part, &whole);
+    bound->src = bound->dst = NULL;
+    settle(bound, shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT, &part, -1);
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+#define BINDER(name, gathers, rooted, vector)                                                      \
+    enum twill_mpi_why twill_mpi_bind_##name(const struct twill_mpi_call *call,                    \
+                                             struct twill_mpi_bound *bound)                        \
+    {                                                                                              \
+        return bind_parts(call, bound, (struct shape){gathers, rooted, vector});                   \
+    }
+BINDER(gather, true, true, false)
+BINDER(gatherv, true, true, true)
+BINDER(scatter, false, true, false)
+BINDER(scatterv, false, true, true)
+BINDER(allgather, true, false, false)
+BINDER(allgatherv, true, false, true)
+
+/* --- all parts on both sides ----------------------------------------------------------------- */
+
+enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
+                                           struct twill_mpi_bound *bound)
+{
+    struct span src, dst;
+    const int size = bound->comm->size;
+    const bool in_place = call->send == MPI_IN_PLACE;
+    unsigned wrong =
+        twill_mpi_received(look(&dst, call->recv, call->recv_count, size, call->recv_type));
+    if (wrong == 0 && !in_place)
+        wrong = look(&src, call->send, call->send_count, size, call->send_type);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
+    if (!in_place && src.part != dst.part) { /* no other rank can know of it */
+        twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
+        return TWILL_MPI_WHY_TAKEN;
+    }
+    bound->count = dst.part;
+    bound->type = TWILL_U8;
+    settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
+    settle(bound, TWILL_MPI_STAGES_IN, in_place ? &dst : &src, -1);
+    if (in_place) {
+        bound->shared = bound->staged != 0;
+        bound->src_at = bound->dst_at = 0;
+    } else if (bound->staged == 0 && TWILL_UNLIKELY(overlap(&src, &dst))) {
+        if (is_refused(call, bound, &src, src.begin, &dst, dst.begin))
+            return TWILL_MPI_WHY_ERRONEOUS;
+        stage(bound, TWILL_MPI_STAGES_IN, &src, -1);
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+/* In place twill has none: what is given is copied first. */
+enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
+                                            struct twill_mpi_bound *bound)
+{
+    struct span src, dst;
+    const int size = bound->comm->size, rank = bound->comm->rank;
+    const bool in_place = call->send == MPI_IN_PLACE;
+    size_t *numbers = bound->comm->numbers;
+    unsigned wrong =
+        twill_mpi_received(look_at_parts(&dst, call->recv, call->recv_counts, call->recv_displs,
+                                         call, call->recv_type, size, numbers + 2 * size));
+    if (wrong == 0 && !in_place)
+        wrong = look_at_parts(&src, call->send, call->send_counts, call->send_displs, call,
+                              call->send_type, size, numbers);
+    if (TWILL_UNLIKELY(wrong != 0))
+        return twill_mpi_wrong(call, bound, wrong);
+    if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know of it */
+        twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
+    const struct span *from = in_place ? &dst : &src;
+    bound->type = TWILL_U8;
+    settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
+    settle(bound, TWILL_MPI_STAGES_IN, from, -1);
+    if (bound->staged == 0 && TWILL_UNLIKELY(overlap(from, &dst))) {
+        if (!in_place && is_refused(call, bound, from, from->begin, &dst, dst.begin))
+            return TWILL_MPI_WHY_ERRONEOUS;
+        stage(bound, TWILL_MPI_STAGES_IN, from, -1);
+        bound->src_offsets = NULL;
+    }
+    return TWILL_MPI_WHY_TAKEN;
+}

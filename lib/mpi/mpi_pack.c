@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Staging: a side of a call whose elements are not bytes in a row in the program's memory is packed
+ * before and unpacked after, by the MPI below, whose packed form on one kind of machine is the
+ * bytes themselves. */
+#include "lib/mpi/mpi_call.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Bytes that are told to PMPI_Pack at once: it counts in int. */
+#define PACKED_AT_ONCE ((MPI_Count)1 << 30)
+/* Between things in one piece of memory. */
+#define ALIGNMENT ((size_t)64)
+
+int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int room,
+                      MPI_Datatype room_type)
+{
+    int me = 0;
+    PMPI_Comm_rank(twill_mpi.shadow, &me);
+    pthread_mutex_lock(&twill_mpi.self_lock); /* messages of other threads are alike */
+    int code = PMPI_Sendrecv(from, count, type, me, 0, to, room, room_type, me, 0, twill_mpi.shadow,
+                             MPI_STATUS_IGNORE);
+    pthread_mutex_unlock(&twill_mpi.self_lock);
+    return code;
+}
+
+/* An element larger than an int can say: by a message to this process itself. */
+static int move_giant(const struct twill_mpi_side *side, char *user, unsigned char *bytes,
+                      bool packs)
+{
+    const MPI_Count full = side->size / PACKED_AT_ONCE;
+    MPI_Datatype block = MPI_DATATYPE_NULL, whole = MPI_DATATYPE_NULL;
+    int code = PMPI_Type_contiguous((int)PACKED_AT_ONCE, MPI_BYTE, &block);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = PMPI_Type_create_struct(2, (int[]){(int)full, (int)(side->size % PACKED_AT_ONCE)},
+                                   (MPI_Aint[]){0, (MPI_Aint)(full * PACKED_AT_ONCE)},
+                                   (MPI_Datatype[]){block, MPI_BYTE}, &whole);
+    PMPI_Type_free(&block);
+    if (code != MPI_SUCCESS)
+        return code;
+    code = PMPI_Type_commit(&whole);
+    if (code == MPI_SUCCESS)
+        code = packs ? twill_mpi_to_self(user, 1, side->type, bytes, 1, whole)
+                     : twill_mpi_to_self(bytes, 1, whole, user, 1, side->type);
+    PMPI_Type_free(&whole);
+    return code;
+}
+
+/* Some elements in a row in the program's memory. MPICH takes MPI_BOTTOM for a missing argument
+ * here: the base is moved then, and the type moved back. */
+static int move_some(const struct twill_mpi_side *side, char *user, int some, unsigned char *bytes,
+                     bool packs)
+{
+    const MPI_Aint shift = user == NULL ? -(MPI_Aint)ALIGNMENT : 0;
+    const int length = (int)(some * side->size), one = 1;
+    MPI_Datatype type = side->type;
+    int position = 0, code = MPI_SUCCESS;
+    if (shift != 0) {
+        user = twill_mpi_at(user, -shift);
+        code = PMPI_Type_create_hindexed(1, &one, &shift, side->type, &type);
+        if (code != MPI_SUCCESS)
+            return code;
+        PMPI_Type_commit(&type);
+    }
+    if (packs)
+        code = PMPI_Pack(user, some, type, bytes, length, &position, twill_mpi.shadow);
+    else
+        code = PMPI_Unpack(bytes, length, &position, user, some, type, twill_mpi.shadow);
+    if (shift != 0)
+        PMPI_Type_free(&type);
+    return code;
+}
+
+/* Elements in a row, to or from bytes. */
+static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count count,
+                    unsigned char *bytes, bool packs)
+{
+    int code = MPI_SUCCESS;
+    if (side->plain) {
+        user = twill_mpi_at(user, side->true_lb);
+        memcpy(packs ? (void *)bytes : user, packs ? user : (void *)bytes,
+               (size_t)(count * side->size));
+        return code;
+    }
+    const MPI_Count most = PACKED_AT_ONCE / side->size;
+    while (count > 0 && code == MPI_SUCCESS) {
+        const MPI_Count some = most == 0 ? 1 : count < most ? count : most;
+        code = most == 0 ? move_giant(side, user, bytes, packs)
+                         : move_some(side, user, (int)some, bytes, packs);
+        count -= some;
+        bytes += (size_t)(some * side->size);
+        user = twill_mpi_at(user, some * side->extent);
+    }
+    return code;
+}
+
+static twill_status move(const struct twill_mpi_side *side, bool packs)
+{
+    unsigned char *bytes = side->staging;
+    MPI_Count next = 0;
+    for (int part = 0; part < side->parts; part++) {
+        MPI_Count count =
+            side->counts == NULL ? side->count : twill_mpi_number(side->counts, side->large, part);
+        MPI_Count at =
+            side->displs == NULL ? next : twill_mpi_number(side->displs, side->large, part);
+        /* A type that was freed, or never committed: the MPI has said so to the binder. */
+        if (part != side->skip && count * side->size != 0 &&
+            move_run(side, twill_mpi_at(side->user, at * side->extent), count, bytes, packs) !=
+                MPI_SUCCESS)
+            return TWILL_ERR_INTERNAL;
+        bytes += (size_t)(count * side->size);
+        next += count;
+    }
+    return TWILL_OK;
+}
+
+void twill_mpi_pack_staged(struct twill_mpi_bound *bound)
+{
+    if ((bound->staged & TWILL_MPI_FAILS) != 0 || (bound->staged & TWILL_MPI_STAGES_IN) == 0)
+        return;
+    twill_status status = move(&bound->in, true);
+    if (status != TWILL_OK)
+        twill_mpi_bound_fail(bound, status);
+}
+
+twill_status twill_mpi_unpack_staged(const struct twill_mpi_bound *bound)
+{
+    return (bound->staged & TWILL_MPI_FAILS) != 0 ? bound->failure : move(&bound->out, false);
+}
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* The communicator's, for a blocking call. */
+static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
+{
+    if (comm->scratch_bytes < bytes) {
+        free(comm->scratch);
+        comm->scratch = aligned_alloc(ALIGNMENT, bytes);
+        comm->scratch_bytes = comm->scratch == NULL ? 0 : bytes;
+    }
+    return comm->scratch;
+}
+
+/* What a side knows by the program's arrays and type is gone when the call has returned: keep it,
+ * at *more. false: the MPI could not. */
+static bool keep(struct twill_mpi_side *side, unsigned char **more)
+{
+    const size_t bytes = (size_t)side->parts * (side->large ? sizeof(MPI_Count) : sizeof(int));
+    const void **arrays[] = {&side->counts, &side->displs};
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(arrays); i++)
+        if (*arrays[i] != NULL) {
+            *arrays[i] = memcpy(*more, *arrays[i], bytes);
+            *more += twill_round_up(bytes, ALIGNMENT);
+        }
+    if (side->plain)
+        return true;
+    /* Not a duplicate: that would call back the program for its attributes. */
+    MPI_Datatype kept = MPI_DATATYPE_NULL;
+    if (PMPI_Type_contiguous(1, side->type, &kept) != MPI_SUCCESS)
+        kept = MPI_DATATYPE_NULL;
+    side->type = kept;
+    return kept != MPI_DATATYPE_NULL && PMPI_Type_commit(&kept) == MPI_SUCCESS;
+}
+
+static size_t kept_bytes(const struct twill_mpi_side *side)
+{
+    const size_t array = twill_round_up((size_t)side->parts * sizeof(MPI_Count), ALIGNMENT);
+    return ((side->counts != NULL) + (side->displs != NULL)) * array;
+}
+
+void twill_mpi_stage(struct twill_mpi_bound *bound)
+{
+    const bool in = (bound->staged & TWILL_MPI_STAGES_IN) != 0;
+    const bool out = (bound->staged & TWILL_MPI_STAGES_OUT) != 0;
+    const bool outlives = bound->form != TWILL_MPI_BLOCKING;
+    if (!bound->shared) {
+        bound->src_at = 0;
+        bound->dst_at = in ? twill_round_up(bound->in.bytes, ALIGNMENT) : 0;
+    }
+    const size_t src_end = in ? bound->src_at + bound->in.bytes : 0;
+    const size_t dst_end = out ? bound->dst_at + bound->out.bytes : 0;
+    const size_t staging = twill_round_up(twill_max(src_end, dst_end) + 1, ALIGNMENT);
+    if (outlives)
+        bound->memory = aligned_alloc(ALIGNMENT, staging + (in ? kept_bytes(&bound->in) : 0) +
+                                                     (out ? kept_bytes(&bound->out) : 0));
+    else
+        bound->memory = scratch(bound->comm, staging);
+    if (bound->memory == NULL) {
+        twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
+        return;
+    }
+    unsigned char *memory = bound->memory, *more = memory + staging;
+    if (in || bound->shared)
+        bound->src = bound->in.staging = memory + bound->src_at;
+    if (out || bound->shared)
+        bound->dst = bound->out.staging = memory + bound->dst_at;
+    /* Both in any case: a side has a type of its own then, or none. */
+    const bool kept_in = !outlives || !in || keep(&bound->in, &more);
+    const bool kept_out = !outlives || !out || keep(&bound->out, &more);
+    if (!kept_in || !kept_out)
+        twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
+}
+
+void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound)
+{
+    struct twill_mpi_side *sides[] = {&bound->in, &bound->out};
+    if (bound->made != NULL)
+        twill_mpi_operation_release(bound->made, bound->form == TWILL_MPI_PERSISTENT);
+    if (bound->form == TWILL_MPI_BLOCKING || bound->memory == NULL)
+        return;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(sides); i++)
+        if ((bound->staged & (1u << i)) != 0 && !sides[i]->plain &&
+            sides[i]->type != MPI_DATATYPE_NULL)
+            PMPI_Type_free(&sides[i]->type);
+    free(bound->memory);
+}

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions as twill makes them. MPI wants count, type and operation alike on all ranks, so what
+ * is decided by them is decided alike; where a buffer lies is each rank's own affair: one that is
+ * not aligned as twill wants it is copied. */
+#include "lib/mpi/mpi_call.h"
+
+/* What is wrong with the buffers of so many elements, or 0. One for both is none of MPI's either,
+ * but where the MPI does not say so it has a result, and so has twill. */
+static unsigned look_at_buffers(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
+                                size_t given, size_t received)
+{
+    const bool receives = call->kind != TWILL_MPI_Reduce || comm->rank == call->root;
+    const bool in_place = call->send == MPI_IN_PLACE;
+    if (in_place && !receives)
+        return TWILL_MPI_WRONG_PLACE;
+    if (receives && call->recv == MPI_IN_PLACE)
+        return twill_mpi_received(TWILL_MPI_WRONG_PLACE);
+    if (!in_place && given > 0 && call->send == NULL)
+        return TWILL_MPI_WRONG_ADDRESS;
+    if (receives && (in_place ? given : received) > 0 && call->recv == NULL)
+        return twill_mpi_received(TWILL_MPI_WRONG_ADDRESS);
+    if (receives && received > 0 && call->send == call->recv &&
+        twill_mpi_is_refused(call, comm, TWILL_MPI_WRONG_ALIAS))
+        return TWILL_MPI_WRONG_ALIAS;
+    return 0;
+}
+
+/* What a reduction's arguments come to; where its buffers are is not looked at yet. */
+static enum twill_mpi_why find(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                               struct twill_mpi_reduction *found, size_t given, size_t received)
+{
+    struct twill_mpi_type room;
+    const struct twill_mpi_type *type = twill_mpi_type_find(call->recv_type, &room);
+    unsigned wrong = call->recv_count < 0                                ? TWILL_MPI_WRONG_COUNT
+                     : call->root < 0 || call->root >= bound->comm->size ? TWILL_MPI_WRONG_ROOT
+                     : type == NULL ? twill_mpi_wrong_type(call->recv_type)
+                                    : 0;
+    if (wrong != 0)
+        return twill_mpi_wrong(call, bound, wrong);
+    enum twill_mpi_why why = twill_mpi_reduction_find(call, type, found);
+    if (why != TWILL_MPI_WHY_TAKEN)
+        return why;
+    bound->made = found->made;
+    wrong = look_at_buffers(call, bound->comm, given, received);
+    if (TWILL_UNLIKELY(wrong != 0)) {
+        why = twill_mpi_wrong(call, bound, wrong);
+        if (why != TWILL_MPI_WHY_TAKEN)
+            twill_mpi_bound_free(bound);
+        return why;
+    }
+    if (found->lacks)
+        twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
+    bound->count = (size_t)call->recv_count * found->parts;
+    bound->type = found->type;
+    bound->op = found->op;
+    bound->root = call->root;
+    return TWILL_MPI_WHY_TAKEN;
+}
+
+static struct twill_mpi_side elements_at(const void *user, size_t elements,
+                                         const struct twill_mpi_reduction *found)
+{
+    return (struct twill_mpi_side){.user = user,
+                                   .size = (MPI_Count)found->element,
+                                   .extent = (MPI_Count)found->element,
+                                   .plain = true,
+                                   .parts = 1,
+                                   .skip = -1,
+                                   .count = (MPI_Count)elements,
+                                   .bytes = elements * found->element};
+}
+
+static bool is_aligned(const void *at, const struct twill_mpi_reduction *found)
+{
+    return ((uintptr_t)at & (found->alignment - 1)) == 0;
+}
+
+static void read_from(struct twill_mpi_bound *bound, const void *user, size_t elements,
+                      const struct twill_mpi_reduction *found)
+{
+    bound->src = user;
+    if (is_aligned(user, found) || elements == 0)
+        return;
+    bound->staged |= TWILL_MPI_STAGES_IN;
+    bound->in = elements_at(user, elements, found);
+}
+
+static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
+                     const struct twill_mpi_reduction *found, bool elsewhere)
+{
+    bound->dst = user;
+    if ((!elsewhere && is_aligned(user, found)) || elements == 0)
+        return;
+    bound->staged |= TWILL_MPI_STAGES_OUT;
+    bound->out = elements_at(user, elements, found);
+}
+
+/* Two buffers of so many elements, neither of them in place, that are partly the same? */
+static bool overlap(const struct twill_mpi_call *call, size_t given, size_t received,
+                    const struct twill_mpi_reduction *found)
+{
+    const uintptr_t from = (uintptr_t)call->send, to = (uintptr_t)call->recv;
+    return call->send != MPI_IN_PLACE && from < to + received * found->element &&
+           to < from + given * found->element;
+}
+
+/* The result goes to `recv`, as large as what is given. */
+static void place(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                  const struct twill_mpi_reduction *found)
+{
+    size_t elements = (size_t)call->recv_count;
+    bool in_place = call->send == MPI_IN_PLACE;
+    read_from(bound, in_place ? call->recv : call->send, elements, found);
+    write_to(bound, call->recv, elements, found, overlap(call, elements, elements, found));
+    bound->shared = in_place && bound->staged != 0;
+    bound->src_at = bound->dst_at = 0;
+}
+
+/* Is it to be bound? What FAILS comes as it is. */
+static bool goes_on(const struct twill_mpi_bound *bound, enum twill_mpi_why why)
+{
+    return why == TWILL_MPI_WHY_TAKEN && (bound->staged & TWILL_MPI_FAILS) == 0;
+}
+
+enum twill_mpi_why twill_mpi_bind_allreduce(const struct twill_mpi_call *call,
+                                            struct twill_mpi_bound *bound)
+{
+    struct twill_mpi_reduction found;
+    const size_t elements = (size_t)call->recv_count;
+    enum twill_mpi_why why = find(call, bound, &found, elements, elements);
+    if (goes_on(bound, why))
+        place(call, bound, &found);
+    return why;
+}
+
+enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
+                                         struct twill_mpi_bound *bound)
+{
+    struct twill_mpi_reduction found;
+    const size_t elements = (size_t)call->recv_count;
+    enum twill_mpi_why why = find(call, bound, &found, elements, elements);
+    if (!goes_on(bound, why))
+        return why;
+    bound->dst = NULL;
+    if (bound->comm->rank == call->root)
+        place(call, bound, &found);
+    else
+        read_from(bound, call->send, (size_t)call->recv_count, &found);
+    return why;
+}
+
+/* In place MPI wants this rank's part at the start of the buffer, where twill would leave it where
+ * it was: it goes elsewhere, and is copied. */
+static void place_part(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                       const struct twill_mpi_reduction *found, size_t all, size_t part)
+{
+    bool in_place = call->send == MPI_IN_PLACE;
+    read_from(bound, in_place ? call->recv : call->send, all, found);
+    write_to(bound, call->recv, part, found, in_place || overlap(call, all, part, found));
+}
+
+enum twill_mpi_why twill_mpi_bind_reduce_scatter_block(const struct twill_mpi_call *call,
+                                                       struct twill_mpi_bound *bound)
+{
+    struct twill_mpi_reduction found;
+    const size_t part = (size_t)call->recv_count, all = part * (size_t)bound->comm->size;
+    enum twill_mpi_why why = find(call, bound, &found, all, part);
+    if (goes_on(bound, why))
+        place_part(call, bound, &found, all, part);
+    return why;
+}
+
+enum twill_mpi_why twill_mpi_bind_reduce_scatter(const struct twill_mpi_call *call,
+                                                 struct twill_mpi_bound *bound)
+{
+    struct twill_mpi_reduction found;
+    struct twill_mpi_comm *comm = bound->comm;
+    size_t *counts = comm->numbers, all = 0;
+    if (call->recv_counts == NULL)
+        return twill_mpi_wrong(call, bound, twill_mpi_received(TWILL_MPI_WRONG_ARRAY));
+    for (int r = 0; r < comm->size; r++) {
+        MPI_Count count = twill_mpi_number(call->recv_counts, call->large, r);
+        if (count < 0)
+            return twill_mpi_wrong(call, bound, twill_mpi_received(TWILL_MPI_WRONG_COUNT));
+        counts[r] = (size_t)count;
+        all += (size_t)count;
+    }
+    enum twill_mpi_why why = find(call, bound, &found, all, counts[comm->rank]);
+    if (!goes_on(bound, why))
+        return why;
+    place_part(call, bound, &found, all, counts[comm->rank]);
+    for (int r = 0; r < comm->size; r++)
+        counts[r] *= found.parts;
+    bound->dst_counts = counts;
+    return why;
+}

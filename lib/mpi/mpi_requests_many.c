@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The entry points that take arrays of requests. Without one of ours they go on after a look.
+ *
+ * Ours are taken out of the program's array, which then is one that the MPI below understands, with
+ * MPI_REQUEST_NULL where they were, and put back before the program has it again: no copy is made.
+ */
+#include "lib/mpi/mpi_requests.h"
+
+/* Ours of an array, in its order. */
+struct taken {
+    MPI_Request *requests;
+    struct twill_mpi_request *first;
+    int theirs; /* requests of the MPI's */
+    struct twill_mpi_fault fault;
+};
+
+static bool has_ours(int count, const MPI_Request *requests)
+{
+    for (int i = 0; requests != NULL && i < count; i++)
+        if (twill_mpi_request_is_ours(requests[i]))
+            return true;
+    return false;
+}
+
+/* The program has its array again. Not before does its error handler hear of what has failed: it
+ * may look at it. */
+static void put_back(struct taken *taken)
+{
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
+        taken->requests[at->index] = twill_mpi_request_handle(at);
+        at->index = -1;
+    }
+    twill_mpi_tell(&taken->fault);
+}
+
+/* A handle that means nothing, or is there twice: the array is as it was, and the code to return.
+ */
+static int take_out(int count, MPI_Request *requests, struct taken *taken)
+{
+    struct twill_mpi_request **end = &taken->first;
+    *taken = (struct taken){.requests = requests, .fault = TWILL_MPI_NO_FAULT};
+    twill_mpi_requests_sweep();
+    for (int i = 0; i < count; i++) {
+        if (!twill_mpi_request_is_ours(requests[i])) {
+            taken->theirs += requests[i] != MPI_REQUEST_NULL;
+            continue;
+        }
+        struct twill_mpi_request *mine = twill_mpi_request_find(requests[i]);
+        if (mine == NULL || mine->index >= 0) {
+            put_back(taken);
+            return twill_mpi_request_refuse(mine);
+        }
+        requests[i] = MPI_REQUEST_NULL;
+        mine->index = i;
+        mine->next = NULL;
+        *end = mine;
+        end = &mine->next;
+    }
+    return MPI_SUCCESS;
+}
+
+/* Give back one that is not under way: unlink it, which *link does, and the code of it. */
+static int collect(struct taken *taken, struct twill_mpi_request **link)
+{
+    struct twill_mpi_request *mine = *link;
+    int index = mine->index;
+    *link = mine->next;
+    mine->index = -1;
+    taken->requests[index] = twill_mpi_request_handle(mine);
+    return twill_mpi_request_collect(mine, &taken->requests[index], &taken->fault);
+}
+
+static MPI_Status *status_at(MPI_Status *statuses, int i)
+{
+    return statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
+}
+
+static void set_error(MPI_Status *status, int code)
+{
+    if (status != MPI_STATUS_IGNORE)
+        status->MPI_ERROR = code;
+}
+
+/* --- all ------------------------------------------------------------------------------------- */
+
+/* How long a wait for requests of several communicators does not nap: data may be moving. */
+#define BUSY_NS UINT64_C(100000000)
+
+/* Not under way any more, all of ours? */
+static bool poll_all(const struct taken *taken)
+{
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
+        if (!twill_mpi_request_poll(at))
+            return false;
+    return true;
+}
+
+/* The same, but each of them is looked at in every turn: the deadlines of several communicators,
+ * which begin when nothing moves on them, do not add up. */
+static bool poll_each(const struct taken *taken)
+{
+    const uint64_t glance = twill_mpi_request_next_glance();
+    bool all = true;
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
+        all = twill_mpi_request_glance(at, glance) && all;
+    return all;
+}
+
+/* Are those of ours that are under way on more than one communicator? */
+static bool on_several(const struct taken *taken)
+{
+    const struct twill_mpi_comm *comm = NULL;
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
+        if (twill_mpi_request_state(at) != TWILL_MPI_REQUEST_ACTIVE)
+            continue;
+        if (comm != NULL && comm != at->bound.comm)
+            return true;
+        comm = at->bound.comm;
+    }
+    return false;
+}
+
+static void wait_for_all(const struct taken *taken)
+{
+    struct twill_mpi_rest rest = {0};
+    if (on_several(taken)) {
+        uint64_t busy_until = twill_now() + BUSY_NS;
+        while (!poll_each(taken)) {
+            twill_mpi_rest(&rest);
+            if (twill_now() < busy_until)
+                rest.begun = 0; /* no nap */
+        }
+    }
+    while (taken->theirs > 0 && !poll_all(taken))
+        twill_mpi_rest(&rest);
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
+        twill_mpi_request_wait(at);
+}
+
+static bool any_failed(const struct taken *taken)
+{
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
+        if (twill_mpi_request_state(at) == TWILL_MPI_REQUEST_COMPLETE && at->status != TWILL_OK)
+            return true;
+    return false;
+}
+
+/* Theirs, when one of ours has failed: they may never be complete, and are not waited for. */
+static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
+{
+    for (int i = 0; i < count; i++) {
+        int flag = 0, code = PMPI_Test(&requests[i], &flag, status_at(statuses, i));
+        set_error(status_at(statuses, i), code != MPI_SUCCESS ? code
+                                          : flag              ? MPI_SUCCESS
+                                                              : MPI_ERR_PENDING);
+    }
+    return MPI_ERR_IN_STATUS;
+}
+
+static void empty_all(int count, MPI_Status *statuses)
+{
+    for (int i = 0; statuses != MPI_STATUSES_IGNORE && i < count; i++)
+        twill_mpi_status_empty(&statuses[i]);
+}
+
+/* All of ours are complete; of theirs, code says. */
+static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
+{
+    while (taken->first != NULL) {
+        int index = taken->first->index, mine = collect(taken, &taken->first);
+        if (mine != MPI_SUCCESS)
+            code = MPI_ERR_IN_STATUS;
+        if (code == MPI_ERR_IN_STATUS)
+            set_error(status_at(statuses, index), mine);
+    }
+    put_back(taken);
+    return code;
+}
+
+int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
+{
+    struct taken taken;
+    if (!has_ours(count, requests))
+        return PMPI_Waitall(count, requests, statuses);
+    int code = take_out(count, requests, &taken);
+    if (code != MPI_SUCCESS)
+        return code;
+    wait_for_all(&taken);
+    if (any_failed(&taken))
+        code = test_each(count, requests, statuses);
+    else if (taken.theirs > 0)
+        code = PMPI_Waitall(count, requests, statuses);
+    else
+        empty_all(count, statuses);
+    return collect_all(&taken, statuses, code);
+}
+
+int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuses[])
+{
+    struct taken taken;
+    if (flag == NULL || !has_ours(count, requests))
+        return PMPI_Testall(count, requests, flag, statuses);
+    int code = take_out(count, requests, &taken);
+    if (code != MPI_SUCCESS)
+        return code;
+    *flag = poll_all(&taken);
+    if (!*flag)
+        twill_mpi_poke();
+    else if (any_failed(&taken))
+        code = test_each(count, requests, statuses);
+    else if (taken.theirs > 0)
+        code = PMPI_Testall(count, requests, flag, statuses);
+    else
+        empty_all(count, statuses);
+    if (*flag || code == MPI_ERR_IN_STATUS)
+        return collect_all(&taken, statuses, code);
+    put_back(&taken);
+    return code;
+}
+
+/* --- any ------------------------------------------------------------------------------------- */
+
+/* A look at one of ours after the other, then at theirs: is one complete, or none under way at all
+ * (MPI_UNDEFINED)? Then ours are back in the array, and *code is what to return. */
+static bool try_any(int count, struct taken *taken, int *index, MPI_Status *status, int *code)
+{
+    const uint64_t glance = twill_mpi_request_next_glance();
+    bool active = false;
+    int flag = 1;
+    *index = MPI_UNDEFINED;
+    for (struct twill_mpi_request **at = &taken->first; *at != NULL; at = &(*at)->next) {
+        if (twill_mpi_request_state(*at) == TWILL_MPI_REQUEST_IDLE)
+            continue;
+        active = true;
+        if (!twill_mpi_request_glance(*at, glance))
+            continue;
+        *index = (*at)->index;
+        twill_mpi_status_empty(status);
+        *code = collect(taken, at);
+        put_back(taken);
+        return true;
+    }
+    *code = MPI_SUCCESS;
+    if (taken->theirs > 0)
+        *code = PMPI_Testany(count, taken->requests, index, &flag, status);
+    if (*code == MPI_SUCCESS && (!flag || *index == MPI_UNDEFINED)) {
+        if (active || !flag)
+            return false;
+        twill_mpi_status_empty(status); /* MPICH leaves it as it was */
+    }
+    put_back(taken);
+    return true;
+}
+
+/* Nothing but one of ours: that needs no loop. */
+static void wait_for_only(const struct taken *taken)
+{
+    struct twill_mpi_request *only = NULL;
+    for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
+        if (twill_mpi_request_state(at) == TWILL_MPI_REQUEST_IDLE)
+            continue;
+        if (only != NULL)
+            return;
+        only = at;
+    }
+    if (only != NULL && taken->theirs == 0)
+        twill_mpi_request_wait(only);
+}
+
+int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *status)
+{
+    struct twill_mpi_rest rest = {0};
+    struct taken taken;
+    if (index == NULL || !has_ours(count, requests))
+        return PMPI_Waitany(count, requests, index, status);
+    int code = take_out(count, requests, &taken);
+    if (code != MPI_SUCCESS)
+        return code;
+    wait_for_only(&taken);
+    while (!try_any(count, &taken, index, status, &code))
+        twill_mpi_rest(&rest);
+    return code;
+}
+
+int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_Status *status)
+{
+    struct taken taken;
+    if (index == NULL || flag == NULL || !has_ours(count, requests))
+        return PMPI_Testany(count, requests, index, flag, status);
+    int code = take_out(count, requests, &taken);
+    if (code != MPI_SUCCESS)
+        return code;
+    *flag = try_any(count, &taken, index, status, &code);
+    if (*flag)
+        return code;
+    *index = MPI_UNDEFINED;
+    put_back(&taken);
+    twill_mpi_poke();
+    return MPI_SUCCESS;
+}
+
+/* --- some ------------------------------------------------------------------------------------ */
+
+/* Those of ours that are complete, after the *done ones of theirs; is any of ours under way? */
+static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Status *statuses,
+                         int *code)
+{
+    const uint64_t glance = twill_mpi_request_next_glance();
+    const int theirs = *done;
+    bool active = false;
+    for (struct twill_mpi_request **at = &taken->first; *at != NULL;) {
+        bool idle = twill_mpi_request_state(*at) == TWILL_MPI_REQUEST_IDLE;
+        active = active || !idle;
+        if (idle || !twill_mpi_request_glance(*at, glance)) {
+            at = &(*at)->next;
+            continue;
+        }
+        indices[*done] = (*at)->index;
+        twill_mpi_status_empty(status_at(statuses, *done));
+        int mine = collect(taken, at);
+        set_error(status_at(statuses, *done), mine);
+        for (int i = 0; mine != MPI_SUCCESS && *code == MPI_SUCCESS && i < theirs; i++)
+            set_error(status_at(statuses, i), MPI_SUCCESS);
+        *code = mine != MPI_SUCCESS ? MPI_ERR_IN_STATUS : *code;
+        ++*done;
+    }
+    return active;
+}
+
+/* Is one complete, or none under way at all (*done is MPI_UNDEFINED)? */
+static bool try_some(int count, struct taken *taken, int *done, int *indices, MPI_Status *statuses,
+                     int *code)
+{
+    *code = MPI_SUCCESS;
+    *done = MPI_UNDEFINED;
+    if (taken->theirs > 0)
+        *code = PMPI_Testsome(count, taken->requests, done, indices, statuses);
+    if (*code != MPI_SUCCESS && *code != MPI_ERR_IN_STATUS)
+        return true;
+    bool active = *done != MPI_UNDEFINED;
+    *done = active ? *done : 0;
+    active = collect_some(taken, done, indices, statuses, code) || active;
+    if (!active)
+        *done = MPI_UNDEFINED;
+    return *done != 0;
+}
+
+int MPI_Waitsome(int incount, MPI_Request requests[], int *outcount, int indices[],
+                 MPI_Status statuses[])
+{
+    struct twill_mpi_rest rest = {0};
+    struct taken taken;
+    if (outcount == NULL || !has_ours(incount, requests))
+        return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
+    int code = take_out(incount, requests, &taken);
+    if (code != MPI_SUCCESS)
+        return code;
+    wait_for_only(&taken);
+    while (!try_some(incount, &taken, outcount, indices, statuses, &code))
+        twill_mpi_rest(&rest);
+    put_back(&taken);
+    return code;
+}
+
+int MPI_Testsome(int incount, MPI_Request requests[], int *outcount, int indices[],
+                 MPI_Status statuses[])
+{
+    struct taken taken;
+    if (outcount == NULL || !has_ours(incount, requests))
+        return PMPI_Testsome(incount, requests, outcount, indices, statuses);
+    int code = take_out(incount, requests, &taken);
+    if (code != MPI_SUCCESS)
+        return code;
+    if (!try_some(incount, &taken, outcount, indices, statuses, &code))
+        twill_mpi_poke();
+    put_back(&taken);
+    return code;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The entry points that take one request, or start some. What is not ours goes on after a compare.
+ */
+#include "lib/mpi/mpi_requests.h"
+
+void twill_mpi_status_empty(MPI_Status *status)
+{
+    MPI_Request none = MPI_REQUEST_NULL;
+    int flag;
+    if (status != MPI_STATUS_IGNORE)
+        (void)PMPI_Test(&none, &flag, status);
+}
+
+static bool is_ours(const MPI_Request *request)
+{
+    return request != NULL && twill_mpi_request_is_ours(*request);
+}
+
+/* Of one that is not under way. */
+static int collect(struct twill_mpi_request *mine, MPI_Request *request)
+{
+    struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
+    int code = twill_mpi_request_collect(mine, request, &fault);
+    twill_mpi_tell(&fault);
+    return code;
+}
+
+int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+    if (!is_ours(request))
+        return PMPI_Wait(request, status);
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    if (mine == NULL)
+        return twill_mpi_request_refuse(NULL);
+    twill_mpi_request_wait(mine);
+    twill_mpi_status_empty(status);
+    return collect(mine, request);
+}
+
+int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
+{
+    if (!is_ours(request) || flag == NULL)
+        return PMPI_Test(request, flag, status);
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    if (mine == NULL)
+        return twill_mpi_request_refuse(NULL);
+    *flag = twill_mpi_request_poll(mine);
+    if (!*flag) {
+        twill_mpi_poke();
+        return MPI_SUCCESS;
+    }
+    twill_mpi_status_empty(status);
+    return collect(mine, request);
+}
+
+int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
+{
+    if (!is_ours(&request) || flag == NULL)
+        return PMPI_Request_get_status(request, flag, status);
+    struct twill_mpi_request *mine = twill_mpi_request_find(request);
+    if (mine == NULL)
+        return twill_mpi_request_refuse(NULL);
+    *flag = twill_mpi_request_poll(mine);
+    if (*flag)
+        twill_mpi_status_empty(status);
+    else
+        twill_mpi_poke();
+    return MPI_SUCCESS;
+}
+
+int MPI_Request_free(MPI_Request *request)
+{
+    if (!is_ours(request))
+        return PMPI_Request_free(request);
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    if (mine == NULL || (mine->bound.form == TWILL_MPI_NONBLOCKING &&
+                         twill_mpi_request_state(mine) == TWILL_MPI_REQUEST_ACTIVE))
+        return twill_mpi_request_refuse(mine);
+    twill_mpi_request_free(mine);
+    *request = MPI_REQUEST_NULL;
+    return MPI_SUCCESS;
+}
+
+int MPI_Cancel(MPI_Request *request)
+{
+    return is_ours(request) ? twill_mpi_request_refuse(twill_mpi_request_find(*request))
+                            : PMPI_Cancel(request);
+}
+
+static int start(MPI_Request *request)
+{
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    return mine != NULL ? twill_mpi_request_start(mine) : twill_mpi_request_refuse(NULL);
+}
+
+int MPI_Start(MPI_Request *request)
+{
+    if (is_ours(request))
+        return start(request);
+    twill_mpi_started();
+    return PMPI_Start(request);
+}
+
+/* In their order, which for collectives is of importance. */
+int MPI_Startall(int count, MPI_Request requests[])
+{
+    int code = MPI_SUCCESS, first = 0;
+    for (int i = 0; requests != NULL && i < count && code == MPI_SUCCESS; i++) {
+        if (!twill_mpi_request_is_ours(requests[i]))
+            continue;
+        if (i > first) {
+            twill_mpi_started();
+            code = PMPI_Startall(i - first, requests + first);
+        }
+        if (code == MPI_SUCCESS)
+            code = start(&requests[i]);
+        first = i + 1;
+    }
+    if (code != MPI_SUCCESS || (first > 0 && first == count))
+        return code;
+    twill_mpi_started();
+    return PMPI_Startall(count - first, requests == NULL ? NULL : requests + first);
+}
+
+/* MPICH's handles are numbers, which Fortran has as they are. */
+#if defined(OPEN_MPI)
+
+#define FORTRAN_BASE 0x40000000 /* a table of the MPI's never has so many entries */
+
+MPI_Fint MPI_Request_c2f(MPI_Request request)
+{
+    return twill_mpi_request_is_ours(request)
+               ? (MPI_Fint)(FORTRAN_BASE | (int)twill_mpi_request_number(request))
+               : PMPI_Request_c2f(request);
+}
+
+MPI_Request MPI_Request_f2c(MPI_Fint request)
+{
+    return request > FORTRAN_BASE
+               ? (MPI_Request)(TWILL_MPI_REQUESTS_BASE + (uintptr_t)(request - FORTRAN_BASE))
+               : PMPI_Request_f2c(request);
+}
+
+#endif

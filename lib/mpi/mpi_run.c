@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call on its way to twill. */
+#include "lib/mpi/mpi_call.h"
+
+static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
+    [TWILL_MPI_Allreduce] = twill_mpi_bind_allreduce,
+    [TWILL_MPI_Reduce] = twill_mpi_bind_reduce,
+    [TWILL_MPI_Reduce_scatter] = twill_mpi_bind_reduce_scatter,
+    [TWILL_MPI_Reduce_scatter_block] = twill_mpi_bind_reduce_scatter_block,
+    [TWILL_MPI_Bcast] = twill_mpi_bind_bcast,
+    [TWILL_MPI_Allgather] = twill_mpi_bind_allgather,
+    [TWILL_MPI_Allgatherv] = twill_mpi_bind_allgatherv,
+    [TWILL_MPI_Gather] = twill_mpi_bind_gather,
+    [TWILL_MPI_Gatherv] = twill_mpi_bind_gatherv,
+    [TWILL_MPI_Scatter] = twill_mpi_bind_scatter,
+    [TWILL_MPI_Scatterv] = twill_mpi_bind_scatterv,
+    [TWILL_MPI_Alltoall] = twill_mpi_bind_alltoall,
+    [TWILL_MPI_Alltoallv] = twill_mpi_bind_alltoallv,
+    [TWILL_MPI_Barrier] = twill_mpi_bind_barrier,
+};
+
+#define FORMS(verb, ...)                                                                           \
+    (b->form == TWILL_MPI_BLOCKING      ? twill_##verb(__VA_ARGS__)                                \
+     : b->form == TWILL_MPI_NONBLOCKING ? twill_##verb##_start(__VA_ARGS__, request)               \
+                                        : twill_##verb##_init(__VA_ARGS__, request))
+
+twill_status twill_mpi_issue(const struct twill_mpi_bound *b, twill_request **request)
+{
+    twill_comm *comm = b->comm->comm;
+    if (TWILL_UNLIKELY((b->staged & TWILL_MPI_FAILS) != 0))
+        return FORMS(barrier, comm);
+    switch (b->kind) {
+    case TWILL_MPI_Allreduce:
+        return FORMS(allreduce, comm, b->src, b->dst, b->count, b->type, b->op);
+    case TWILL_MPI_Reduce:
+        return FORMS(reduce, comm, b->src, b->dst, b->count, b->type, b->op, b->root);
+    case TWILL_MPI_Reduce_scatter_block:
+        return FORMS(reduce_scatter, comm, b->src, b->dst, b->count, b->type, b->op);
+    case TWILL_MPI_Reduce_scatter:
+        return FORMS(reduce_scatterv, comm, b->src, b->dst, b->dst_counts, b->type, b->op);
+    case TWILL_MPI_Bcast:
+        return FORMS(broadcast, comm, b->src, b->dst, b->count, b->type, b->root);
+    case TWILL_MPI_Allgather:
+        return FORMS(allgather, comm, b->src, b->dst, b->count, b->type);
+    case TWILL_MPI_Allgatherv:
+        return FORMS(allgatherv, comm, b->src, b->dst, b->dst_counts, b->dst_offsets, b->type);
+    case TWILL_MPI_Gather:
+        return FORMS(gather, comm, b->src, b->dst, b->count, b->type, b->root);
+    case TWILL_MPI_Gatherv:
+        return FORMS(gatherv, comm, b->src, b->count, b->dst, b->dst_counts, b->dst_offsets,
+                     b->type, b->root);
+    case TWILL_MPI_Scatter:
+        return FORMS(scatter, comm, b->src, b->dst, b->count, b->type, b->root);
+    case TWILL_MPI_Scatterv:
+        return FORMS(scatterv, comm, b->src, b->src_counts, b->src_offsets, b->dst, b->count,
+                     b->type, b->root);
+    case TWILL_MPI_Alltoall:
+        return FORMS(alltoall, comm, b->src, b->dst, b->count, b->type);
+    case TWILL_MPI_Alltoallv:
+        return FORMS(alltoallv, comm, b->src, b->src_counts, b->src_offsets, b->dst, b->dst_counts,
+                     b->dst_offsets, b->type);
+    default:
+        return FORMS(barrier, comm);
+    }
+}
+
+enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_mpi_form form,
+                                  struct twill_mpi_comm *comm, struct twill_mpi_bound *bound)
+{
+    /* Not all of it: it is large, and most calls need little of it. */
+    bound->kind = call->kind;
+    bound->form = form;
+    bound->comm = comm;
+    bound->staged = 0;
+    bound->shared = false;
+    bound->memory = NULL;
+    bound->made = NULL;
+    if (binders[call->kind] == NULL)
+        return TWILL_MPI_WHY_NOT_TAKEN;
+    enum twill_mpi_why why = binders[call->kind](call, bound);
+    if (why == TWILL_MPI_WHY_TAKEN && bound->staged != 0 && (bound->staged & TWILL_MPI_FAILS) == 0)
+        twill_mpi_stage(bound);
+    return why;
+}
+
+enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
+                                          struct twill_mpi_comm *comm, twill_status *status)
+{
+    struct twill_mpi_bound bound;
+    enum twill_mpi_why why = twill_mpi_bind(call, TWILL_MPI_BLOCKING, comm, &bound);
+    if (why != TWILL_MPI_WHY_TAKEN)
+        return why;
+    twill_mpi_pack(&bound);
+    *status = twill_mpi_issue(&bound, NULL);
+    if (*status == TWILL_OK)
+        *status = twill_mpi_unpack(&bound);
+    twill_mpi_bound_free(&bound);
+    return why;
+}
+
+enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request, int *code)
+{
+    struct twill_mpi_comm *comm = twill_mpi_comm_find(call->comm);
+    if (comm == NULL)
+        return atomic_load_explicit(&twill_mpi.ready, memory_order_relaxed) ? TWILL_MPI_WHY_COMM
+                                                                            : TWILL_MPI_WHY_OFF;
+    if (comm->comm == NULL)
+        return comm->why;
+    if (call->form == TWILL_MPI_BLOCKING && comm->quicker[call->kind].most != 0 &&
+        twill_mpi_quicker_below(call, comm))
+        return TWILL_MPI_WHY_QUICKER;
+    if (call->form != TWILL_MPI_BLOCKING)
+        return twill_mpi_run_request(call, comm, request, code);
+    enum twill_mpi_why why;
+    if (twill_mpi.multiple) {
+        why = twill_mpi_run_shared(call, comm, code);
+    } else {
+        twill_status status;
+        why = twill_mpi_run_blocking(call, comm, &status);
+        if (why == TWILL_MPI_WHY_TAKEN)
+            *code = twill_mpi_outcome(comm, status);
+    }
+    if (why == TWILL_MPI_WHY_TAKEN)
+        twill_mpi_completed(comm);
+    return why;
+}

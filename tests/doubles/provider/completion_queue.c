@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Completion queue of a double: the only place where anything moves. */
+#include "tests/doubles/provider/provider_double.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BATCH 16
+
+/* One completion of the lower provider; 1 if the caller is to see it. */
+static int translate(const struct fi_cq_tagged_entry *lower, struct fi_cq_tagged_entry *entry)
+{
+    struct op *op = lower->op_context;
+    bool sends = op->sends;
+    *entry = (struct fi_cq_tagged_entry){.flags = FI_TAGGED | (sends ? FI_SEND : FI_RECV),
+                                         .len = sends ? 0 : lower->len,
+                                         .tag = sends ? 0 : lower->tag};
+    return op_end(op, &entry->op_context) ? 1 : 0;
+}
+
+static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
+{
+    struct queue *queue = container_of(fid, struct queue, fid);
+    struct fi_cq_tagged_entry lower[BATCH];
+    struct fi_cq_tagged_entry *entries = buffer;
+    ssize_t given = 0;
+    enter(queue->domain, "fi_cq_read");
+    if (queue->endpoint != NULL)
+        ep_flush(queue->endpoint);
+    ssize_t n = fi_cq_read(queue->lower, lower, count < BATCH ? count : BATCH);
+    for (ssize_t i = 0; i < n; i++)
+        given += translate(&lower[i], &entries[given]);
+    leave(queue->domain);
+    if (n < 0)
+        return n;
+    return given > 0 ? given : -FI_EAGAIN;
+}
+
+static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *entry, uint64_t flags)
+{
+    struct queue *queue = container_of(fid, struct queue, fid);
+    enter(queue->domain, "fi_cq_readerr");
+    ssize_t rc = fi_cq_readerr(queue->lower, entry, flags);
+    if (rc > 0 && entry->op_context != NULL) {
+        struct op *op = entry->op_context;
+        if (abs(entry->err) == FI_ETRUNC)
+            refuse("a message came that was longer than the receive of %zu bytes", op->bytes);
+        op_end(op, &entry->op_context);
+    }
+    leave(queue->domain);
+    return rc;
+}
+
+static const char *cq_strerror(struct fid_cq *fid, int code, const void *data, char *text,
+                               size_t bytes)
+{
+    struct queue *queue = container_of(fid, struct queue, fid);
+    return fi_cq_strerror(queue->lower, code, data, text, bytes);
+}
+
+static int cq_close(struct fid *fid)
+{
+    struct queue *queue = container_of(fid, struct queue, fid.fid);
+    if (queue->endpoint != NULL) {
+        refuse("fi_close of a completion queue that an endpoint uses");
+        return -FI_EBUSY;
+    }
+    fi_close(&queue->lower->fid);
+    queue->domain->children--;
+    free(queue);
+    return 0;
+}
+
+int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **made, void *context)
+{
+    static struct fi_ops ops = {sizeof(ops), cq_close, no_bind, no_control, no_ops, NULL, NULL};
+    static struct fi_ops_cq cq_ops = {
+        .size = sizeof(cq_ops), .read = cq_read, .readerr = cq_readerr, .strerror = cq_strerror};
+    struct domain *domain = container_of(fid, struct domain, fid);
+    if (attr->wait_obj != FI_WAIT_NONE && attr->wait_obj != FI_WAIT_UNSPEC &&
+        attr->wait_obj != FI_WAIT_SET)
+        return refuse("a completion queue with wait object %d", (int)attr->wait_obj);
+    if (attr->format != FI_CQ_FORMAT_TAGGED)
+        return refuse("a completion queue of format %d: the double knows one", (int)attr->format);
+    struct queue *queue = calloc(1, sizeof(*queue));
+    if (queue == NULL)
+        return -FI_ENOMEM;
+    struct fi_cq_attr lower = {
+        .size = 16384, .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
+    int rc = fi_cq_open(domain->lower, &lower, &queue->lower, NULL);
+    if (rc != 0) {
+        free(queue);
+        return rc;
+    }
+    queue->domain = domain;
+    queue->size = attr->size == 0 ? domain->limits.queue : attr->size;
+    queue->fid.fid = (struct fid){FI_CLASS_CQ, context, &ops};
+    queue->fid.ops = &cq_ops;
+    domain->children++;
+    *made = &queue->fid;
+    return 0;
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Endpoint of a double: every post is checked, then kept until the completion queue is read. */
+#include "tests/doubles/provider/provider_double.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define ASKED_NS 900000000ull /* how long to wait at least for what is asked back */
+#define OFTEN    11           /* every so many posts are told "later" */
+#define LATERS   50000        /* in a row: the caller does not read its queue */
+#define CONTEXT  (FI_CONTEXT | FI_CONTEXT2)
+
+static size_t context_words(const struct domain *domain)
+{
+    size_t bytes = (domain->mode & FI_CONTEXT2) != 0  ? sizeof(struct fi_context2)
+                   : (domain->mode & FI_CONTEXT) != 0 ? sizeof(struct fi_context)
+                                                      : 0;
+    return bytes / sizeof(uint64_t);
+}
+
+/* The provider's own words in the caller's context, until the operation has completed. */
+static void mark_context(struct op *op)
+{
+    uint64_t *words = op->context;
+    op->mark = ++op->endpoint->marks;
+    for (size_t i = 0; i < context_words(op->endpoint->domain); i++)
+        words[i] = op->mark * 0x9e3779b97f4a7c15ull + i;
+}
+
+static bool context_untouched(const struct op *op)
+{
+    const uint64_t *words = op->context;
+    for (size_t i = 0; i < context_words(op->endpoint->domain); i++)
+        if (words[i] != op->mark * 0x9e3779b97f4a7c15ull + i)
+            return false;
+    return true;
+}
+
+bool op_end(struct op *op, void **context)
+{
+    struct endpoint *ep = op->endpoint;
+    bool told = !op->injected;
+    if (told && !context_untouched(op))
+        refuse("a context was written to while its operation was under way");
+    *context = op->context;
+    if (op->mr != NULL)
+        op->mr->uses--;
+    op->mr = NULL;
+    op->state = OP_FREE;
+    op->next = ep->free;
+    ep->free = op;
+    ep->busy--;
+    return told;
+}
+
+/* --- posting -----------------------------------------------------------------------------------
+ */
+
+static int check_context(struct endpoint *ep, const void *context)
+{
+    if (context == NULL)
+        return (ep->domain->mode & CONTEXT) == 0 ? 0 : refuse("an operation without a context");
+    for (size_t i = 0; i < ep->op_count; i++)
+        if (ep->ops[i].state != OP_FREE && ep->ops[i].context == context)
+            return refuse("a context is used for two operations at once");
+    return 0;
+}
+
+static int check_tags(const struct endpoint *ep, uint64_t tag, uint64_t ignore)
+{
+    unsigned bits = ep->domain->limits.tag_bits;
+    uint64_t beyond = bits == 64 ? 0 : ~(uint64_t)0 << bits;
+    return ((tag | ignore) & beyond) == 0
+               ? 0
+               : refuse("tag %#llx, ignoring %#llx, of more than %u bits", (unsigned long long)tag,
+                        (unsigned long long)ignore, bits);
+}
+
+static int check_send(const struct endpoint *ep, const void *buffer, size_t bytes)
+{
+    size_t above = ep->domain->limits.pull_above;
+    if (above != 0 && bytes > above && (((uintptr_t)buffer | bytes) & 3) != 0)
+        return refuse("a message of %zu bytes at %p, which is read by words of 4 bytes", bytes,
+                      buffer);
+    return 0;
+}
+
+/* "Later", as real providers say when a queue is full, at the first contact with a peer, and
+ * whenever they like. Who never reads the queue never gets further. */
+static int check_room(struct endpoint *ep, bool first)
+{
+    if (++ep->posts % OFTEN != 0 && !first && ep->free != NULL)
+        return 0;
+    if (++ep->laters == LATERS)
+        refuse("\"later\" %d times and the completion queue was never read", LATERS);
+    return -FI_EAGAIN;
+}
+
+static struct op *take_op(struct endpoint *ep, const void *buffer, size_t bytes, void *context)
+{
+    struct op *op = ep->free;
+    ep->free = op->next;
+    ep->busy++;
+    op->next = NULL;
+    op->state = OP_QUEUED;
+    op->injected = false;
+    op->context = context;
+    op->buffer = (void *)(uintptr_t)buffer;
+    op->bytes = bytes;
+    op->mr = NULL;
+    op->asked = 0;
+    return op;
+}
+
+static void append(struct op_list *list, struct op *op)
+{
+    if (list->head == NULL)
+        list->head = op;
+    else
+        list->tail->next = op;
+    list->tail = op;
+}
+
+static int check_all(struct endpoint *ep, size_t bytes, uint64_t tag, uint64_t ignore)
+{
+    if (!ep->enabled)
+        return refuse("an operation on an endpoint that is not enabled");
+    if (bytes > ep->domain->limits.max_message)
+        return refuse("a message of %zu bytes, of at most %zu", bytes,
+                      ep->domain->limits.max_message);
+    if (ep->busy >= ep->queue->size)
+        return refuse("more operations than the completion queue of %zu has room for",
+                      ep->queue->size);
+    return check_tags(ep, tag, ignore);
+}
+
+static int post_recv(struct endpoint *ep, void *buffer, size_t bytes, void *desc, uint64_t tag,
+                     uint64_t ignore, void *context)
+{
+    int rc = check_all(ep, bytes, tag, ignore);
+    if (rc == 0)
+        rc = check_context(ep, context);
+    struct mr *mr = rc == 0 ? mr_find(ep, buffer, bytes, desc, FI_RECV, &rc) : NULL;
+    if (rc == 0)
+        rc = check_room(ep, false);
+    if (rc != 0)
+        return rc;
+    struct op *op = take_op(ep, buffer, bytes, context);
+    op->sends = false;
+    op->tag = tag;
+    op->ignore = ignore;
+    op->mr = mr;
+    if (mr != NULL)
+        mr->uses++;
+    mark_context(op);
+    append(&ep->recvs, op);
+    return 0;
+}
+
+static ssize_t ep_recv(struct fid_ep *fid, void *buffer, size_t bytes, void *desc, fi_addr_t from,
+                       uint64_t tag, uint64_t ignore, void *context)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid);
+    enter(ep->domain, "fi_trecv");
+    /* FI_DIRECTED_RECV was not asked for. */
+    int rc = from == FI_ADDR_UNSPEC ? post_recv(ep, buffer, bytes, desc, tag, ignore, context)
+                                    : refuse("a receive from one address only");
+    leave(ep->domain);
+    return rc;
+}
+
+static int post_send(struct endpoint *ep, const void *buffer, size_t bytes, void *desc,
+                     fi_addr_t to, uint64_t tag, void *context, bool inject)
+{
+    bool first = false;
+    fi_addr_t lower = 0;
+    struct mr *mr = NULL;
+    int rc = check_all(ep, bytes, tag, 0);
+    if (rc == 0 && inject && bytes > ep->domain->limits.inject)
+        rc = refuse("fi_tinject of %zu bytes, of at most %zu", bytes, ep->domain->limits.inject);
+    if (rc == 0 && !inject)
+        rc = check_context(ep, context);
+    if (rc == 0 && !inject)
+        rc = check_send(ep, buffer, bytes);
+    if (rc == 0 && !inject)
+        mr = mr_find(ep, buffer, bytes, desc, FI_SEND, &rc);
+    if (rc == 0)
+        rc = av_resolve(ep->av, to, &lower, &first);
+    if (rc == 0)
+        rc = check_room(ep, first);
+    if (rc != 0)
+        return rc;
+    struct op *op = take_op(ep, buffer, bytes, context);
+    op->sends = true;
+    op->to = lower;
+    op->tag = tag;
+    op->mr = mr;
+    op->injected = inject;
+    if (inject) {
+        memcpy(op->copy, buffer, bytes);
+        op->buffer = op->copy;
+    } else {
+        mark_context(op);
+    }
+    if (mr != NULL)
+        mr->uses++;
+    append(&ep->sends, op);
+    return 0;
+}
+
+static ssize_t ep_send(struct fid_ep *fid, const void *buffer, size_t bytes, void *desc,
+                       fi_addr_t to, uint64_t tag, void *context)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid);
+    enter(ep->domain, "fi_tsend");
+    int rc = post_send(ep, buffer, bytes, desc, to, tag, context, false);
+    leave(ep->domain);
+    return rc;
+}
+
+static ssize_t ep_inject(struct fid_ep *fid, const void *buffer, size_t bytes, fi_addr_t to,
+                         uint64_t tag)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid);
+    enter(ep->domain, "fi_tinject");
+    int rc = post_send(ep, buffer, bytes, NULL, to, tag, NULL, true);
+    leave(ep->domain);
+    return rc;
+}
+
+/* --- moving: in reads of the completion queue ----------------------------------------------------
+ */
+
+static ssize_t start(struct endpoint *ep, struct op *op)
+{
+    if (op->sends)
+        return fi_tsend(ep->lower, op->buffer, op->bytes, NULL, op->to, op->tag, &op->lower);
+    return fi_trecv(ep->lower, op->buffer, op->bytes, NULL, FI_ADDR_UNSPEC, op->tag, op->ignore,
+                    &op->lower);
+}
+
+static void flush_list(struct endpoint *ep, struct op_list *list)
+{
+    while (list->head != NULL) {
+        struct op *op = list->head;
+        if (start(ep, op) != 0)
+            return; /* in order, so nothing else either */
+        op->state = OP_POSTED;
+        list->head = op->next;
+        op->next = NULL;
+    }
+}
+
+void ep_flush(struct endpoint *ep)
+{
+    ep->laters = 0;
+    flush_list(ep, &ep->recvs);
+    flush_list(ep, &ep->sends);
+}
+
+static uint64_t now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static ssize_t ep_cancel(fid_t fid, void *context)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
+    ssize_t rc = -FI_ENOENT;
+    enter(ep->domain, "fi_cancel");
+    ep_flush(ep);
+    for (size_t i = 0; i < ep->op_count; i++) {
+        struct op *op = &ep->ops[i];
+        if (op->state == OP_FREE || op->context != context)
+            continue;
+        op->asked = op->asked == 0 ? now() : op->asked;
+        if (op->state == OP_POSTED && !op->sends)
+            rc = fi_cancel(&ep->lower->fid, &op->lower);
+    }
+    leave(ep->domain);
+    return rc;
+}
+
+/* Who has asked for an operation back and waited for it in vain, as its peer has stopped in the
+ * midst of it, can do no more than give up the memory. */
+void mr_forget_asked(struct mr *mr)
+{
+    struct endpoint *ep = mr->bound;
+    for (size_t i = 0; ep != NULL && i < ep->op_count; i++) {
+        struct op *op = &ep->ops[i];
+        if (op->state == OP_FREE || op->mr != mr || op->asked == 0 || now() - op->asked < ASKED_NS)
+            continue;
+        op->mr = NULL;
+        mr->uses--;
+    }
+}
+
+/* --- the object
+ * ------------------------------------------------------------------------------------ */
+
+/* Endpoints of this process. */
+static atomic_uint endpoints;
+
+static int ep_close(struct fid *fid)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
+    struct domain *domain = ep->domain;
+    enter(domain, "fi_close of an endpoint");
+    for (struct mr *mr = domain->mrs; mr != NULL; mr = mr->next)
+        if (mr->bound == ep)
+            refuse("an endpoint is closed before the memory that is bound to it");
+    fi_close(&ep->lower->fid);
+    for (size_t i = 0; i < ep->op_count; i++)
+        if (ep->ops[i].state != OP_FREE && ep->ops[i].mr != NULL)
+            ep->ops[i].mr->uses--;
+    if (ep->queue != NULL)
+        ep->queue->endpoint = NULL;
+    if (ep->av != NULL)
+        ep->av->users--;
+    domain->children--;
+    atomic_fetch_sub(&endpoints, 1);
+    leave(domain);
+    free(ep->ops);
+    free(ep);
+    return 0;
+}
+
+static int ep_bind(struct fid *fid, struct fid *other, uint64_t flags)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
+    if (ep->enabled)
+        return refuse("fi_ep_bind of an endpoint that is enabled");
+    if (other->fclass == FI_CLASS_AV && ep->av == NULL) {
+        ep->av = container_of(other, struct av, fid.fid);
+        ep->av->users++;
+        return fi_ep_bind(ep->lower, &ep->av->lower->fid, 0);
+    }
+    if (other->fclass == FI_CLASS_CQ && ep->queue == NULL && flags == (FI_TRANSMIT | FI_RECV)) {
+        ep->queue = container_of(other, struct queue, fid.fid);
+        ep->queue->endpoint = ep;
+        return fi_ep_bind(ep->lower, &ep->queue->lower->fid, flags);
+    }
+    return refuse("fi_ep_bind of class %zu with %#llx", other->fclass, (unsigned long long)flags);
+}
+
+static int ep_control(struct fid *fid, int command, void *argument)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
+    if (command != FI_ENABLE || ep->av == NULL || ep->queue == NULL)
+        return refuse("control %d of an endpoint without addresses or a queue", command);
+    (void)argument;
+    int rc = fi_enable(ep->lower);
+    ep->enabled = rc == 0;
+    return rc;
+}
+
+static int make(struct domain *domain, struct endpoint **made)
+{
+    struct endpoint *ep = calloc(1, sizeof(*ep));
+    if (ep == NULL)
+        return -FI_ENOMEM;
+    ep->op_count = 2 * domain->limits.queue;
+    ep->ops = calloc(ep->op_count, sizeof(*ep->ops));
+    int rc =
+        ep->ops == NULL ? -FI_ENOMEM : fi_endpoint(domain->lower, domain->info, &ep->lower, NULL);
+    if (rc != 0) {
+        free(ep->ops);
+        free(ep);
+        return rc;
+    }
+    for (size_t i = 0; i < ep->op_count; i++) {
+        ep->ops[i].endpoint = ep;
+        ep->ops[i].next = ep->free;
+        ep->free = &ep->ops[i];
+    }
+    *made = ep;
+    return 0;
+}
+
+int ep_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **made, void *context)
+{
+    static struct fi_ops ops = {sizeof(ops), ep_close, ep_bind, ep_control, no_ops, NULL, NULL};
+    static struct fi_ops_ep ep_ops = {.size = sizeof(ep_ops), .cancel = ep_cancel};
+    static struct fi_ops_cm cm_ops = {.size = sizeof(cm_ops), .getname = ep_getname};
+    static struct fi_ops_tagged tagged_ops = {
+        .size = sizeof(tagged_ops), .recv = ep_recv, .send = ep_send, .inject = ep_inject};
+    struct domain *domain = container_of(fid, struct domain, fid);
+    struct endpoint *ep = NULL;
+    if (info->ep_attr->type != FI_EP_RDM)
+        return refuse("an endpoint of type %d", (int)info->ep_attr->type);
+    if (atomic_fetch_add(&endpoints, 1) >= domain->limits.endpoints) {
+        atomic_fetch_sub(&endpoints, 1);
+        refuse("more than %u endpoints in a process", domain->limits.endpoints);
+        return -FI_ENOSPC;
+    }
+    int rc = make(domain, &ep);
+    if (rc != 0) {
+        atomic_fetch_sub(&endpoints, 1);
+        return rc;
+    }
+    ep->domain = domain;
+    ep->fid.fid = (struct fid){FI_CLASS_EP, context, &ops};
+    ep->fid.ops = &ep_ops;
+    ep->fid.cm = &cm_ops;
+    ep->fid.tagged = &tagged_ops;
+    domain->children++;
+    *made = &ep->fid;
+    return 0;
+}

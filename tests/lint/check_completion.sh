@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Bash completion knows every option that a tool's --help has, and no other; and what the next word may be.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2016 # for bash
+. "$(dirname "$0")/../support/check.sh"
+file=${TEST_SOURCE:-$(dirname "$0")/../..}/bench/completion/twill.bash
+command -v bash >/dev/null || skip "no bash"
+tools="twillrun twill-bench twill-info twill-place twill-compare"
+
+# words LINE...: what is offered for its last word.
+words()
+{
+    bash -c '. "$0"; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+        function=$(complete -p "$1") && function=${function#*-F } && "${function%% *}"
+        printf "%s\n" "${COMPREPLY[@]}"' "$file" "$@"
+}
+
+# offers WORD LINE...
+offers()
+{
+    offers_word=$1
+    shift
+    words "$@" | grep -qxF -e "$offers_word" || fail "'$offers_word' is not offered for: $*"
+}
+
+for tool in $tools; do
+    [ -x "$bin/$tool" ] || continue
+    "$bin/$tool" --help | grep -oE '(^|[[:space:],|])--?[A-Za-z][A-Za-z_-]*' | tr -d ' \t,|' | sort -u >"$scratch/help"
+    words "$tool" - | sort -u >"$scratch/words"
+    [ "$(wc -l <"$scratch/help")" -ge 6 ] || fail "the --help of $tool was not understood"
+    diff "$scratch/help" "$scratch/words" >"$scratch/out" ||
+        fail "$tool: completion (>) and --help (<) do not have the same options"
+done
+
+offers allreduce twill-bench ""
+offers --datatype twill-bench allreduce --da
+offers bfloat16 twill-bench allreduce -d bf
+offers numa twillrun -n 2 --bind ""
+offers socket twillrun -np 2 --bind-to s
+offers sh twillrun -n 2 -- s
+offers shared twill-compare --bind ""
+offers alltoall twill-info --why all
+echo "ok: completion of $tools"

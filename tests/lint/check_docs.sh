@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+# What is written agrees with what is there: the table of variables and twill(7), the README's
+# commands and examples, the manual pages' language.
+# shellcheck source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+
+# The names that twill-info lists, from its lines "NAME value default source help".
+variables_of_program() # program
+{
+    "$1" --env | grep -oE '^(TWILL_[A-Z_]+|RANK|WORLD_SIZE|MASTER_[A-Z]+)\b' | sort -u
+}
+
+# The tagged items of a manual page's section ENVIRONMENT.
+variables_of_page() # page
+{
+    sed -n '/^\.Sh ENVIRONMENT/,/^\.Sh FILES/p' "$1" | sed -n 's/^\.It Ev \([A-Z_]*\).*/\1/p' |
+        sort -u
+}
+
+check_variables() # list page
+{
+    variables_of_page "$2" >"$scratch/page"
+    [ -s "$1" ] || echo "twill-info --env lists no variable"
+    comm -23 "$1" "$scratch/page" | sed "s|$| is not in ${2##*/}|"
+    comm -13 "$1" "$scratch/page" | sed "s|$| is in ${2##*/} but no variable of twill|"
+}
+
+# The default that a page names must be that of the table: the line after .It is ".Pq default".
+check_defaults() # header page
+{
+    sed 's/\\$//' "$1" | tr '\n' ' ' |
+        grep -oE 'X\([A-Z_]+, *"[A-Z_]+", *TWILL_[A-Z]+, *"[^"]*"' |
+        sed -E 's/.*\([A-Z_]+, *"([A-Z_]+)", *TWILL_[A-Z]+, *"([^"]*)"/\1 \2/' |
+        while read -r name default; do
+            [ -n "$default" ] || continue
+            grep -qxF ".It Ev $name Pq default: Li $default" "$2" ||
+                echo "$name: ${2##*/} does not say that the default is $default"
+        done
+}
+
+check_page() # page
+{
+    mandoc -Tlint -W warning "$1" 2>&1
+}
+
+# Nothing is wider than a terminal of 80 columns, and troff has nothing to say.
+check_width() # page
+{
+    mandoc -Tutf8 -O width=78 "$1" | sed 's/.\x08//g' | LC_ALL=C.UTF-8 grep -nE '^.{81,}' | sed 's/^/wider than 80 columns: /'
+    [ -z "$groff" ] || { groff -mdoc -ww -Tutf8 -rLL=78n "$1" >/dev/null; } 2>&1
+}
+
+# The messages that the page on troubleshooting explains, its headings in code, are said by the source: each word of
+# them between the parts that differ ("...").
+check_messages() # page tree
+{
+    find "$2/lib" "$2/fabric" "$2/numa" "$2/bench" -name '*.[ch]' -exec cat {} + | tr '\n' ' ' |
+        sed 's/" *"//g' >"$scratch/source"
+    # shellcheck disable=SC2016 # Markdown's
+    sed -n 's/^### `\(.*\)`$/\1/p' "$1" >"$scratch/messages"
+    [ "$(wc -l <"$scratch/messages")" -gt 9 ] || echo "${1##*/} explains hardly any message"
+    sed 's/ *\.\.\. */\n/g' "$scratch/messages" | grep -v '^$' | while read -r part; do
+        grep -qF -e "$part" "$scratch/source" || echo "${1##*/}: nothing says: $part"
+    done
+}
+
+# What README names must be there. Commands first: they are the promise.
+check_readme() # readme tree
+{
+    for command in 'sh examples/quickstart.sh' 'sh tests/run.sh'; do
+        grep -qF "$command" "$1" || echo "README does not name: $command"
+    done
+    grep -oE '(^|[^/[:alnum:]_])(examples|tests|bench|lib|algorithms|fabric|numa|kernels)/[A-Za-z0-9_./-]+' "$1" |
+        sed 's/^[^a-z]//; s/[.,:]*$//' | sort -u | while read -r path; do
+            [ -e "$2/$path" ] || echo "README names $path, which is not there"
+        done
+}
+
+# Markdown links to files of ours.
+check_links() # file tree
+{
+    grep -oE '\]\([^)#]+' "$1" | sed 's/^](//' | grep -v '://' | sort -u | while read -r path; do
+        [ -e "$2/$path" ] || echo "${1##*/} links to $path, which is not there"
+    done
+}
+
+# The program of EXAMPLES does what the page says.
+check_example() # page
+{
+    sed -n '/^#include/,/^}/p' "$1" | sed 's/\\e/\\/g' >"$scratch/sum.c"
+    "$(cached CMAKE_C_COMPILER)" -Wall -Werror -I"$source/lib" -o "$scratch/sum" "$scratch/sum.c" \
+        -L"$build/lib" -ltwill -Wl,-rpath,"$build/lib" || return
+    [ "$("$build/bin/twillrun" -n 4 --bind none "$scratch/sum" | sort -u)" = "4 ranks" ] ||
+        echo "the example of ${1##*/} does not say: 4 ranks"
+}
+
+self_test()
+{
+    page=$scratch/bad.7
+    sed -e 's/TWILL_TIMEOUT/TWILL_TIMEUOT/' -e 's/default: Li 256K/default: Li 7K/' \
+        "$source/lib/man/twill.7" >"$page"
+    printf 'TWILL_TIMEOUT\n' >"$scratch/list"
+    must_complain 'TWILL_TIMEOUT is not in' check_variables "$scratch/list" "$page"
+    must_complain 'TWILL_TIMEUOT is in' check_variables "$scratch/list" "$page"
+    sed -i 's/double sum = 1/double sum = 2/' "$page"
+    must_complain 'does not say: 4 ranks' check_example "$page"
+    must_complain 'TWILL_SEGMENT: .*256K' check_defaults "$source/lib/config/config.h" "$page"
+    printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.It Ev\n' >"$page"
+    [ -z "$mandoc" ] || must_complain 'bad.7' check_page "$page"
+    printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.Nm x\n.Nd x\n.Bd -literal\n%090d\n.Ed\n' 7 >"$page"
+    [ -z "$mandoc" ] || must_complain 'wider than 80' check_width "$page"
+    # shellcheck disable=SC2016 # Markdown's
+    printf '### `nobody says ... this`\n' >"$scratch/bad.md"
+    must_complain 'nothing says: nobody says' check_messages "$scratch/bad.md" "$source"
+    echo 'see examples/nowhere.c and [x](NO.md)' >"$scratch/README.md"
+    must_complain 'quickstart' check_readme "$scratch/README.md" "$source"
+    must_complain 'nowhere.c' check_readme "$scratch/README.md" "$source"
+    must_complain 'NO.md' check_links "$scratch/README.md" "$source"
+}
+
+groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
+mandoc=$(command -v mandoc) || echo "no mandoc here: manual pages are not checked"
+self_test
+if [ -x "$build/bin/twill-info" ]; then
+    variables_of_program "$build/bin/twill-info" >"$scratch/variables"
+    must_pass "variables are in twill(7), and no others" check_variables "$scratch/variables" \
+        "$source/lib/man/twill.7"
+else
+    echo "this build has no twill-info: variables are not compared"
+fi
+must_pass "defaults in twill(7)" check_defaults "$source/lib/config/config.h" \
+    "$source/lib/man/twill.7"
+for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-info.1 twill-place.1 twill-compare.1; do
+    page=$source/lib/man/$name
+    [ -f "$page" ] || fault "no $name"
+    [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "mandoc: $name" check_page "$page"
+    [ -z "$mandoc" ] || [ ! -f "$page" ] || must_pass "80 columns: $name" check_width "$page"
+done
+must_pass "example in twill(7)" check_example "$source/lib/man/twill.7"
+must_pass "README" check_readme "$source/README.md" "$source"
+for name in README.md CONTRIBUTING.md CHANGELOG.md; do
+    must_pass "links of $name" check_links "$source/$name" "$source"
+done
+for page in "$source"/docs/*.md; do
+    must_pass "links of docs/${page##*/}" check_links "$page" "$source/docs"
+done
+must_pass "messages of docs/troubleshooting.md" check_messages "$source/docs/troubleshooting.md" "$source"
+finish

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+# Who may know whom: by what files include, and by what the archive of each room leaves undefined.
+# shellcheck source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+
+# --- includes ---------------------------------------------------------------------------------
+
+# May a file of this room include this file of ours? Paths start at the top of the tree.
+may_know() # room includer included
+{
+    case $1:$3 in
+    lib:*)
+        case $2 in
+        lib/base.[ch]) case $3 in lib/base.h | lib/twill.h) return 0 ;; esac; return 1 ;;
+        lib/memory/malloc/*) case $3 in lib/base.h | lib/memory/malloc/*) return 0 ;; esac; return 1 ;;
+        lib/mpi/*) case $3 in lib/base.h | lib/twill.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
+        esac
+        case $3 in
+        lib/mpi/*) return 1 ;;
+        lib/* | kernels/* | algorithms/* | numa/* | fabric/*) return 0 ;;
+        esac ;;
+    kernels:lib/base.h | kernels:lib/twill.h | kernels:kernels/*) return 0 ;;
+    algorithms:lib/base.h | algorithms:lib/twill.h | algorithms:algorithms/*) return 0 ;;
+    numa:lib/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
+    fabric:lib/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;
+    fabric:numa/* | fabric:fabric/*) return 0 ;;
+    bench:lib/twill.h | bench:bench/*) return 0 ;;
+    examples:lib/twill.h | examples:examples/*) return 0 ;;
+    esac
+    return 1
+}
+
+# May this file include a header of somebody else's?
+may_use() # includer header
+{
+    case $2 in
+    rdma/*) case $1 in fabric/ofi/*) return 0 ;; esac; return 1 ;;
+    sodium*) case $1 in fabric/auth/job_key.c) return 0 ;; esac; return 1 ;;
+    pmix*) case $1 in fabric/bootstrap/bootstrap_pmix.c) return 0 ;; esac; return 1 ;;
+    hwloc*) case $1 in numa/topology*) return 0 ;; esac; return 1 ;;
+    memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;
+    *intrin.h | omp.h | cpuid.h) case $1 in kernels/* | bench/compare/peer_bound.c) return 0 ;; esac; return 1 ;;
+    mpi.h) case $1 in bench/compare/peer_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
+    mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
+    ucc/api/ucc.h) case $1 in bench/compare/peer_ucc.c) return 0 ;; esac; return 1 ;;
+    json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
+    twill.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
+    # C11
+    assert.h | ctype.h | errno.h | fenv.h | float.h | inttypes.h | limits.h | locale.h | math.h) ;;
+    signal.h | stdalign.h | stdarg.h | stdatomic.h | stdbool.h | stddef.h | stdint.h) ;;
+    stdio.h | stdlib.h | string.h | time.h) ;;
+    # POSIX and Linux
+    sys/* | net/* | netinet/* | arpa/* | linux/*) ;;
+    dirent.h | dlfcn.h | fcntl.h | ftw.h | getopt.h | glob.h | ifaddrs.h | link.h | malloc.h | netdb.h) ;;
+    poll.h | pthread.h | pwd.h) ;;
+    sched.h | semaphore.h | spawn.h | strings.h | termios.h | unistd.h) ;;
+    *) return 1 ;; # a header nobody has given a room
+    esac
+    return 0
+}
+
+# Where a quoted include leads, from the top of the tree: next to the includer, else from the top,
+# else twill.h, which users find by -I.
+resolve() # root includer header
+{
+    case $3 in *../*) echo "$3 (leave out the dots)"; return ;; esac
+    if [ -f "$1/${2%/*}/$3" ]; then
+        echo "${2%/*}/$3"
+    elif [ -f "$1/$3" ]; then
+        echo "$3"
+    elif [ "$3" = twill.h ]; then
+        echo lib/twill.h
+    else
+        echo "$3 (no such file)"
+    fi
+}
+
+check_includes() # root
+{
+    for room in kernels algorithms numa fabric lib bench examples; do
+        [ -d "$1/$room" ] || continue
+        find "$1/$room" -name '*.[ch]' -exec \
+            grep -HE '^[[:space:]]*#[[:space:]]*include' {} + | sed "s|^$1/||" |
+            while IFS=: read -r file line; do
+                header=$(printf '%s\n' "$line" | sed -n 's/^[^<"]*[<"]\([^>"]*\)[>"].*/\1/p')
+                case $line in
+                *\"*\"*)
+                    target=$(resolve "$1" "$file" "$header")
+                    may_know "$room" "$file" "$target" ||
+                        echo "$file: $room must not know $target" ;;
+                *\<*\>*)
+                    may_use "$file" "$header" || echo "$file: <$header> has no place here" ;;
+                *) echo "$file: cannot read: $line" ;;
+                esac
+            done
+    done
+}
+
+# A tree of one file that includes one header.
+tree_with() # file include-operand
+{
+    rm -rf "$scratch/tree"
+    for header in "$1" lib/base.h lib/comm/comm.h lib/mpi/shim.h fabric/shm/node_memory.h algorithms/world/world.h \
+        algorithms/algorithms.h numa/memory.h kernels/kernels.h; do
+        mkdir -p "$scratch/tree/${header%/*}"
+        : >"$scratch/tree/$header"
+    done
+    echo "#include $2" >"$scratch/tree/$1"
+}
+
+self_test_includes()
+{
+    while read -r file operand; do
+        tree_with "$file" "$operand"
+        must_complain "^$file:" check_includes "$scratch/tree"
+    done <<-'LIST'
+	kernels/a.c "lib/comm/comm.h"
+	kernels/a.c "algorithms/world/world.h"
+	algorithms/a.c "../fabric/shm/node_memory.h"
+	algorithms/a.c "numa/memory.h"
+	numa/a.c "fabric/shm/node_memory.h"
+	fabric/a.c "algorithms/algorithms.h"
+	fabric/a.c "kernels/kernels.h"
+	fabric/ofi/a.c "lib/comm/comm.h"
+	lib/base.c "fabric/shm/node_memory.h"
+	lib/memory/malloc/a.c "lib/comm/comm.h"
+	bench/a.c "lib/base.h"
+	examples/a.c "lib/comm/comm.h"
+	fabric/a.c <rdma/fabric.h>
+	fabric/bootstrap/bootstrap.c <sodium.h>
+	fabric/bootstrap/bootstrap_tcp.c <pmix.h>
+	lib/a.c <hwloc.h>
+	numa/memory.c <hwloc.h>
+	numa/topology.c <memkind.h>
+	lib/a.c <immintrin.h>
+	fabric/a.c <omp.h>
+	lib/a.c <json-c/json.h>
+	kernels/a.c <somebody_elses.h>
+	lib/mpi/a.c "lib/comm/comm.h"
+	lib/mpi/a.c "fabric/shm/node_memory.h"
+	lib/a.c "lib/mpi/shim.h"
+	lib/a.c <mpi.h>
+	fabric/a.c <mpi-ext.h>
+	bench/a.c <mpi.h>
+	bench/a.c <ucc/api/ucc.h>
+	kernels/a.c MACRO
+LIST
+    tree_with fabric/ofi/a.c '<rdma/fabric.h>'
+    echo '#include "algorithms/world/world.h"' >>"$scratch/tree/fabric/ofi/a.c"
+    must_pass "self-test: what is allowed is allowed" check_includes "$scratch/tree"
+}
+
+# --- archives ---------------------------------------------------------------------------------
+
+rooms_known_to()
+{
+    case $1 in
+    base) ;;
+    kernels | algorithms | numa) echo base ;;
+    fabric) echo base numa algorithms ;;
+    lib) echo base kernels algorithms numa fabric ;;
+    esac
+}
+
+archive_of() # build room
+{
+    case $2 in
+    base) echo "$1/lib/libtwill_base.a" ;;
+    *) echo "$1/$2/libtwill_$2.a" ;;
+    esac
+}
+
+# Every twill_ name that a room's archive needs is defined in itself or in a room it may know.
+check_archives() # build
+{
+    for room in base kernels algorithms numa fabric lib; do
+        archive=$(archive_of "$1" "$room")
+        [ -f "$archive" ] || { echo "$room: no $archive"; continue; }
+        nm --undefined-only "$archive" | awk '$NF ~ /^twill_/ {print $NF}' | sort -u \
+            >"$scratch/needed"
+        for known in $room $(rooms_known_to "$room"); do
+            nm --defined-only --extern-only "$(archive_of "$1" "$known")" 2>/dev/null
+        done | awk 'NF == 3 {print $3}' | sort -u >"$scratch/known"
+        comm -23 "$scratch/needed" "$scratch/known" | sed "s/^/$room: needs /"
+    done
+}
+
+# Libraries of others are called from one room only: PREFIX ROOM.
+check_foreign_calls() # build
+{
+    while read -r prefix owner; do
+        for room in base kernels algorithms numa fabric lib; do
+            [ "$room" = "$owner" ] && continue
+            nm --undefined-only "$(archive_of "$1" "$room")" 2>/dev/null |
+                awk -v room="$room" -v prefix="^$prefix" \
+                    '$NF ~ prefix {print room ": must not call " $NF}'
+        done
+    done <<-'LIST'
+	fi_ fabric
+	hwloc_ numa
+	memkind_ numa
+	hbw_ numa
+	omp_ kernels
+	GOMP_ kernels
+	__kmpc_ kernels
+LIST
+}
+
+# Archives of rooms made from one-line sources.
+fake_room() # room source
+{
+    mkdir -p "$scratch/build/$1" "$scratch/build/lib"
+    echo "$2" >"$scratch/fake.c"
+    "${CC:-cc}" -c -o "$scratch/fake.o" "$scratch/fake.c"
+    rm -f "$(archive_of "$scratch/build" "$1")"
+    ar rc "$(archive_of "$scratch/build" "$1")" "$scratch/fake.o"
+}
+
+self_test_archives()
+{
+    fake_room base 'int twill_base(void){return 0;}'
+    fake_room kernels 'int twill_base(void); int twill_kernel(void){return twill_base();}'
+    fake_room algorithms 'int twill_kernel(void); int twill_algorithm(void){return twill_kernel();}'
+    fake_room numa 'int twill_node(void); int twill_memory(void){return twill_node();}'
+    fake_room fabric 'int twill_memory(void), twill_comm(void);
+                      int twill_node(void){return twill_memory() + twill_comm();}'
+    fake_room lib 'int twill_node(void), hwloc_free(void);
+                   int twill_comm(void){return twill_node() + hwloc_free();}'
+    must_complain 'algorithms: needs twill_kernel' check_archives "$scratch/build"
+    must_complain 'numa: needs twill_node' check_archives "$scratch/build"
+    must_complain 'fabric: needs twill_comm' check_archives "$scratch/build"
+    must_complain 'lib: must not call hwloc_free' check_foreign_calls "$scratch/build"
+    rm "$scratch/build/kernels/libtwill_kernels.a"
+    must_complain 'kernels: no ' check_archives "$scratch/build"
+}
+
+self_test_includes
+must_pass "includes" check_includes "$source"
+self_test_archives
+must_pass "archives" check_archives "$build"
+must_pass "libraries of others" check_foreign_calls "$build"
+finish

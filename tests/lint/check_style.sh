@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+# The rules of the house that a program can see: lengths, licence lines, nothing left open, a tidy
+# top level, the format.
+# shellcheck source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+
+MOST_LINES=500
+MOST_LINES_OF_A_FUNCTION=60
+MOST_CODE_OF_AN_ALGORITHM=120
+
+# Files of ours under a root, a path a line: build trees and dot files are not ours.
+files_of() # root pattern...
+{
+    root=$1
+    shift
+    for pattern in "$@"; do
+        find "$root" -mindepth 1 \( -name 'build*' -o -name '.?*' \) -prune -o -type f \
+            -name "$pattern" -print
+    done | sort
+}
+
+check_file_lengths() # root
+{
+    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' CMakeLists.txt | while read -r file; do
+        lines=$(wc -l <"$file")
+        [ "$lines" -le "$MOST_LINES" ] || echo "$file: $lines lines, $MOST_LINES at most"
+    done
+}
+
+check_function_lengths() # root
+{
+    files_of "$1" '*.c' '*.h' '*.cpp' | while read -r file; do
+        awk -v most="$MOST_LINES_OF_A_FUNCTION" '
+            /^\{/ {start = FNR}
+            /^\}/ {
+                if (start && FNR - start > most)
+                    printf "%s:%d: a function of %d lines\n", FILENAME, start, FNR - start
+                start = 0
+            }' "$file"
+    done
+}
+
+# An algorithm is short: in a file of algorithms/ that defines a struct twill_algorithm there is so
+# much code, comments and empty lines not counted.
+check_algorithm_lengths() # root
+{
+    files_of "$1/algorithms" '*.c' | tr '\n' '\0' |
+        xargs -0 -r grep -lE '^(static )?const struct twill_algorithm [a-z_]+ = ' |
+        while read -r file; do
+            awk -v most="$MOST_CODE_OF_AN_ALGORITHM" '
+                {
+                    text = inside ? "/*" $0 : $0
+                    inside = 0
+                    while ((start = index(text, "/*")) > 0) {
+                        rest = substr(text, start + 2)
+                        end = index(rest, "*/")
+                        inside = end == 0
+                        text = substr(text, 1, start - 1) (end ? substr(rest, end + 2) : "")
+                    }
+                    if (text ~ /[^ \t]/)
+                        code++
+                }
+                END {
+                    if (code > most)
+                        printf "%s: %d lines of code, an algorithm has %d at most\n", FILENAME, code, most
+                }' "$file"
+        done
+}
+
+check_licence_lines() # root
+{
+    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' CMakeLists.txt | while read -r file; do
+        head -n 2 "$file" | sed '/^#!/d' | head -n 1 |
+            grep -q 'SPDX-License-Identifier: Apache-2.0' || echo "$file: no SPDX line first"
+    done
+}
+
+check_nothing_open() # root
+{
+    open='TO''DO|FIX''ME|XX''X|HA''CK'
+    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' '*.in' '*.map' '*.[17]' CMakeLists.txt |
+        while read -r file; do
+            grep -HnwE "$open" "$file"
+        done
+}
+
+# Two headers with one guard: who includes both gets one.
+check_guards() # root
+{
+    files_of "$1" '*.h' | while read -r file; do
+        sed -n 's/^#ifndef \([A-Z0-9_]*_H\)$/\1/p' "$file" | head -n 1 | sed "s|$| $file|"
+    done | sort | awk '$1 == last {print $2 " has the guard " $1 " of " file} {last = $1; file = $2}'
+}
+
+check_top_level() # root
+{
+    for entry in "$1"/*; do
+        case ${entry##*/} in
+        CMakeLists.txt | CMakePresets.json | README.md | LICENSE | CONTRIBUTING.md) ;;
+        CHANGELOG.md | docs | lib | algorithms | fabric | numa | kernels | tests | bench | examples) ;;
+        build*) ;; # not tracked
+        *) echo "${entry##*/} does not belong at the top" ;;
+        esac
+    done
+}
+
+check_format() # root
+{
+    files_of "$1" '*.c' '*.h' '*.cpp' | tr '\n' '\0' |
+        xargs -0 -r clang-format --dry-run -Werror 2>&1 | grep -E 'error:' | head -n 20
+}
+
+check_scripts() # root
+{
+    {
+        files_of "$1" '*.sh'
+        find "$1/.ci" -type f ! -name packages 2>/dev/null
+    } | tr '\n' '\0' | (cd "$1" && xargs -0 -r shellcheck -f gcc 2>&1) | head -n 20
+}
+
+repeat() # count text
+{
+    awk -v n="$1" -v text="$2" 'BEGIN {while (n-- > 0) print text}'
+}
+
+self_test()
+{
+    bad=$scratch/house
+    mkdir -p "$bad/lib" "$bad/attic" "$bad/build"
+    {
+        echo 'int f(void)'
+        echo '{'
+        repeat 61 '    x();'
+        echo '}'
+        repeat 450 '/* more */'
+        echo "/* TO""DO: less */"
+    } >"$bad/lib/long.c"
+    cp "$source/.clang-format" "$bad/"
+    must_complain 'long.c: 51. lines' check_file_lengths "$bad"
+    must_complain 'long.c:2: a function of 62 lines' check_function_lengths "$bad"
+    mkdir "$bad/algorithms"
+    {
+        echo 'const struct twill_algorithm twill_algorithm_x = {'
+        repeat 60 '    /* on one line */'
+        printf '/* on\nseveral,\n\nand */ int a; /* code */ int b; /* to the end\n*/\n'
+        repeat 119 '    int x; // code'
+    } >"$bad/algorithms/wordy.c"
+    must_complain 'wordy.c: 121 lines of code' check_algorithm_lengths "$bad"
+    sed -i '$d' "$bad/algorithms/wordy.c"
+    must_pass "self-test: comments are no code" check_algorithm_lengths "$bad"
+    rm -r "$bad/algorithms"
+    must_complain 'long.c: no SPDX' check_licence_lines "$bad"
+    must_complain 'long.c:51' check_nothing_open "$bad"
+    must_complain 'attic does not belong' check_top_level "$bad"
+    printf '#ifndef A_H\n#define A_H\n#endif\n' | tee "$bad/lib/a.h" >"$bad/lib/b.h"
+    must_complain 'b.h has the guard A_H' check_guards "$bad"
+    # shellcheck disable=SC2016
+    echo 'cd $1; rm $2' >"$bad/lib/bad.sh"
+    if [ -n "$formats" ]; then
+        printf 'int f(void) {\n  return 1; }\n' >"$bad/lib/ugly.c"
+        must_complain 'ugly.c' check_format "$bad"
+    fi
+    mkdir -p "$bad/.ci"
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\nrm $1\n' >"$bad/.ci/wrong"
+    if [ -n "$lints" ]; then
+        must_complain 'bad.sh' check_scripts "$bad"
+        must_complain 'wrong' check_scripts "$bad"
+    fi
+}
+
+formats=$(command -v clang-format) || echo "no clang-format here: the format is not checked"
+lints=$(command -v shellcheck) || echo "no shellcheck here: scripts are not checked"
+self_test
+must_pass "no file over $MOST_LINES lines" check_file_lengths "$source"
+must_pass "no function over $MOST_LINES_OF_A_FUNCTION lines" check_function_lengths "$source"
+must_pass "no algorithm over $MOST_CODE_OF_AN_ALGORITHM lines of code" check_algorithm_lengths "$source"
+must_pass "licence lines" check_licence_lines "$source"
+must_pass "nothing left open" check_nothing_open "$source"
+must_pass "one guard, one header" check_guards "$source"
+must_pass "top level" check_top_level "$source"
+[ -z "$formats" ] || must_pass "clang-format" check_format "$source"
+[ -z "$lints" ] || must_pass "shellcheck" check_scripts "$source"
+finish

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+# A guest in somebody else's process: no writable variable, no call that ends the process, prints or
+# starts a thread nobody asked for, and no name in the way of others'.
+# shellcheck source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+
+
+# Sections that are written to while the program runs. .data.rel.ro is read-only once loaded.
+check_no_variables() # archive...
+{
+    for archive in "$@"; do
+        objdump -h "$archive" 2>&1 | awk -v archive="${archive##*/}" '
+            / file format / {object = $1}
+            $2 ~ /^\.(data|bss|tdata|tbss|sdata|sbss|ldata|lbss)(\.|$)/ && $2 !~ /^\.data\.rel\.ro/ &&
+                $3 !~ /^0+$/ {print archive "(" object " has " $2}' | sed 's/:\{0,1\} has/) has/'
+        nm -A "$archive" 2>/dev/null | awk '$(NF-1) == "C" {print $1, $NF, "is common"}'
+        # Names, to find them by.
+        objdump -t "$archive" 2>/dev/null | awk '
+            / O / && / \.(data|bss|tdata|tbss)/ && !/ \.data\.rel\.ro/ {print "  variable", $NF}'
+    done
+}
+
+# What a guest does not do. The log writes with fprintf(stderr), in base.c only. A thread is what
+# the user asks for with TWILL_PROGRESS=thread: that one object starts it, and nobody else any. Signal
+# actions are put back by one object, where libfabric's libraries have changed them.
+check_no_calls() # archive...
+{
+    for archive in "$@"; do
+        nm -A --undefined-only "$archive" | awk -v archive="${archive##*/}" '
+            $NF ~ /^(exit|_exit|_Exit|quick_exit|abort|__assert_fail|atexit|signal)$/ ||
+            ($NF == "sigaction" && $1 !~ /libtwill_fabric\.a:ofi_library\.c\.o:$/) ||
+            $NF ~ /^(printf|puts|putchar|vprintf|__printf_chk|__vprintf_chk|perror|stdout)$/ ||
+            ($NF == "pthread_create" && $1 !~ /libtwill_lib\.a:progress_thread\.c\.o:$/) ||
+            $NF ~ /^(thrd_create|fork|vfork|system|popen|pthread_atfork)$/ ||
+            $NF ~ /^(setenv|putenv|unsetenv|chdir|setlocale|srand|rand|strtok)$/ ||
+            ($NF ~ /^(stderr|fprintf|__fprintf_chk)$/ && archive !~ /libtwill_base/) {
+                print $1, "calls", $NF
+            }'
+    done
+}
+
+# The functions a header promises.
+promised_by() # header
+{
+    ${CC:-cc} -E -P -U__GNUC__ -DTWILL_API=PROMISED "$1" | tr '\n' ' ' | tr ';' '\n' |
+        grep -oE 'PROMISED [^(]*\(' | grep -oE '[A-Za-z0-9_]+ *\($' | tr -d ' (' | sort -u
+}
+
+shown_by() # shared library
+{
+    nm -D --defined-only "$1" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort -u
+}
+
+check_exports() # header library
+{
+    promised_by "$1" >"$scratch/promised"
+    shown_by "$2" >"$scratch/shown"
+    [ -s "$scratch/promised" ] || echo "no TWILL_API function found in $1"
+    comm -23 "$scratch/promised" "$scratch/shown" | sed 's/$/ is promised but not exported/'
+    comm -13 "$scratch/promised" "$scratch/shown" | sed 's/$/ is exported but not promised/'
+}
+
+check_soname() # library soname
+{
+    readelf -d "$1" | grep -q "SONAME.*\[$2\]" || echo "${1##*/}: soname is not $2"
+}
+
+# libtwill-heap.so shows the names of malloc and the one that libtwill looks for; it needs libc alone,
+# since every process gets it; and a malloc has no context: what it remembers is in one variable.
+HEAP_NAMES='aligned_alloc calloc free malloc malloc_usable_size memalign posix_memalign pvalloc realloc
+reallocarray twill_preload_heap valloc'
+check_heap() # library variable
+{
+    echo "$HEAP_NAMES" | tr " " "\n" | sort >"$scratch/promised"
+    shown_by "$1" | diff "$scratch/promised" - | grep '^[<>]'
+    readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -vE '^(libc|ld-linux.*|libdl)\.so' |
+        sed "s/^/needs /"
+    nm -S "$1" | awk -v one="$2" '$3 ~ /^[bBdD]$/ && $4 != one && $4 !~ /^(__dso_handle|completed\..*|_DYNAMIC|_GLOBAL_OFFSET_TABLE_|twill_preload_heap)$/ {
+            print "variable", $4
+        }'
+}
+
+# libtwill-mpi-*.so shows names of MPI's only (Fortran's, too), none of them PMPI's in C, and what it
+# remembers is in one variable.
+check_mpi() # library variable
+{
+    shown_by "$1" | grep -vE '^(MPIX?_[A-Z][A-Za-z_0-9]*|p?mpix?_[a-z_0-9]+|ompix?_[a-z_0-9]+_f)$' |
+        sed 's/$/ is no name of MPI/'
+    shown_by "$1" | grep -qx MPI_Init || echo "does not show MPI_Init"
+    objdump -t "$1" | awk -v one="$2" '
+        / O / && / \.(data|bss|tdata|tbss)/ && !/ \.data\.rel\.ro/ && $NF != one &&
+            $NF !~ /^(__dso_handle|completed\..*|__TMC_END__)$/ {print "variable", $NF}'
+}
+
+check_prefix() # archive
+{
+    nm --defined-only --extern-only "$1" | awk 'NF == 3 && $3 !~ /^twill_/ {print $3}'
+}
+
+# --- bad inputs ---------------------------------------------------------------------------------
+
+bad_archive() # source
+{
+    printf '%s\n' "$1" >"$scratch/bad.c"
+    "${CC:-cc}" -fPIC "-f${2:-no-common}" -c -o "$scratch/bad.o" "$scratch/bad.c"
+    rm -f "$scratch/bad.a"
+    ar rc "$scratch/bad.a" "$scratch/bad.o"
+}
+
+self_test()
+{
+    bad_archive 'static int calls; int twill_f(void){return ++calls;}'
+    must_complain 'variable calls' check_no_variables "$scratch/bad.a"
+    bad_archive 'int twill_level = 3;'
+    must_complain 'has .data' check_no_variables "$scratch/bad.a"
+    bad_archive '_Thread_local int twill_depth;'
+    must_complain 'has .tbss' check_no_variables "$scratch/bad.a"
+    bad_archive 'int twill_common;' common
+    must_complain 'is common' check_no_variables "$scratch/bad.a"
+    bad_archive 'const char *const twill_names[] = {"a", "b"}; const int twill_table[2] = {1, 2};'
+    must_pass "self-test: constants are allowed" check_no_variables "$scratch/bad.a"
+    bad_archive 'void exit(int); void twill_f(void){exit(1);}'
+    must_complain 'calls exit' check_no_calls "$scratch/bad.a"
+    bad_archive '#include <stdio.h>
+                 void twill_f(int n){fprintf(stderr, "%d", n);}'
+    must_complain 'calls stderr' check_no_calls "$scratch/bad.a"
+    bad_archive 'int pthread_create(void), fork(void); void twill_f(void){pthread_create(); fork();}'
+    must_complain 'calls pthread_create' check_no_calls "$scratch/bad.a"
+    mkdir "$scratch/in"
+    cp "$scratch/bad.o" "$scratch/in/progress_thread.c.o"
+    ar rc "$scratch/in/libtwill_lib.a" "$scratch/in/progress_thread.c.o"
+    ar rc "$scratch/in/libtwill_numa.a" "$scratch/in/progress_thread.c.o"
+    must_complain 'calls fork' check_no_calls "$scratch/in/libtwill_lib.a"
+    must_complain 'numa.a:.* calls pthread_create' check_no_calls "$scratch/in/libtwill_numa.a"
+    bad_archive 'int sigaction(void); void twill_f(void){sigaction();}'
+    must_complain 'calls sigaction' check_no_calls "$scratch/bad.a"
+    check_no_calls "$scratch/in/libtwill_lib.a" | grep -q pthread_create &&
+        fault "self-test: the progress thread is allowed"
+    must_complain 'exported' check_prefix_and_exports_of 'int twill_more(void){return 0;}'
+    must_complain 'not exported' check_prefix_and_exports_of 'int other(void){return 0;}'
+    must_complain '^other$' check_prefix_and_exports_of 'int other(void){return 0;}'
+    must_complain 'soname' check_soname "$scratch/bad.so" libtwill.so.0
+}
+
+check_prefix_and_exports_of() # source
+{
+    bad_archive "$1"
+    check_prefix "$scratch/bad.a"
+    "${CC:-cc}" -shared -Wl,-soname,libtwill.so.7 -o "$scratch/bad.so" "$scratch/bad.o"
+    check_exports "$source/lib/twill.h" "$scratch/bad.so"
+}
+
+self_test
+set --
+for room in kernels algorithms numa fabric lib; do
+    set -- "$@" "$build/$room/libtwill_$room.a"
+done
+set -- "$@" "$build/lib/libtwill_base.a"
+for archive in "$@"; do
+    [ -f "$archive" ] || fault "no $archive"
+done
+must_pass "no writable variable in any room" check_no_variables "$@"
+must_pass "no call a guest does not make" check_no_calls "$@"
+must_pass "libtwill.so exports twill.h and nothing else" \
+    check_exports "$source/lib/twill.h" "$build/lib/libtwill.so"
+heap=$build/lib/libtwill-heap.so
+must_pass "libtwill-heap.so: names, libraries, one variable" check_heap "$heap" twill_state
+must_complain 'variable twill_state' check_heap "$heap" twill_other
+must_complain 'needs lib' check_heap "$build/lib/libtwill.so" twill_state
+must_complain '< malloc' check_heap "$build/lib/libtwill.so" twill_state
+must_pass "no writable variable in its allocator" check_no_variables "$build/lib/libtwill_arena.a"
+for mpi in "$build"/lib/libtwill-mpi-*.so; do
+    [ -f "$mpi" ] || continue # neither MPI was found
+    must_pass "${mpi##*/}: names, one variable" check_mpi "$mpi" twill_mpi
+    must_complain 'variable twill_mpi' check_mpi "$mpi" twill_other
+    must_complain 'twill_allreduce is no name of MPI' check_mpi "$build/lib/libtwill.so" twill_mpi
+done
+must_pass "soname" check_soname "$build/lib/libtwill.so" libtwill.so.0
+must_pass "libtwill.a has no name without twill_" check_prefix "$build/lib/libtwill.a"
+finish

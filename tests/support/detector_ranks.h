@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks with a watch, for its tests. */
+#ifndef TWILL_DETECTOR_RANKS_H
+#define TWILL_DETECTOR_RANKS_H
+
+#include "fabric/detector/detector.h"
+#include "tests/support/job_ranks.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Bootstrap and watch of a rank. */
+struct watcher {
+    struct twill_boot *boot;
+    struct twill_watch *watch;
+    struct twill_error error;
+};
+
+static inline bool watcher_open(struct watcher *w, const struct twill_test_job *job, int rank)
+{
+    memset(w, 0, sizeof(*w));
+    twill_status status = twill_test_job_open(job, rank, &w->boot, &w->error);
+    if (status == TWILL_OK)
+        status = twill_watch_open(&w->watch, w->boot, &w->error);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
+                           w->error.message);
+}
+
+static inline void watcher_close(struct watcher *w)
+{
+    twill_watch_close(w->watch);
+    twill_boot_close(w->boot);
+}
+
+static inline bool meet(struct watcher *w)
+{
+    return twill_test_gather(w->boot, 1, 0);
+}
+
+static inline bool dies(struct watcher *w, uint32_t peer)
+{
+    uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
+    while (!twill_watch_is_dead(w->watch, peer))
+        if (twill_now() > deadline)
+            return false;
+        else
+            usleep(1000);
+    return true;
+}
+
+static inline bool hears(struct watcher *w, struct twill_news *news)
+{
+    uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
+    while (!twill_watch_hear(w->watch, news))
+        if (twill_now() > deadline)
+            return false;
+        else
+            usleep(1000);
+    return true;
+}
+
+static inline void tell(struct watcher *w, int rank, uint32_t comm)
+{
+    struct twill_news news = {.from = (uint32_t)rank, .comm = comm, .status = TWILL_ERR_MISMATCH};
+    snprintf(news.message, sizeof(news.message), "rank %d tells of %u", rank, comm);
+    uint32_t everyone[64];
+    for (uint32_t r = 0; r < TWILL_ARRAY_LENGTH(everyone); r++)
+        everyone[r] = r;
+    twill_watch_tell(w->watch, &news, everyone, (size_t)w->boot->size, TWILL_TEST_PATIENCE);
+}
+
+/* The port of rank 0's watch: rank 0 tells, over the bootstrap, by what it has bound since. */
+static inline int newest_listener(void)
+{
+    struct twill_endpoint endpoint;
+    int port = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        int on = 0;
+        socklen_t length = sizeof(on);
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) == 0 && on &&
+            twill_socket_name(fd, false, &endpoint))
+            port = endpoint.port;
+    }
+    return port;
+}
+
+#endif

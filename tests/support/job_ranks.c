@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs whose ranks are threads that meet over TCP. */
+#include "tests/support/job_ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* Ports below those of connections (net.ipv4.ip_local_port_range). A block of them is a process's
+ * own as long as it lives: one that is closed, to be opened again by a rank later, is not taken by
+ * a test beside it meanwhile. */
+enum { FIRST_PORT = 10000, BLOCKS = 100, BLOCK = 100 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pid_t owner;
+    unsigned block, next;
+} ports = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* Take a block: by a name that lasts as long as its socket, and is seen where the ports are. Before
+ * main, for tests that count descriptors. Where there is none to be had, it is shared. */
+__attribute__((constructor)) static void take_ports(void)
+{
+    int holder = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ports.owner = getpid();
+    for (unsigned tries = 0; tries < BLOCKS; tries++) {
+        struct sockaddr_un name = {.sun_family = AF_UNIX};
+        ports.block = ((unsigned)ports.owner + tries) % BLOCKS;
+        int length =
+            snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "test-ports-%u", ports.block);
+        if (bind(holder, (struct sockaddr *)&name,
+                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
+            break;
+    }
+}
+
+/* A child does not draw the ports of its parent. */
+static unsigned next_port(void)
+{
+    pthread_mutex_lock(&ports.mutex);
+    if (ports.owner != getpid())
+        take_ports();
+    unsigned number = FIRST_PORT + ports.block * BLOCK + ports.next++ % BLOCK;
+    pthread_mutex_unlock(&ports.mutex);
+    return number;
+}
+
+int twill_test_listen(const char *host, char port[8])
+{
+    struct sockaddr_storage address;
+    socklen_t length;
+    unsigned number = 0;
+    int fd = -1;
+    for (int tries = 0; tries < BLOCK && fd < 0; tries++) {
+        number = next_port();
+        assert_true(twill_endpoint_address(host, (uint16_t)number, &address, &length));
+        fd = twill_socket_listen((struct sockaddr *)&address, length, 64);
+        if (fd < 0 && errno != EADDRINUSE)
+            break;
+    }
+    snprintf(port, 8, "%u", number);
+    return fd;
+}
+
+void twill_test_job_init(struct twill_test_job *job, const char *host, int size)
+{
+    memset(job, 0, sizeof(*job));
+    job->host = host;
+    job->size = size;
+    job->timeout_ns = TWILL_TEST_PATIENCE;
+    int fd = twill_test_listen("127.0.0.1", job->port);
+    assert_true(fd >= 0);
+    close(fd);
+}
+
+twill_status twill_test_job_open(const struct twill_test_job *job, int rank,
+                                 struct twill_boot **boot, struct twill_error *error)
+{
+    char rank_text[16], size_text[16];
+    struct twill_boot_params params = {.rank = rank_text,
+                                       .world_size = size_text,
+                                       .master_addr = job->host,
+                                       .master_port = job->port,
+                                       .job = job->key[rank] ? job->key[rank] : TWILL_TEST_KEY,
+                                       .listen_fd = rank == 0 ? job->listen_fd : NULL,
+                                       .timeout_ns = job->timeout_ns};
+    snprintf(rank_text, sizeof(rank_text), "%d", rank);
+    snprintf(size_text, sizeof(size_text), "%d", job->size);
+    twill_error_clear(error);
+    return twill_boot_open(boot, &params, error);
+}
+
+static unsigned char pattern(int rank, size_t i, int round)
+{
+    return (unsigned char)((size_t)rank * 31 + i * 7 + (size_t)round);
+}
+
+bool twill_test_gather(struct twill_boot *boot, size_t bytes, int round)
+{
+    struct twill_error error = {0};
+    unsigned char *mine = malloc(bytes + 1), *all = malloc(bytes * (size_t)boot->size + 1);
+    size_t wrong = 0;
+    for (size_t i = 0; i < bytes; i++)
+        mine[i] = pattern(boot->rank, i, round);
+    twill_status status = twill_boot_allgather(boot, mine, all, bytes, &error);
+    for (int r = 0; status == TWILL_OK && r < boot->size; r++)
+        for (size_t i = 0; i < bytes; i++)
+            wrong += all[(size_t)r * bytes + i] != pattern(r, i, round);
+    free(mine);
+    free(all);
+    return twill_test_note(status == TWILL_OK && wrong == 0, __FILE__, __LINE__,
+                           "rank %d: %zu bytes, round %d: status %d, %zu wrong: %s", boot->rank,
+                           bytes, round, status, wrong, error.message);
+}
+
+void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    static const size_t sizes[] = {1, 0, 48, 4096, 100000, 3};
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    uint8_t nonces[16][TWILL_NONCE_BYTES];
+    (void)unused;
+    if (job->odd == rank)
+        usleep(300000);
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
+    TWILL_CHECK(boot->rank == rank && boot->size == size);
+    TWILL_CHECK(
+        strcmp(boot->ops->name, job->key[rank] && !*job->key[rank] ? "torchrun" : "twillrun") == 0);
+    /* /etc/hosts may give localhost either address, and Debian's gives both. */
+    bool six = strcmp(boot->address, "::1") == 0;
+    TWILL_CHECK(six || strcmp(boot->address, "127.0.0.1") == 0);
+    TWILL_CHECK(strcmp(job->host, "localhost") == 0 || six == (strcmp(job->host, "::1") == 0));
+    TWILL_CHECK(strstr(boot->how, "RANK=") && strstr(boot->how, job->port));
+    TWILL_CHECK_OK(&error,
+                   twill_boot_allgather(boot, boot->nonce, nonces, sizeof(nonces[0]), &error));
+    for (int r = 0; r < size; r++)
+        TWILL_CHECK(memcmp(nonces[r], boot->nonce, sizeof(nonces[0])) == 0);
+    for (int round = 0; round < 6; round++)
+        if (!twill_test_gather(boot, sizes[round], round))
+            break;
+    twill_boot_close(boot);
+}
+
+int twill_test_dial(const struct twill_test_job *job)
+{
+    struct sockaddr_storage address;
+    socklen_t length;
+    (void)twill_endpoint_address(job->host, (uint16_t)atoi(job->port), &address, &length);
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (twill_now() < limit && !twill_test_failed()) {
+        int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(fd, (struct sockaddr *)&address, length) == 0 &&
+            twill_socket_connected(fd) == 0)
+            return fd;
+        close(fd);
+        usleep(20000);
+    }
+    return -1;
+}
+
+bool twill_test_hello(int fd, const struct twill_hello_card *card, struct twill_session *session)
+{
+    struct twill_secret secret;
+    struct twill_hello hello;
+    enum twill_wire_moved outcome;
+    TWILL_REQUIRE(twill_secret_parse(&secret, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
+    TWILL_REQUIRE(twill_hello_call(&hello, &secret, card));
+    do
+        outcome = twill_hello_move(&hello, fd, session);
+    while (outcome == TWILL_WIRE_LATER &&
+           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
+               TWILL_WIRE_DONE);
+    return outcome == TWILL_WIRE_DONE;
+}
+
+bool twill_test_verdict(int rank, twill_status status, const struct twill_error *error,
+                        twill_status wanted, const char *says)
+{
+    return twill_test_note(status == wanted && strstr(error->message, says), __FILE__, __LINE__,
+                           "rank %d: status %d, \"%s\"; wanted %d, \"%s\"", rank, status,
+                           error->message, wanted, says);
+}

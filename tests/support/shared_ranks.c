@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sharing, and the proof that memory is shared. */
+#include "tests/support/shared_ranks.h"
+
+#include <string.h>
+
+void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
+                      size_t bytes)
+{
+    memset(o, 0, sizeof(*o));
+    o->boot = twill_test_boot(caller);
+    memcpy(o->label, label, (size_t)caller->size * sizeof(*label));
+    o->why = "not set";
+    o->status =
+        twill_segment_share(&o->segment, o->boot, o->label, bytes, NULL, &o->why, &o->error);
+}
+
+void twill_test_share_end(struct twill_test_share *o)
+{
+    twill_segment_close(o->segment);
+    twill_test_boot_close(o->boot);
+}
+
+bool twill_test_share_meet(struct twill_test_share *o)
+{
+    unsigned char all[TWILL_TEST_SHARE_RANKS], mine = 0;
+    return twill_boot_allgather(o->boot, &mine, all, 1, &o->error) == TWILL_OK;
+}
+
+bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label)
+{
+    uint32_t rank = (uint32_t)o->boot->rank, size = (uint32_t)o->boot->size;
+    size_t bytes = twill_segment_bytes(o->segment);
+    uint64_t *mine = twill_segment_at(o->segment, rank);
+    TWILL_REQUIRE(bytes >= TWILL_TEST_SHARE_BYTES && mine != NULL &&
+                  (uintptr_t)mine % TWILL_HUGE_PAGE == 0);
+    TWILL_REQUIRE(mine[0] == 0 && mine[bytes / 16] == 0 && mine[bytes / 8 - 1] == 0);
+    mine[0] = 100 + rank;
+    mine[bytes / 8 - 1] = 200 + rank;
+    TWILL_REQUIRE(twill_test_share_meet(o));
+    for (uint32_t r = 0; r < size; r++) {
+        const uint64_t *peer = twill_segment_at(o->segment, r);
+        TWILL_REQUIRE((peer != NULL) == (label[r] == label[rank]));
+        TWILL_REQUIRE(peer == NULL || (peer[0] == 100 + r && peer[bytes / 8 - 1] == 200 + r));
+        TWILL_REQUIRE(!twill_segment_owner_dead(o->segment, r));
+    }
+    TWILL_REQUIRE(twill_segment_at(o->segment, size) == NULL);
+    return twill_test_share_meet(o);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that share memory, for the tests of segments. */
+#ifndef TWILL_SHARED_RANKS_H
+#define TWILL_SHARED_RANKS_H
+
+#include "fabric/shm/shared_region.h"
+#include "tests/support/ranks.h"
+
+#define TWILL_TEST_SHARE_RANKS 32
+#define TWILL_TEST_SHARE_BYTES ((size_t)3 << 20)
+
+/* One rank's share and what came out. */
+struct twill_test_share {
+    struct twill_boot *boot;
+    struct twill_segment *segment;
+    uint32_t label[TWILL_TEST_SHARE_RANKS];
+    const char *why;
+    struct twill_error error;
+    twill_status status;
+};
+
+/* Share; what came of it is in *o. */
+void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
+                      size_t bytes);
+void twill_test_share_end(struct twill_test_share *o);
+/* All ranks here. */
+bool twill_test_share_meet(struct twill_test_share *o);
+/* Memory of every rank with the same label is zero at first, and then holds what its owner wrote.
+ */
+bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label);
+
+#endif

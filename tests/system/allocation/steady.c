@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls every collective in several shapes, each once to warm up and then several times under the
+ * watch of the interposer, which must see nothing of ours. With the argument "malloc" or "strdup"
+ * it allocates once itself, which must be seen; with "late" a rank comes late once. */
+#include "interposer.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <twill.h>
+#include <unistd.h>
+
+#define CALLS_WATCHED 10
+#define MOST_BYTES    ((size_t)1 << 20)
+#define UNDER_WAY     3 /* requests */
+
+enum call {
+    ALLREDUCE,
+    ALLREDUCE_IN_PLACE,
+    BROADCAST,
+    BARRIER,
+    ALLGATHERV,
+    ALLTOALL_IN_PLACE,
+    STARTED,
+    PREPARED,
+    EXCHANGED,
+    GROUPED,
+    CALLS
+};
+static const char *const call_names[CALLS] = {
+    "allreduce",         "allreduce in place", "broadcast",         "barrier",  "allgatherv",
+    "alltoall in place", "started allreduces", "prepared requests", "sendrecv", "group"};
+static const size_t sizes[] = {8, 4096, MOST_BYTES};
+
+struct program {
+    twill_comm *comm;
+    float *src, *dst;
+    const char *memory; /* "malloc", "twill_alloc" */
+    const char *sabotage;
+    allocation_begin_fn *begin;
+    allocation_end_fn *end;
+    unsigned long network;
+    int wrong;
+    bool broken; /* a call failed: the rest would only repeat it */
+    twill_request *prepared[UNDER_WAY];
+};
+
+/* Nothing is taken once as many have been under way before. */
+static twill_status call_started(struct program *program, size_t count)
+{
+    twill_request *request[UNDER_WAY];
+    for (int i = 0; i < UNDER_WAY; i++) {
+        size_t from = count / UNDER_WAY * (size_t)i;
+        twill_status status =
+            twill_allreduce_start(program->comm, program->src + from, program->dst + from,
+                                  count / UNDER_WAY, TWILL_F32, TWILL_SUM, &request[i]);
+        if (status != TWILL_OK)
+            return status;
+    }
+    return twill_wait_all(UNDER_WAY, request);
+}
+
+/* Prepared with `count` elements, when there are none; freed by the call after the last. */
+static twill_status prepare(struct program *program, size_t count)
+{
+    twill_comm *comm = program->comm;
+    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
+    twill_status status = twill_allreduce_init(comm, program->src, program->dst, count / 2,
+                                               TWILL_F32, TWILL_SUM, &program->prepared[0]);
+    if (status == TWILL_OK)
+        status = twill_broadcast_init(comm, program->dst, program->dst, count, TWILL_F32, 0,
+                                      &program->prepared[1]);
+    if (status == TWILL_OK)
+        status =
+            twill_sendrecv_init(comm, program->src, count, (rank + 1) % size, program->dst, count,
+                                (rank + size - 1) % size, TWILL_F32, &program->prepared[2]);
+    return status;
+}
+
+static twill_status call_prepared(struct program *program)
+{
+    twill_status status = TWILL_OK;
+    for (int i = 0; i < UNDER_WAY && status == TWILL_OK; i++) {
+        status = twill_request_start(program->prepared[i]);
+        if (status == TWILL_OK)
+            status = twill_wait(&program->prepared[i]);
+    }
+    return status;
+}
+
+static twill_status call_vector(struct program *program, size_t count)
+{
+    size_t counts[8] = {0};
+    int size = twill_comm_size(program->comm);
+    for (int r = 0; r < size; r++)
+        counts[r] = count / 8 + (size_t)r % 2;
+    return twill_allgatherv(program->comm, program->src, program->dst, counts, NULL, TWILL_F32);
+}
+
+static twill_status call_group(struct program *program, size_t count)
+{
+    twill_comm *comm = program->comm;
+    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
+    float *half = program->dst + count / 2;
+    twill_status status = twill_group_start(comm);
+    if (status == TWILL_OK)
+        status = twill_allreduce(comm, program->src, program->dst, 5, TWILL_F32, TWILL_SUM);
+    if (status == TWILL_OK && count > 16)
+        status = twill_allreduce(comm, program->src, program->dst + 8, 7, TWILL_F32, TWILL_SUM);
+    if (status == TWILL_OK && count > 16)
+        status = twill_send(comm, program->src, count / 2, TWILL_F32, (rank + 1) % size);
+    if (status == TWILL_OK && count > 16)
+        status = twill_recv(comm, half, count / 2, TWILL_F32, (rank + size - 1) % size);
+    twill_status end = twill_group_end(comm);
+    return status == TWILL_OK ? end : status;
+}
+
+static twill_status call(struct program *program, enum call which, size_t count)
+{
+    twill_comm *comm = program->comm;
+    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
+    switch (which) {
+    case ALLREDUCE:
+        return twill_allreduce(comm, program->src, program->dst, count, TWILL_F32, TWILL_SUM);
+    case ALLREDUCE_IN_PLACE:
+        return twill_allreduce(comm, program->dst, program->dst, count, TWILL_F32, TWILL_MAX);
+    case BROADCAST:
+        return twill_broadcast(comm, program->src, program->dst, count, TWILL_F32, 0);
+    case BARRIER:
+        return twill_barrier(comm);
+    case ALLGATHERV:
+        return call_vector(program, count);
+    case ALLTOALL_IN_PLACE:
+        return twill_alltoall(comm, program->dst, program->dst,
+                              count / (size_t)twill_comm_size(comm), TWILL_F32);
+    case STARTED:
+        return call_started(program, count);
+    case PREPARED:
+        return call_prepared(program);
+    case EXCHANGED:
+        return twill_sendrecv(comm, program->src, count, (rank + 1) % size, program->dst, count,
+                              (rank + size - 1) % size, TWILL_F32);
+    default:
+        return call_group(program, count);
+    }
+}
+
+/* What the check is there to notice; once, at a size in the middle. */
+static void misbehave(const struct program *program, enum call which, size_t bytes)
+{
+    if (program->sabotage == NULL || strcmp(program->sabotage, "late") == 0 || which != ALLREDUCE ||
+        bytes != sizes[1])
+        return;
+    char *memory =
+        strcmp(program->sabotage, "strdup") == 0 ? strdup(program->memory) : malloc(bytes);
+    if (memory != NULL)
+        memory[0] = 1;
+    free(memory);
+}
+
+/* "late": the last rank keeps the others waiting for so long that they ask after it, as they may do
+ * at any time on a busy machine. */
+static void dally(const struct program *program, enum call which, size_t bytes, int turn)
+{
+    if (program->sabotage != NULL && strcmp(program->sabotage, "late") == 0 && turn == 0 &&
+        which == ALLREDUCE && bytes == sizes[1] &&
+        twill_comm_rank(program->comm) == twill_comm_size(program->comm) - 1)
+        usleep(2500000);
+}
+
+static void report(struct program *program, const char *what, size_t bytes,
+                   const struct allocation_count *count)
+{
+    Dl_info info = {0};
+    program->network += count->network;
+    if (count->ours == 0)
+        return;
+    if (count->caller != NULL)
+        (void)dladdr(count->caller, &info);
+    printf("steady: rank %d: %s of %zu bytes in %s memory: %lu allocations, the first by %s from "
+           "%s+%#zx %s\n",
+           twill_comm_rank(program->comm), what, bytes, program->memory, count->ours, count->first,
+           info.dli_fname != NULL ? info.dli_fname : "?",
+           info.dli_fname != NULL ? (size_t)((char *)count->caller - (char *)info.dli_fbase) : 0,
+           info.dli_sname != NULL ? info.dli_sname : "");
+    program->wrong++;
+}
+
+static void watch(struct program *program, enum call which, size_t bytes)
+{
+    struct allocation_count count;
+    size_t elements = bytes / sizeof(float);
+    /* A prepared one has all it needs before its first start. */
+    twill_status status =
+        which == PREPARED ? prepare(program, elements) : call(program, which, elements);
+    program->begin();
+    for (int i = 0; i < CALLS_WATCHED && status == TWILL_OK; i++) {
+        dally(program, which, bytes, i);
+        status = call(program, which, elements);
+    }
+    misbehave(program, which, bytes);
+    program->end(&count);
+    for (int i = 0; i < UNDER_WAY && which == PREPARED; i++)
+        (void)twill_request_free(&program->prepared[i]);
+    if (status != TWILL_OK) {
+        printf("steady: %s: %s\n", call_names[which], twill_comm_message(program->comm));
+        program->wrong++;
+        program->broken = true;
+    }
+    report(program, call_names[which], bytes, &count);
+}
+
+static void watch_all(struct program *program, float *src, float *dst, const char *memory)
+{
+    program->src = src;
+    program->dst = dst;
+    program->memory = memory;
+    for (size_t i = 0; i < MOST_BYTES / sizeof(float); i++)
+        src[i] = dst[i] = 1;
+    for (int which = 0; which < CALLS; which++)
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !program->broken; s++)
+            watch(program, (enum call)which, sizes[s]);
+}
+
+/* Is there a watch, and does it see what creating a communicator allocates? */
+static int start(struct program *program)
+{
+    struct allocation_count count;
+    program->begin = (allocation_begin_fn *)dlsym(RTLD_DEFAULT, "allocation_begin");
+    program->end = (allocation_end_fn *)dlsym(RTLD_DEFAULT, "allocation_end");
+    if (program->begin == NULL || program->end == NULL) {
+        fprintf(stderr, "steady: the interposer is not preloaded\n");
+        return -1;
+    }
+    program->begin();
+    twill_status status = twill_init(&program->comm);
+    program->end(&count);
+    if (status == TWILL_OK && count.ours > 0)
+        return 0;
+    fprintf(stderr, "steady: %s; %lu allocations seen at set-up\n", twill_strerror(status),
+            count.ours);
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct program program = {.sabotage = argc > 1 ? argv[1] : NULL};
+    void *src, *dst;
+    if (start(&program) != 0)
+        return 2;
+    twill_context *context = twill_comm_context(program.comm);
+    float *plain = malloc(2 * MOST_BYTES);
+    if (plain == NULL || twill_alloc(context, &src, MOST_BYTES) != TWILL_OK ||
+        twill_alloc(context, &dst, MOST_BYTES) != TWILL_OK) {
+        fprintf(stderr, "steady: no memory: %s\n", twill_context_message(context));
+        return 2;
+    }
+    watch_all(&program, plain, plain + MOST_BYTES / sizeof(float), "malloc");
+    watch_all(&program, src, dst, "twill_alloc");
+    printf("steady: rank %d of %d on %d nodes: %d shapes allocated; libfabric %lu times\n",
+           twill_comm_rank(program.comm), twill_comm_size(program.comm),
+           twill_comm_nodes(program.comm), program.wrong, program.network);
+    free(plain);
+    (void)twill_free(context, src);
+    (void)twill_free(context, dst);
+    twill_finalize(program.comm);
+    return program.wrong == 0 ? 0 : 1;
+}

@@ -1,0 +1,284 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twill-bench over real processes: nccl-tests' table and JSON, the check that finds one wrong value, and
+# command lines that must be refused.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+bench=$bin/twill-bench
+
+
+# Rows as nccl-tests prints them: the columns, and what they must say of each other. 0 wrong.
+check_rows()
+{
+    # shellcheck disable=SC2016 # awk's dollars
+    awk -v rows="$1" -v fields="$2" -v factor="$3" -v parts="${5:-1}" -v settled="${6:-0}" '
+        function bad(why) { print "row: " $0 ": " why; failures++ }
+        function near(a, b) { return a - b < 0.02 * b + 0.011 && b - a < 0.02 * b + 0.011 }
+        BEGIN { bytes["float"] = 4; bytes["double"] = 8; bytes["int32"] = 4; bytes["int64"] = 8
+                bytes["half"] = 2; bytes["bfloat16"] = 2; bytes["int8"] = 1; bytes["uint8"] = 1
+                bytes["int16"] = 2; bytes["uint16"] = 2; bytes["uint32"] = 4; bytes["uint64"] = 8
+                bytes["f8e4m3"] = 1; bytes["f8e5m2"] = 1 }
+        /^#/ || NF == 0 { next }
+        { n++ }
+        NF != fields { bad(NF " fields"); next }
+        $1 != $2 * bytes[$3] * parts { bad("size is not count times type") }
+        settled && ($10 != "N/A" || $13 != "N/A") { bad("in place where nothing is") }
+        settled { $10 = $6; $11 = $7; $12 = $8; $13 = $9 }
+        $9 != 0 || $13 != 0 { bad("wrong values") }
+        $6 <= 0 || $10 <= 0 { bad("no time") }
+        $6 > 1 && !near($7, $1 / $6 / 1000) { bad("algbw") }
+        $10 > 1 && !near($11, $1 / $10 / 1000) { bad("algbw in place") }
+        !near($8, $7 * factor) || !near($12, $11 * factor) { bad("busbw") }
+        fields > 20 && !($14 <= $16 && $16 <= $15 && $18 <= $20 && $20 <= $19) { bad("i_min, i_max, i_p99") }
+        END { if (n != rows) print n + 0, "rows, not", rows; exit n != rows || failures > 0 }
+    ' "$scratch/out" || fail "the table of: $4"
+    grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "no good end: $4"
+    grep -q '^# Avg bus bandwidth    : ' "$scratch/out" || fail "no bandwidth: $4"
+}
+
+# The header, to the letter.
+cat >"$scratch/header" <<'END'
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
+END
+ranks 2 "$bench" allreduce -b 8 -e 64K -f 8 || fail "allreduce"
+sed -n 's/ *$//; /out-of-place/,/(elements)/p' "$scratch/out" | cmp -s - "$scratch/header" ||
+    fail "the header is not nccl-tests'"
+check_rows 5 13 1 "allreduce, 2 ranks"
+
+# Names and sizes as others have them, and the table for programs.
+ranks 2 "$bench" all_reduce -b 1KB -e 8KiB -f 2 -d fp32 -o sum || fail "all_reduce"
+check_rows 4 13 1 "all_reduce, fp32"
+ranks 2 "$bench" all_reduce_perf -b 8 -e 8MB -f 1024 -d bfloat16 --csv || fail "--csv"
+# shellcheck disable=SC2016 # awk's dollars
+awk -F, 'NR == 1 { n = NF; if ($1 != "size_bytes" || $6 != "time_us" || $9 != "wrong" || $13 != "in_place_wrong") exit 1; next }
+    NF != n || n != 13 || $3 != "bfloat16" || $4 != "sum" || $9 != 0 || $13 != 0 || $6 <= 0 || $7 < 0 { exit 1 }
+    { sizes = sizes " " $1 } END { if (sizes != " 8 8192 8388608") exit 1 }' "$scratch/out" || fail "the CSV"
+ranks 1 "$bench" alltoallv -b 64 -e 64 --csv -I 1 || fail "--csv of what has no place"
+awk -F, '{ if (NF != 21 || (NR == 2 && ($10 != "" || $13 != ""))) exit 1 } END { exit NR != 2 }' "$scratch/out" || fail "the CSV of alltoallv"
+expect 2 "--csv does not go with --list" "$bench" allreduce --csv --list x
+
+# Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
+expect 1 "(TWILL_HEAP_LIMIT)" env TWILL_HEAP_LIMIT=1M "$bin/twillrun" -n 2 "$bench" allreduce -b 1M -e 1M -n 1
+ranks 1 "$bench" allreduce -b 8 -e 4K -f 8 -d all -o all -n 2 || fail "1 rank"
+check_rows 472 13 0 "1 rank"
+ranks 3 "$bench" allreduce -b 4040 -e 4040 -d all -o all -n 2 -c 2 || fail "3 ranks"
+check_rows 118 13 1.3333333 "3 ranks"
+ranks 3 "$bench" allreduce -b 40 -e 40K -f 1024 -d all -o all -n 1 -u 3 --memory malloc || fail "unaligned"
+check_rows 236 13 1.3333333 "3 ranks, unaligned, malloc"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 8 -e 128K -f 128 -d all -o sum -n 1 -z 1 || fail "2x2"
+check_rows 42 13 1.5 "4 ranks on 2 nodes"
+ranks 3 "$bench" broadcast -b 8 -e 64K -f 64 -d all -r all -n 2 -m 2 -w 0 || fail "broadcast"
+check_rows 126 13 1 "broadcast"
+ranks 2 "$bench" allreduce -b 40 -e 4040 -i 2000 -n 2 || fail "-i"
+check_rows 3 13 1 "-i"
+
+# Every other collective: 4 ranks on one node and on two, its bandwidth counted as nccl-tests does.
+while read -r collective factor parts settled; do
+    for nodes in '' 2x2; do
+        TWILL_NODES=$nodes ranks 4 "$bench" "$collective" -b 64 -e 256K -f 64 -n 3 --verify ||
+            fail "$collective, nodes '$nodes'"
+        check_rows 3 13 "$factor" "$collective, nodes '$nodes'" "$parts" "$settled"
+    done
+done <<'END'
+reduce 1 1 0
+allgather 0.75 4 0
+allgatherv 0.75 4 0
+reduce_scatter 0.75 4 0
+reduce_scatterv 0.75 4 0
+gather 0.75 4 0
+gatherv 0.75 4 0
+scatter 0.75 4 0
+scatterv 0.75 4 0
+alltoall 0.75 4 0
+alltoallv 0.75 4 1
+sendrecv 1 1 1
+END
+for form in begun prepared; do
+    ranks 3 "$bench" allgather -b 12 -e 12K -f 32 -n 3 --form $form -r 1 || fail "--form $form"
+    check_rows 3 13 0.6666667 "--form $form" 3
+done
+ranks 2 "$bench" allreduce -b 64 -e 64K -f 32 -n 5 --overlap test || fail "--overlap"
+check_rows 3 17 1 "--overlap"
+ranks 2 "$bench" allreduce -b 64 -e 64K -f 32 -n 5 -I 1 --overlap none -J "$scratch/o.json" || fail "--overlap none"
+check_rows 3 25 1 "--overlap none"
+grep -q '"overlap"' "$scratch/o.json" || fail "no overlap in the JSON"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --reproducible || fail "--reproducible"
+check_rows 3 15 1.5 "--reproducible"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce -b 64 -e 64K -f 32 -n 3 --split node || fail "--split node"
+check_rows 3 13 1 "--split node"
+ranks 4 "$bench" reduce_scatter -b 64 -e 64K -f 32 -n 3 --split 2 -d i16 -o bxor || fail "--split 2"
+check_rows 3 13 0.5 "--split 2" 2
+TWILL_NODES=4x1 ranks 4 "$bench" allreduce -b 64 -e 4K -f 8 -n 3 --algorithm 'allreduce:ring' --verify || fail "--algorithm"
+check_rows 3 13 1.5 "--algorithm ring"
+expect 1 'TWILL_ALGORITHM' "$bin/twillrun" -n 2 "$bench" allreduce -b 8 -e 8 --algorithm rang
+ranks 2 "$bench" barrier -n 5 || fail "barrier"
+grep -q '^ *0 *0 *none *none *-1 .* 0 .* 0$' "$scratch/out" || fail "the row of a barrier"
+for average in 0 1 2 3; do
+    ranks 2 "$bench" allreduce -b 64 -e 64 -n 10 -I 1 -K 1 -a $average -N 2 || fail "-a $average"
+    check_rows 2 21 1 "-I 1 -a $average"
+done
+
+# JSON, read by CMake's parser. A file that exists is not overwritten.
+for name in x.json x.json.0; do
+    ranks 2 "$bench" allreduce -b 8 -e 64 -f 8 -I 1 -J "$scratch/x.json" || fail "-J"
+    cmake -DFILE="$scratch/$name" -P "$(dirname "$0")/../support/check_bench_json.cmake" >"$scratch/out" 2>&1 ||
+        fail "the JSON in $name"
+done
+
+# --list: the key table, last layer first, and the step below it, which is the sum of its keys.
+check_step() # list factor type redop root
+{
+    # shellcheck disable=SC2016 # awk's dollars
+    awk -v type="$3" -v op="$4" -v root="$5" -v factor="$2" '
+        function bad(why) { print "row: " $0 ": " why; failures++ }
+        function near(a, b) { return a - b < 0.02 * b + 0.011 && b - a < 0.02 * b + 0.011 }
+        BEGIN { width["float"] = 4; width["half"] = 2 }
+        FNR == NR { if ($1 ~ /^[0-9]/) { wanted[keys++] = $1; total += $1 } next }
+        /^#/ { next }
+        $4 != type || $5 != op || $6 != root { bad("what") }
+        $3 != $2 * width[type] { bad("size") }
+        $10 != 0 { bad("wrong values") }
+        $7 <= 0 || ($7 > 1 && !near($8, $3 / $7 / 1000)) || !near($9, $8 * factor) { bad("bandwidth") }
+        $1 == "step" {
+            steps++
+            if (rows != keys || $2 != total || !near(time, $7)) bad("not the sum of " rows " keys")
+            next
+        }
+        { if ($1 != keys - 1 - rows || $2 + 0 != wanted[$1] + 0) bad("not this key"); rows++; time += $7 }
+        END { exit steps != 1 || failures > 0 }
+    ' "$1" "$scratch/out" || fail "the step of $1"
+    grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "no good end: $1"
+}
+printf '# a small model\n1500   # weights\n  7\n\n33\r\n70000 \n1' >"$scratch/list"
+TWILL_NODES=2x2 ranks 4 "$bench" allreduce --list "$scratch/list" -d half -n 3 -m 2 -u 1 -c 2 -o max ||
+    fail "--list"
+tr -d ' \r' <"$scratch/list" >"$scratch/plain"
+check_step "$scratch/plain" 1.5 half max -1
+ranks 3 "$bench" broadcast --list "$scratch/list" -n 2 -r 2 --memory malloc || fail "--list broadcast"
+check_step "$scratch/plain" 1 float none 2
+for model in nt3 resnet50 alexnet vgg16 inceptionv3; do
+    model=${source:?}/bench/gradients/$model.txt
+    stated=$(sed -n '1s/.* \([0-9]*\) tensors, \([0-9]*\) floats.*/\1 \2/p' "$model")
+    counted=$(awk '!/^#/ { n++; sum += $1 } END { printf "%d %d", n, sum }' "$model")
+    [ "$stated" = "$counted" ] || fail "$model: $counted, not $stated"
+done
+sed 50q "$source/bench/gradients/resnet50.txt" >"$scratch/resnet" # its many small tensors
+ranks 2 "$bench" allreduce --list "$scratch/resnet" -n 2 -I 1 -J "$scratch/step.json" || fail "--list resnet50"
+check_step "$scratch/resnet" 1 float sum -1
+bytes=$(awk '!/^#/ { n += 4 * $1 } END { print n }' "$scratch/resnet")
+cmake -DFILE="$scratch/step.json" -DKEYS=49 -DBYTES="$bytes" -P "$(dirname "$0")/../support/check_bench_step.cmake" >"$scratch/out" 2>&1 ||
+    fail "the JSON of --list"
+
+# Lists that are none. Rank 0 alone reads and speaks.
+expect 2 "--list: /nonexistent/x: No such file" "$bench" allreduce --list /nonexistent/x
+expect 2 "--list: $scratch: Is a directory" "$bench" allreduce --list "$scratch"
+expect 2 "there is no tensor in it" "$bench" allreduce --list /dev/null
+for word in abc -3 1.5 0 '12 13' 99999999999999999999; do
+    printf '# three lines\n12\n%s\n' "$word" >"$scratch/bad"
+    expect 2 "--list: $scratch/bad:3: '$word' is not a number" "$bench" allreduce --list "$scratch/bad"
+done
+echo 999999999999999999 >"$scratch/bad"
+expect 2 "bad: more elements" "$bin/twillrun" -n 2 "$bench" allreduce --list "$scratch/bad"
+[ "$(grep -c 'bad: more' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks of a list"
+
+# Progress: on a terminal, and nowhere else.
+if command -v script >/dev/null; then
+    for sizes in "-b 8 -e 64 -f 8" "--list $scratch/list"; do
+        timeout -k 10 "$patience" script -qec "$bench allreduce $sizes -n 2" "$scratch/typescript" </dev/null >/dev/null ||
+            fail "on a terminal: $sizes"
+        grep -q '\[#* *\] *[0-9]*%  .*, [0-9]* s' "$scratch/typescript" ||
+            fail "no progress on a terminal: $sizes"
+    done
+else
+    echo "no script(1) here: progress on a terminal is not checked"
+fi
+for sizes in "-b 8 -e 64 -f 8" "--list $scratch/list"; do
+    # shellcheck disable=SC2086 # words
+    ranks 1 "$bench" allreduce $sizes -n 2 || fail "no terminal"
+    ! grep -q '%  ' "$scratch/err" || fail "progress where there is no terminal: $sizes"
+done
+
+# Command lines that are wrong: status 2, and the argument named.
+while IFS='|' read -r text arguments; do
+    # shellcheck disable=SC2086 # a list of words
+    expect 2 "$text" "$bench" $arguments
+done <<'END'
+-b/--minbytes: 'x'|allreduce -b x
+-b/--minbytes: '8Q'|allreduce -b 8Q
+-e/--maxbytes: '-1'|allreduce -e -1
+-b/--minbytes is above|allreduce -b 64M
+-i/--stepbytes: '0'|allreduce -i 0
+-f/--stepfactor: '0'|allreduce -f 0
+-n/--iters: '0'|allreduce -n 0
+-n/--iters: '1x'|allreduce -n 1x
+-a/--average: '4'|allreduce -a 4
+-c/--check: '-1'|allreduce -c -1
+-o/--op: 'median'|allreduce -o median
+-d/--datatype: 'quad'|allreduce -d quad
+-r/--root: 'me'|broadcast -r me
+-r/--root: there is no rank 7|broadcast -r 7
+-z/--blocking: '2'|allreduce -z 2
+-T/--timeout: '0'|allreduce -T 0
+-I/--per_iter_timing: 'y'|allreduce -I y
+-K/--per_iter_skip must|allreduce -K 20
+--memory: 'hbm'|allreduce --memory hbm
+--align: '48'|allreduce --align 48
+-b, -e, -i and -f do not go with it|allreduce --list x -f 2
+--list is for allreduce and broadcast|barrier --list x
+--list does not go with|allreduce --list x --overlap test
+--reproducible is for|broadcast --reproducible
+--form: 'lazy'|allreduce --form lazy
+--overlap: 'some'|allreduce --overlap some
+--split: '0'|allreduce --split 0
+--split: 'rack'|allreduce --split rack
+do not go together|allreduce -o band -d f32
+unrecognized option '--size'|allreduce --size 8
+'allgatherw' is not a collective|allgatherw
+name a collective|-n 3
+too many: 'broadcast'|allreduce broadcast
+END
+expect 1 "-J/--output_file: /nonexistent/x" "$bench" allreduce -J /nonexistent/x
+expect 0 "Usage: twill-bench" "$bench" --help
+expect 0 "twill-bench 0." "$bench" --version
+
+# The check must notice an allreduce that does nothing, and one that gets a single bit wrong on one
+# rank. A preloaded library plays those; sanitizers do not stand it.
+if [ -n "$sanitize" ]; then
+    echo "sanitized: broken libraries are not preloaded"
+    exit 0
+fi
+cat >"$scratch/broken.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+int twill_allreduce(void *comm, const void *src, void *dst, size_t count, int type, int op)
+{
+    int (*real)(void *, const void *, void *, size_t, int, int);
+    int (*rank)(void *);
+    if (strcmp(getenv("BROKEN"), "nothing") == 0)
+        return 0;
+    *(void **)&real = dlsym(RTLD_NEXT, "twill_allreduce");
+    *(void **)&rank = dlsym(RTLD_NEXT, "twill_comm_rank");
+    int status = real(comm, src, dst, count, type, op);
+    if (count > 1000 && rank(comm) == 1)
+        ((unsigned char *)dst)[count / 2] ^= 1;
+    return status;
+}
+END
+${CC:-cc} -shared -fPIC -o "$scratch/broken.so" "$scratch/broken.c" -ldl
+for broken in nothing bit; do
+    expect 1 "FAILED" "$bin/twillrun" -n 2 env BROKEN=$broken LD_PRELOAD="$scratch/broken.so" \
+        "$bench" allreduce -b 8K -e 8K -n 2
+done
+expect 1 "# Out of bounds values : 2 FAILED" "$bin/twillrun" -n 2 env BROKEN=bit \
+    LD_PRELOAD="$scratch/broken.so" "$bench" allreduce -b 8K -e 8K -n 2
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^ / { exit !($9 == 1 && $13 == 1) }' "$scratch/out" || fail "one wrong bit is one wrong element"
+expect 1 "FAILED" "$bin/twillrun" -n 2 env BROKEN=bit LD_PRELOAD="$scratch/broken.so" \
+    "$bench" allreduce --list "$scratch/list" -n 2
+# shellcheck disable=SC2016 # awk's dollars
+awk '/^ / && ($1 == "step" ? $10 != 2 : $10 != ($2 > 1000)) { exit 1 }' "$scratch/out" ||
+    fail "one wrong bit in a key is one wrong element"

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+# Device pointers (TWILL_WITH_CUDA) with a double of the CUDA driver: it shows that device memory is
+# noticed, staged and never touched. No GPU takes part.
+# shellcheck source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+
+for target in bin/twillrun bin/twill-info; do
+    [ -x "$build/$target" ] || skip "this build has no $target"
+done
+cuda=$scratch/build
+program=$scratch/program
+usual=$scratch/program-usual # without the option
+run=$build/bin/twillrun
+double=$scratch/libdouble.so
+launcher=$(command -v ccache) || launcher=
+cc=$(cached CMAKE_C_COMPILER)
+flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -I$source -I$source/lib"
+TWILL_TIMEOUT=300
+export TWILL_TIMEOUT
+
+must_end 0 "configure with TWILL_WITH_CUDA" cmake -S "$source" -B "$cuda" \
+    -G "$(cached CMAKE_GENERATOR)" -DCMAKE_BUILD_TYPE="$(cached CMAKE_BUILD_TYPE)" \
+    -DCMAKE_C_COMPILER="$cc" -DCMAKE_C_COMPILER_LAUNCHER="$launcher" \
+    -DTWILL_WERROR="$(cached TWILL_WERROR)" -DTWILL_WITH_OPENMP="$(cached TWILL_WITH_OPENMP)" \
+    -DTWILL_WITH_MEMKIND="$(cached TWILL_WITH_MEMKIND)" \
+    -DTWILL_BUILD_TESTS=OFF -DTWILL_BUILD_EXAMPLES=OFF -DTWILL_WITH_CUDA=ON || finish
+must_end 0 "build it" cmake --build "$cuda" -j 2 --target twill twill_static twill_heap twill-info || finish
+
+# The rules hold in this build too.
+for rule in layering symbols; do
+    must_end 0 "check_$rule.sh with TWILL_WITH_CUDA" \
+        env TEST_SOURCE="$source" TEST_BUILD="$cuda" sh "$here/lint/check_$rule.sh"
+done
+readelf -d "$cuda/lib/libtwill.so" | grep NEEDED | grep -i cuda && fault "libtwill.so needs CUDA"
+
+# shellcheck disable=SC2086
+{
+    must_end 0 "the double compiles (no GPU)" "$cc" $flags -shared -fPIC -o "$double" \
+        "$source/tests/doubles/cuda/cuda_double.c" || finish
+    must_end 0 "the program compiles" "$cc" $flags -o "$program" "$source/tests/system/cuda/program.c" \
+        "$double" -L"$cuda/lib" -ltwill -Wl,-rpath,"$cuda/lib" || finish
+    must_end 0 "the program compiles" "$cc" $flags -o "$usual" "$source/tests/system/cuda/program.c" \
+        "$double" -L"$build/lib" -ltwill -Wl,-rpath,"$build/lib" || finish
+    if [ -f /usr/local/cuda/include/cuda.h ]; then
+        must_end 0 "the driver's ABI is that of cuda.h" "$cc" $flags \
+            -I/usr/local/cuda/include -fsyntax-only "$source/tests/system/cuda/abi.c"
+    else
+        echo "no cuda.h here: the driver's ABI is not compared"
+    fi
+}
+
+said() # text [times]
+{
+    [ "$(grep -c -e "$1" "$scratch/output")" -ge "${2:-1}" ] ||
+        fault "'$1' was not said: $(tail -n 20 "$scratch/output")"
+}
+
+# --- with the double ------------------------------------------------------------------------------
+
+TWILL_CUDA_LIBRARY=$double
+export TWILL_CUDA_LIBRARY
+must_end 0 "twill-info, double" "$cuda/bin/twill-info"
+said 'device memory.*staged through the host: .*libdouble.so, CUDA 99.1'
+must_end 139 "the double: device memory cannot be touched" "$program" touch && said '^reading'
+must_end 0 "double, 1 rank" "$program" && said 'combinations right'
+while read -r ranks nodes; do
+    must_end 0 "double, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" "$run" -n "$ranks" \
+        "$program" && said 'combinations right' "$ranks"
+    must_end 0 "double, messages, TWILL_NODES=$nodes" env TWILL_NODES="$nodes" "$run" -n "$ranks" \
+        "$program" messages && said 'messages right; twill_register: ' "$ranks"
+done <<-'LIST'
+	2 1x2
+	2 2x1
+	3 1x3
+	3 2+1
+LIST
+must_end 0 "double, messages of 1 rank" "$program" messages && said 'messages right'
+must_end 0 "double, overlapping arguments" "$run" -n 2 "$program" overlap &&
+    said 'src and dst overlap by 28 bytes' 2
+must_end 0 "double, CUDA not initialised by the program" "$run" -n 2 "$program" host &&
+    said 'combinations right' 2
+
+for function in cuMemcpyDtoH_v2 cuMemcpyHtoD_v2 cuStreamSynchronize cuCtxPushCurrent_v2 \
+    cuPointerGetAttributes; do
+    must_end 0 "double, $function fails on rank 1" env CUDA_DOUBLE_FAIL="$function:1" \
+        "$run" -n 2 "$program" fail || continue
+    said "rank 1: status -4: rank 1: allreduce #1 .*${function%_v2}: CUDA error 700: the double was told"
+    said "rank 0: status -[0-9]*: .*told by rank 1.*CUDA error 700"
+done
+must_end 0 "double, a driver that does not work: host memory" \
+    env CUDA_DOUBLE_FAIL="cuDriverGetVersion:1" "$run" -n 2 "$program" host &&
+    said 'twill\[1\].*device memory: unavailable: .*cuDriverGetVersion: CUDA error 700'
+
+# --- without a driver -----------------------------------------------------------------------------
+
+no_driver() # title why
+{
+    must_end 0 "$1: host memory" "$run" -n 2 "$program" host && said 'combinations right' 2
+    must_end 0 "$1: twill-info" "$cuda/bin/twill-info" && said "device memory.*unavailable: .*$2"
+}
+
+stub=/usr/local/cuda/lib64/stubs/libcuda.so
+if [ -f "$stub" ]; then
+    TWILL_CUDA_LIBRARY=$stub no_driver "NVIDIA's stub library" \
+        'cuDriverGetVersion: CUDA error 34: no description'
+else
+    echo "no stub library of NVIDIA's here"
+fi
+TWILL_CUDA_LIBRARY=$build/lib/libtwill.so no_driver "some other library" 'has no cuDriverGetVersion'
+TWILL_CUDA_LIBRARY=/nonexistent.so no_driver "no such library" 'nonexistent.so: cannot open'
+mkdir "$scratch/none"
+echo >"$scratch/none/libcuda.so.1"
+unset TWILL_CUDA_LIBRARY
+LD_LIBRARY_PATH=$scratch/none no_driver "libcuda.so.1 is none" 'libcuda.so.1: file too short'
+
+# --- without the option ---------------------------------------------------------------------------
+
+must_end 0 "a build without the option: host memory" "$run" -n 2 "$usual" host &&
+    said 'combinations right' 2
+must_end 1 "a build without the option: TWILL_CUDA_LIBRARY" \
+    env TWILL_CUDA_LIBRARY="$double" "$usual" host
+said 'built without TWILL_WITH_CUDA'
+must_end 139 "a build without the option: device memory kills" "$usual"
+finish

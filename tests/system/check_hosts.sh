@@ -1,0 +1,121 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The library between hosts that are really apart (not TWILL_NODES): values of all collectives, even and
+# uneven, over IPv4, IPv6 and slow links, with different congestion controls; a rank that is killed and a
+# link that goes down are told by name, in time.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2016,SC2154 # the ranks' shells are to expand what is quoted here
+. "$(dirname "$0")/../support/check.sh"
+# shellcheck source-path=SCRIPTDIR source=../support/hosts.sh
+. "$(dirname "$0")/../support/hosts.sh"
+bench=$bin/twill-bench
+[ -x "$bench" ] || skip "no twill-bench in $bin"
+
+# right HOSTS COLLECTIVE options...: twill-bench, from host 0; it must find all values right.
+right()
+{
+    right_hosts=$1 right_collective=$2
+    shift 2
+    hosts_job "$right_hosts" "$bench" "$right_collective" "$@" || fail "status $?: $right_collective on $right_hosts"
+    grep -q '^# Out of bounds values : 0 OK$' "$scratch/out" || fail "values: $right_collective on $right_hosts"
+}
+# begin SIZE options...: an allreduce that does not end, in $pid; ranks' processes are in $scratch/pids. When one of
+# them is to be killed, which $scratch/killed says, the others' words may be heard first, but not their ends.
+begin()
+{
+    begin_size=$1
+    shift
+    : >"$scratch/pids"
+    : >"$scratch/out"
+    rm -f "$scratch/killed"
+    "$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts h0:2,h1:2 --grace "$patience" --agent "$hosts_agent" "$@" \
+        sh -c 'dir=$0; "$@" & echo "$RANK $!" >>"$dir/pids"; code=0; wait $! || code=$?
+            [ $code -eq 137 ] || [ ! -e "$dir/killed" ] || until grep -q "^twillrun: " "$dir/err"; do sleep 0.05; done
+            exit $code' "$scratch" \
+        "$bench" allreduce -b "$begin_size" -e "$begin_size" -n 20 -N 0 -w 0 -c 0 \
+        >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    wait_for_row $pid
+    wait_for -p $pid has_lines "$scratch/pids" 4
+}
+# ends STATUS PATTERN N: with this status, and N ranks have said this of their call.
+ends()
+{
+    ends_status=$1 ends_text=$2 ends_left=$3 ends_got=0
+    wait $pid || ends_got=$?
+    [ $ends_got -eq "$ends_status" ] || fail "status $ends_got, not $ends_status"
+    [ "$(grep -cE "^twill-bench: rank [0-3]: [a-z_]+ #[0-9]+[ :].*$ends_text" "$scratch/err")" -eq "$ends_left" ] ||
+        fail "not said by $ends_left ranks: $ends_text"
+}
+
+# --- values
+hosts_up 3
+for collective in allreduce barrier reduce allgather reduce_scatter alltoall sendrecv scatterv; do
+    right h0:2,h1:2 $collective -b 8 -e 128K -f 128 -n 1 --verify
+done
+grep -q '^# ranks: 4 on 2 nodes' "$scratch/out" || fail "not two nodes"
+for collective in allreduce broadcast gather scatter allgatherv reduce_scatterv gatherv alltoallv; do
+    right h0:3,h1:2,h2 $collective -b 40 -e 256K -f 80 -n 1 -r 2 --verify
+done
+right h0,h1 allreduce -b 8 -e 16M -f 128 -n 2
+TWILL_PROVIDER=ofi:tcp right h0:2,h1:2 allreduce -b 8 -e 2M -f 64 -n 2
+grep -q '^# transport: tcp;ofi' "$scratch/out" || fail "not by libfabric's tcp"
+hosts_job h0:2,h1,h2:2 --map node "$bench" allreduce -b 8 -e 256K -f 64 -n 2 || fail "status $? round the hosts"
+grep -q '^# ranks: 5 on 3 nodes' "$scratch/out" || fail "not three nodes"
+
+# --- hosts that differ in their congestion control, and a slow link
+if hosts_congestion cubic; then
+    host_run 1 sh -c 'echo reno >/proc/sys/net/ipv4/tcp_congestion_control' || fail "reno"
+    right h0,h1 allreduce -b 8 -e 4M -f 64 -n 2
+fi
+if host_run 0 tc qdisc add dev eth0 root netem delay 3ms 1ms 2>/dev/null ||
+    host_run 0 tc qdisc add dev eth0 root tbf rate 50mbit burst 32k latency 20ms 2>/dev/null; then
+    right h0:2,h1:2 allreduce -b 8 -e 512K -f 256 -n 2 -w 0
+    host_run 0 tc qdisc del dev eth0 root
+fi
+
+# --- a rank is killed: the others say who, and end by themselves
+for victim in 3 0; do
+    begin 1M -x TWILL_PROVIDER="$([ $victim = 3 ] || echo ofi:tcp)"
+    : >"$scratch/killed"
+    kill -KILL "$(sed -n "s/^$victim //p" "$scratch/pids")"
+    # libfabric may be the first to notice
+    ends 137 "rank $victim( has died|, lane [0-9]+: .*: the rank is gone)" 3
+done
+
+# --- a link goes down: that is noticed, with no need for a timeout; and one is down from the beginning
+for provider in '' ofi:tcp; do
+    begin 64K -x TWILL_TIMEOUT="$patience" -x TWILL_PROVIDER=$provider
+    host_link 1 down
+    ends 1 "rank [0-3] .*(died|lost|reach)" 4
+    host_link 1 up
+done
+
+# --- a link goes down while ranks still gather
+joined()
+{
+    host_run 0 grep -q ' 0200580A:[0-9A-F]* 01 ' /proc/net/tcp
+}
+"$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts h0,h1,h2 --grace 1 --agent "$hosts_agent" \
+    -x TWILL_TIMEOUT="$patience" sh -c '[ "$RANK" -ne 2 ] || sleep 600; exec "$@"' sh "$bench" allreduce -b 8 -e 8 \
+    >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for -p $pid joined
+sleep 5 # the kernel has it connected; rank 0 is to know, too
+host_link 1 down
+code=0
+wait $pid || code=$?
+[ $code -eq 1 ] || fail "status $code with a host lost before all ranks were there"
+grep -q 'rank 1 joined and its host stopped answering before all ranks were there' "$scratch/err" ||
+    fail "the lost host is not named: $(cat "$scratch/err")"
+code=0
+hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
+[ $code -eq 1 ] || fail "status $code without a link"
+grep -qE 'rank 0: .*rank 1|rank 1: .*(rank 0|MASTER_ADDR)' "$scratch/err" || fail "nobody is named without a link"
+hosts_down
+
+# --- IPv6 only
+hosts_up 2 --ipv6
+right h0,h1 allreduce -b 8 -e 64K -f 64 -n 2
+grep -q '^# bootstrap: .* fd88::1' "$scratch/out" || grep -q 'fd88:' "$scratch/out" || fail "not over IPv6"
+echo "ok: hosts"

@@ -1,0 +1,127 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twill-info: what it shows, the table of variables, and the proof of where pages are, in both branches.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+info=$bin/twill-info
+unset TWILL_MEMORY TWILL_TIMEOUT MEMKIND_HBW_NODES
+
+expect 0 "Usage: twill-info" "$info" -h
+expect 0 "twill-info 0." "$info" -V
+expect 2 "unrecognized option '--foo'" "$info" --foo
+expect 2 "no argument is wanted: 'foo'" "$info" foo
+expect 2 "--memory: 'x' is not a size" "$info" --memory=x
+expect 2 "--memory: '0' is not a size" "$info" --memory 0
+expect 1 "are more than the" "$info" --memory 900T
+
+expect 0 "" "$info"
+[ "$(wc -l <"$scratch/out")" -ge 3 ] || fail "too little was said"
+grep -q '^interface  *lo address 127.0.0.1: there is no other rank$' "$scratch/out" || fail "interface"
+grep -q '^memory fallbacks  *0 so far$' "$scratch/out" || fail "fallbacks"
+expect 0 "lo address 127.0.0.1: as TWILL_INTERFACE=lo asks for" \
+    env TWILL_INTERFACE=lo "$bin/twillrun" -n 2 "$info"
+expect 0 "lo address 127.0.0.1: all ranks are on this host" "$bin/twillrun" -n 2 "$info"
+[ "$(grep -c '^machine' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks"
+
+# Recorded machines: how many L3s, and no size that is not known.
+machine()
+{
+    env TWILL_TOPOLOGY="${TEST_SOURCE:-$(dirname "$0")/../..}/tests/data/topologies/$1" "$info" >"$scratch/out" 2>&1 || fail "$1"
+}
+machine x86-AMD-19h-Zen3-2xEpyc-7763.xml
+grep -q '^caches  *L1d 32 KiB, L2 512 KiB (1 cores each), L3 16 of 32768 KiB$' "$scratch/out" || fail "caches"
+grep -q '^memory  *NUMA 0, DDR, size unknown' "$scratch/out" || fail "a memory of 0 MiB is not unknown"
+machine vm-knl-quadrant-cache.xml
+grep -q '^caches .*, L3 none$' "$scratch/out" || fail "an L3 on a KNL"
+machine synth-hbm-nvm.xml
+grep -q '^memory  *NUMA 5, other, 488281 MiB, no cores' "$scratch/out" || fail "NVM is not told apart"
+
+# The hierarchy is a tree: of this rank alone, and of a job on a machine that is described.
+expect 0 "" "$info"
+grep -q '^hierarchy  *1 node x 1 rank$' "$scratch/out" || fail "the hierarchy of one rank"
+export TWILL_TOPOLOGY="pack:2 numa:2 core:2 pu:2"
+expect 0 "" "$bin/twillrun" -n 8 --bind none "$info"
+unset TWILL_TOPOLOGY
+sed -n '/^hierarchy/,/^[^ h]/p' "$scratch/out" | sed 's/^hierarchy  */= /; /^[^ =]/d' >"$scratch/tree"
+diff - "$scratch/tree" <<'END' || fail "the hierarchy of a job"
+= 1 node x 2 packages x 2 NUMA nodes x 2 ranks
+  node 0
+    package 0
+      NUMA node 0 (ranks 0-1)
+      NUMA node 1 (ranks 2-3)
+    package 1
+      NUMA node 0 (ranks 4-5)
+      NUMA node 1 (ranks 6-7)
+END
+
+# Ranks that are not bound are of no part of the machine, which is said once in a job; bound ones are. The CPUs
+# are this machine's, the packages are not.
+if [ "$(nproc)" -ge 2 ] && [ "$("$bin/twillrun" -n 2 sh -c 'sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status' | sort | tr '\n' ' ')" = "0 1 " ]; then
+    export HWLOC_SYNTHETIC="pack:2 [numa] core:1 pu:1" HWLOC_THISSYSTEM=1
+    expect 0 "ranks are not bound: this one and others of its node may run on the same 2 CPUs, so that nothing is known of their package, NUMA node;" \
+        "$bin/twillrun" -n 2 --bind none "$info"
+    [ "$(grep -c 'ranks are not bound: this one' "$scratch/out")" -eq 1 ] || fail "not said once"
+    grep -q '^hierarchy  *1 node x 2 ranks$' "$scratch/out" || fail "ranks that are not bound are taken to be somewhere"
+    grep -q '^binding  *rank 0 may run on CPUs 0-1; ranks of a node are not bound' "$scratch/out" || fail "binding"
+    expect 0 "binding advice" env TWILL_LOG=none "$bin/twillrun" -n 2 --bind none "$info"
+    ! grep -q 'ranks are not bound: this one' "$scratch/out" || fail "said in spite of TWILL_LOG=none"
+    expect 0 "package 1 (rank 1)" "$bin/twillrun" -n 2 "$info"
+    ! grep -qE 'not bound|advice' "$scratch/out" || fail "bound ranks are said not to be"
+    # Those of one core have no choice.
+    expect 0 "" taskset -c 0 "$bin/twillrun" -n 2 --bind none "$info"
+    ! grep -qE 'may run on the same' "$scratch/out" || fail "ranks of one core are said not to be bound"
+    unset HWLOC_SYNTHETIC HWLOC_THISSYSTEM
+else
+    echo "left out: what is said of bound ranks, because this machine has not just CPUs 0 and 1"
+fi
+
+# A variable: its row by default, and when it is set.
+variable_row()
+{
+    grep "^$1 " "$scratch/out" || fail "no row for $1"
+}
+expect 0 "variable" "$info" --env
+before=$(variable_row TWILL_TIMEOUT)
+export TWILL_TIMEOUT=33
+expect 0 "variable" "$info" --env
+after=$(variable_row TWILL_TIMEOUT)
+unset TWILL_TIMEOUT
+[ "$before" != "$after" ] || fail "TWILL_TIMEOUT=33 is not shown"
+echo "$after" | grep -q '^TWILL_TIMEOUT  *33  *600 ' || fail "value and default: $after"
+
+# Pages: all of them are somewhere.
+result=0
+"$info" --memory 3M >"$scratch/out" 2>&1 || result=$?
+if [ $result -ne 0 ] && grep -q "Operation not permitted" "$scratch/out"; then
+    skip "the kernel lets nobody ask where pages are here"
+fi
+[ $result -eq 0 ] || fail "--memory"
+awk '/NUMA node/ { pages += $4 } END { exit pages * 4096 < 3 * 1048576 }' "$scratch/out" || fail "too few pages"
+
+# bind to a node that counts as MCDRAM; and where there is none.
+export TWILL_MEMORY=mcdram:bind
+MEMKIND_HBW_NODES=0
+export MEMKIND_HBW_NODES
+expect 0 "Bound as asked" "$info" --memory=5M
+TWILL_MEMORY=mcdram:bind,mcdram:bind
+expect 0 "2 ranks' parts of a communicator, policy: bind" "$bin/twillrun" -n 2 "$info" --memory=5M
+[ "$(grep -c 'Bound as asked' "$scratch/out")" -eq 2 ] || fail "not both kinds are bound"
+expect 0 "" "$bin/twillrun" -n 2 "$info"
+awk '/^memory held / { n = $(NF - 3); all = $(NF - 5) } END { exit !(n > 0 && n == all) }' "$scratch/out" ||
+    fail "what is held of the library is not of MCDRAM"
+TWILL_MEMORY=mcdram:bind
+unset MEMKIND_HBW_NODES
+result=0
+"$info" --memory=5M >"$scratch/out" 2>&1 || result=$?
+if grep -q "Bound as asked" "$scratch/out"; then
+    echo "this machine has MCDRAM"
+elif [ $result -ne 1 ]; then
+    fail "mcdram:bind without MCDRAM: status $result"
+fi
+
+# MCDRAM that was asked for and is not there: said once, and counted.
+if [ "$("$info" | grep -c MCDRAM/HBM)" -eq 0 ]; then
+    expect 0 "meant for MCDRAM or HBM are in DDR: mcdram: DDR: this machine has no MCDRAM" \
+        env TWILL_MEMORY=mcdram "$bin/twillrun" -n 3 --bind none "$info" --memory 1M
+    [ "$(grep -c 'meant for MCDRAM or HBM' "$scratch/out")" -eq 1 ] || fail "not said once"
+fi

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+# Installs the build into a prefix of its own, and builds programs outside the tree with
+# find_package(twill) and with pkg-config, shared and static, C and C++; and runs them.
+# shellcheck source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+
+prefix=$scratch/prefix
+cc=$(cached CMAKE_C_COMPILER)
+generator=$(cached CMAKE_GENERATOR) # what CMake would take by itself, make, may not be here
+
+EXPECTED='include/twill.h
+include/twill.hpp
+include/twill.F90
+include/twill_calls.inc
+LIBDIR/libtwill.so
+LIBDIR/libtwill.so.0
+LIBDIR/libtwill.a
+LIBDIR/libtwill-heap.so
+LIBDIR/pkgconfig/twill.pc
+LIBDIR/cmake/twill/twill-config.cmake
+LIBDIR/cmake/twill/twill-config-version.cmake
+LIBDIR/cmake/twill/twill-targets.cmake
+bin/twillrun
+bin/twill-bench
+bin/twill-info
+bin/twill-place
+bin/twill-compare
+libexec/twill/compare-bound
+libexec/twill/compare-twill
+share/twill/compare/peer.h
+share/twill/compare/board.h
+share/twill/compare/peer_mpi.c
+share/man/man1/twillrun.1
+share/man/man1/twill-bench.1
+share/man/man1/twill-info.1
+share/man/man1/twill-place.1
+share/man/man1/twill-compare.1
+share/doc/twill/LICENSE
+share/doc/twill/README.md
+share/doc/twill/docs/tutorial.md
+share/doc/twill/examples/CMakeLists.txt
+share/doc/twill/examples/train.c
+share/twill/gradients/README.md
+share/twill/gradients/resnet50.txt
+share/man/man7/twill-fabric.7
+share/man/man7/twill-mpi.7
+share/man/man7/twill.7'
+
+check_files() # prefix
+{
+    printf '%s\n' "$EXPECTED" | sed "s|LIBDIR|$libdir|" | while read -r file; do
+        [ -s "$1/$file" ] || echo "$file is missing"
+    done
+    for mpi in "$build"/lib/libtwill-mpi-*.so; do # of the MPIs that were found
+        [ -f "$mpi" ] || continue
+        name=$(basename "$mpi" .so)
+        [ -s "$1/$libdir/$name.so" ] || echo "$name.so is missing"
+        [ -s "$1/$libdir/pkgconfig/${name#lib}.pc" ] || echo "${name#lib}.pc is missing"
+    done
+    # twill.h and twill.hpp are the only installed headers.
+    find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" ! -path "$1/include/twill.hpp" | sed 's/$/ is no public header/'
+}
+
+# What is installed must work without the tree it came from.
+check_no_tree_paths() # prefix
+{
+    grep -rlF -e "$source/" -e "$build/" "$1/$libdir/cmake" "$1/$libdir/pkgconfig" \
+        "$1/include" | sed 's/$/ names a path of the build/'
+    for program in "$1"/bin/*; do
+        readelf -d "$program" | grep -E 'R(UN)?PATH' | grep -F -e "$build" |
+            sed "s|^|$program: |"
+    done
+}
+
+check_shared() # program
+{
+    ldd "$1" | grep -q "libtwill.so.0 => $prefix" || echo "$1 does not use the installed libtwill.so.0"
+}
+
+check_static() # program
+{
+    ldd "$1" | grep libtwill | sed "s|^|$1 needs |"
+}
+
+# One rank alone, and two by the installed launcher. Ranks say their line each.
+run() # program
+{
+    must_end 0 "${1##*/}: 1 rank" env -u RANK -u WORLD_SIZE "$1"
+    grep -q 'rank 0 of 1,.* success, 0 wrong' "$scratch/output" || fault "${1##*/}: 1 rank: values"
+    must_end 0 "${1##*/}: 2 ranks" "$prefix/bin/twillrun" -n 2 "$1"
+    for rank in 0 1; do
+        grep -q "rank $rank of 2,.* success, 0 wrong" "$scratch/output" ||
+            fault "${1##*/}: 2 ranks: values of rank $rank"
+    done
+}
+
+by_cmake()
+{
+    must_end 0 "find_package(twill): configure" cmake -G "$generator" \
+        -S "$scratch/project" -B "$scratch/out" -DCMAKE_C_COMPILER="$cc" \
+        -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_BUILD_TYPE=Release || return
+    must_end 0 "find_package(twill): build" cmake --build "$scratch/out" || return
+    for program in consumer consumer_cxx; do
+        must_pass "${program}_twill is shared" check_shared "$scratch/out/${program}_twill"
+        must_pass "${program}_twill_static is static" check_static \
+            "$scratch/out/${program}_twill_static"
+        run "$scratch/out/${program}_twill"
+        run "$scratch/out/${program}_twill_static"
+    done
+    sed -i 's/find_package(twill 0.1 /find_package(twill 7.0 /' "$scratch/project/CMakeLists.txt"
+    must_end failure "find_package(twill 7.0) is refused" cmake -G "$generator" \
+        -S "$scratch/project" -B "$scratch/refused" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix"
+    grep -q 'requested version "7.0"' "$scratch/output" || fault "7.0 is refused for another reason"
+}
+
+# Words of pkg-config are split on purpose.
+# shellcheck disable=SC2046
+by_pkg_config()
+{
+    PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
+    export PKG_CONFIG_PATH
+    must_end 0 "pkg-config: shared" "$cc" -o "$scratch/shared" "$scratch/project/consumer.c" \
+        $(pkg-config --cflags --libs twill) -Wl,-rpath,"$prefix/$libdir" || return
+    must_pass "by pkg-config, shared" check_shared "$scratch/shared"
+    run "$scratch/shared"
+    # The archive by name: with both there, -ltwill takes the shared library.
+    must_end 0 "pkg-config: static" "$cc" -o "$scratch/static" "$scratch/project/consumer.c" \
+        $(pkg-config --static --cflags --libs twill | sed 's/-ltwill/-l:libtwill.a/') || return
+    must_pass "by pkg-config, static" check_static "$scratch/static"
+    run "$scratch/static"
+    [ "$(pkg-config --modversion twill)" = "$(cached CMAKE_PROJECT_VERSION)" ] ||
+        fault "pkg-config: version"
+}
+
+# README's own lines for an installation in a folder of one's own, as they stand there.
+by_readme()
+{
+    sed -n 's/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p; s/^    \(cc train\.c .*-rpath.*\)/\1/p' "$source/README.md" >"$scratch/lines"
+    [ "$(wc -l <"$scratch/lines")" -eq 2 ] || fault "README: its lines for an own folder are not found"
+    mkdir -p "$HOME/here"
+    ln -s "$prefix" "$HOME/twill"
+    [ "$libdir" = lib ] || ln -s "$prefix/$libdir" "$prefix/lib" # README's path is that of most systems
+    cp "$scratch/project/consumer.c" "$HOME/here/train.c"
+    (cd "$HOME/here" && must_end 0 "README: cc" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
+    [ -x "$HOME/here/a.out" ] || { fault "README: no a.out"; return; }
+    run "$HOME/here/a.out"
+}
+
+# The installed examples are a project of their own.
+by_examples()
+{
+    cp -r "$prefix/share/doc/twill/examples" "$scratch/examples"
+    must_end 0 "examples: configure" cmake -G "$generator" -S "$scratch/examples" -B "$scratch/examples/out" \
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$prefix" || return
+    must_end 0 "examples: build" cmake --build "$scratch/examples/out" || return
+    for program in "$scratch/examples/out/bin"/hello*; do
+        must_end 0 "examples: ${program##*/}" "$prefix/bin/twillrun" -n 2 "$program"
+    done
+}
+
+# Inside another project: the library alone, whose warnings are nobody's errors, here without what is optional.
+by_subdirectory()
+{
+    mkdir "$scratch/host"
+    cp "$scratch/project/consumer.c" "$scratch/host"
+    cat >"$scratch/host/CMakeLists.txt" <<-END
+	cmake_minimum_required(VERSION 3.20)
+	project(host LANGUAGES C)
+	add_subdirectory($source twill)
+	add_executable(host consumer.c)
+	target_link_libraries(host PRIVATE twill::twill)
+	END
+    must_end 0 "add_subdirectory: configure" cmake -G "$generator" -S "$scratch/host" -B "$scratch/host/out" \
+        -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS=-Wpadded -DTWILL_WITH_LIBFABRIC=OFF \
+        -DTWILL_WITH_MEMKIND=OFF -DTWILL_WITH_PMIX=OFF -DTWILL_WITH_OPENMP=OFF || return
+    must_end 0 "add_subdirectory: build" cmake --build "$scratch/host/out" || return
+    grep -q 'warning:.*-Wpadded' "$scratch/output" || fault "add_subdirectory: no warning was to be seen"
+    must_pass "add_subdirectory: the library alone" find "$scratch/host/out" \( -name 'twill-*' -o -name twillrun \
+        -o -name hello -o -name 'libtwill-*.so' -o -name 'test_*' \) -type f -perm -u+x
+    run "$scratch/host/out/host"
+    must_end 0 "without libfabric: two nodes" env TWILL_NODES=2x1 "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
+    must_end failure "without libfabric: asked for" env TWILL_NODES=2x1 TWILL_PROVIDER=ofi:tcp \
+        "$prefix/bin/twillrun" -n 2 "$scratch/host/out/host"
+    grep -q 'TWILL_PROVIDER=ofi:tcp: this library was built without libfabric' "$scratch/output" ||
+        fault "it is not said that libfabric is not built in"
+}
+
+must_end 0 "cmake --install" cmake --install "$build" --prefix "$prefix" || finish
+libdir=$(cd "$prefix" && dirname "$(find . -name libtwill.a)" | sed 's|^\./||')
+mkdir "$scratch/project"
+cp "$source"/tests/system/install/* "$scratch/project/"
+must_pass "installed files" check_files "$prefix"
+must_pass "no paths of the tree" check_no_tree_paths "$prefix"
+by_cmake
+by_pkg_config
+by_readme
+by_examples
+by_subdirectory
+# The installed launcher finds the library that was installed with it.
+must_end 0 "TWILL_HEAP=shared, installed" env TWILL_HEAP=shared "$prefix/bin/twillrun" -n 2 \
+    "$prefix/bin/twill-bench" allreduce -b 64K -e 64K -n 3 --memory malloc
+grep -q 'memory for malloc: shared' "$scratch/output" || fault "the installed libtwill-heap.so is not used"
+for tool in twill-info twill-bench; do
+    must_end 0 "the installed $tool runs" "$prefix/bin/$tool" -h
+done
+
+# Beside libtwill, from the installed tree alone.
+for mpi in "$prefix/$libdir"/libtwill-mpi-*.so; do
+    [ ! -f "$mpi" ] || must_pass "${mpi##*/} is shared" check_shared "$mpi"
+done
+
+# Self-test: a file that is missing, a header too many, a path of the build, is noticed.
+touch "$prefix/include/base.h"
+rm "$prefix/$libdir/libtwill.a"
+echo "# $source/lib" >>"$prefix/$libdir/pkgconfig/twill.pc"
+must_complain 'libtwill.a is missing' check_files "$prefix"
+must_complain 'base.h is no public header' check_files "$prefix"
+must_complain 'twill.pc names a path' check_no_tree_paths "$prefix"
+must_complain 'does not use' check_shared /bin/sh
+finish

@@ -1,0 +1,49 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a program gets by being linked with twill: no library of a fabric before one is needed, and no
+# signal handler ever. libfabric is opened when ranks are on several nodes, and what is done without it.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+
+program=$build/tests/linked
+
+# All lines of that time say this: WHEN PATTERN.
+lines_say()
+{
+    grep -q "^$1:" "$scratch/out" || fail "no line of $1"
+    ! grep "^$1:" "$scratch/out" | grep -vE "$2" || fail "$1: not $2"
+}
+
+needed=$(readelf -d "$build/lib/libtwill.so" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p')
+for library in libfabric libmemkind libpmix; do
+    ! printf '%s\n' "$needed" | grep "^$library" || fail "libtwill.so is linked with $library"
+done
+
+none='signals: 0+ libraries:$'
+ranks 2 "$program"
+lines_say main "$none"
+lines_say used "signals: 0+ libraries:( libmemkind)?$" # no fabric is needed on a node
+[ "$(grep -c ^used: "$scratch/out")" -eq 2 ] || fail "not both ranks came to the end"
+
+# Without what twillrun sets to have PSM leave signals alone.
+TWILL_NODES=2x1 TWILL_PROVIDER=ofi:tcp ranks 2 env -u IPATH_NO_BACKTRACE -u HFI_NO_BACKTRACE "$program"
+lines_say main "$none"
+lines_say used 'signals: 0+ libraries: libfabric'
+
+# A library that is not there, or is another: twill's tcp, and the reason; an error where libfabric was asked for.
+missing=$scratch/libfabric.so.1
+TWILL_NODES=2x1 TWILL_LIBFABRIC=$missing ranks 2 "$program"
+lines_say used 'signals: 0+ libraries:( libmemkind)?$'
+grep -q "libfabric is not used: TWILL_LIBFABRIC=$missing: .*No such file" "$scratch/err" || fail "no warning"
+TWILL_NODES=2x1 TWILL_LIBFABRIC=$missing TWILL_PROVIDER=ofi:tcp expect 1 "TWILL_LIBFABRIC=$missing: " \
+    "$bin/twillrun" -n 2 "$program"
+TWILL_NODES=2x1 TWILL_LIBFABRIC=libm.so.6 TWILL_PROVIDER=ofi:tcp expect 1 "libfabric cannot be used: " "$bin/twillrun" -n 2 "$program"
+TWILL_NODES=2x1 TWILL_LIBFABRIC=$build/tests/lacking.so TWILL_PROVIDER=ofi:tcp expect 1 \
+    "libfabric cannot be used: it has no fi_dupinfo()" "$bin/twillrun" -n 2 "$program"
+TWILL_LIBFABRIC=$missing expect 0 "because tcp of twill's own: TWILL_LIBFABRIC=$missing" "$bin/twill-info"
+real=$(ldconfig -p 2>/dev/null | sed -n 's/.*libfabric\.so\.1 .*=> //p' | head -n 1)
+if [ -n "$real" ]; then
+    ln -s "$real" "$scratch/another-name.so"
+    TWILL_NODES=2x1 TWILL_LIBFABRIC=$scratch/another-name.so TWILL_PROVIDER=ofi:tcp ranks 2 "$program"
+    lines_say used 'libraries: libfabric'
+fi

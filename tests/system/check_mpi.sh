@@ -1,0 +1,124 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# MPI programs under libtwill-mpi, with every MPI that it is built for: each compares what MPI does with
+# twill in between with what PMPI does. TEST_MPI_LONG=1: more of everything; TEST_SEED: other cases.
+# shellcheck source-path=SCRIPTDIR source=../support/rules.sh
+. "$(dirname "$0")/../support/rules.sh"
+# shellcheck source-path=SCRIPTDIR source=../support/mpi.sh
+. "$(dirname "$0")/../support/mpi.sh"
+
+# dies FLAVOUR RANKS CASE: it ends, not well, and by itself.
+dies()
+{
+    must_end failure "$1: life $3" launch "$1" "$2" life "$3"
+    ! grep -q -e "^life: rank .* hangs" -e "^timeout: " "$scratch/output" || unsaid "$1: life $3 hangs"
+}
+
+# reported FILE CALL TAKEN PASSED_ON
+reported()
+{
+    awk -v call="$2" -v taken="$3" -v passed="$4" '
+        $2 == call && $3 == taken && $4 == passed {found = 1}
+        END {exit !found}' "$1" || fault "the report does not say '$2 $3 $4': $(cat "$1")"
+}
+
+life()
+{
+    must_end 0 "$1: collectives in finalize" launch "$1" 2 life attribute
+    [ "$(grep -c 'at the end: 2' "$scratch/output")" -eq 2 ] || unsaid "not at the end of both ranks"
+    must_end 7 "$1: the exit status" launch "$1" 2 life status
+    must_end 9 "$1: MPI_Abort's code" launch "$1" 2 life abort
+    dies "$1" 3 death
+    must_end 0 "$1: errors are the MPI's" launch "$1" 2 life errors
+    must_end 0 "$1: several errors at a time" launch "$1" 3 life failures
+    must_end 0 "$1: errors of what was freed" launch "$1" 2 life freed
+    must_end 0 "$1: one deadline for many calls" env TWILL_TIMEOUT=5 sh "$0" launch "$1" 3 life deadline
+    must_end 0 "$1: MPI_Alloc_mem" launch "$1" 3 life memory
+    must_end 0 "$1: the report" \
+        env TWILL_MPI_REPORT="$scratch/report" sh "$0" launch "$1" 2 life report
+    reported "$scratch/report" Allreduce 20 8
+    reported "$scratch/report" Bcast 14 0
+    reported "$scratch/report" Scan 0 10
+    reported "$scratch/report" Ibarrier 6 0
+    grep -q ' 8  one rank' "$scratch/report" ||
+        fault "the report does not say why: $(cat "$scratch/report")"
+}
+
+# named FLAVOUR STATUS NAME: how a program ends whose MPI says that this is its name.
+named()
+{
+    must_end "$2" "$1: below is '$3'" env TEST_MPI_VERSION="$3" sh "$0" launch "$1" 1 life status
+}
+
+# Who has the ABI that the library was built for goes by several names; all others are refused.
+names()
+{
+    case $1 in
+    openmpi) named openmpi 7 "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4" ;;
+    *)
+        named "$1" 7 "MPICH Version:      4.0.2"
+        named "$1" 7 "MPI VERSION    : CRAY MPICH version 8.1.28.2"
+        named "$1" 7 "Intel(R) MPI Library 2021.13 for Linux* OS"
+        named "$1" 7 "MVAPICH2 Version      :    2.3.7"
+        named "$1" 7 "MVAPICH Version      :    3.0"
+        ;;
+    esac
+    other="Open MPI v5.0.0, package: another"
+    [ "$1" = mpich ] || other="MPICH Version:      4.0.2"
+    named "$1" 1 "$other"
+    grep -q 'the MPI below is another one' "$scratch/output" || unsaid "$1: $other is not refused"
+}
+
+# opened FLAVOUR STATUS PRELOADED: a program that opens its MPI, of this flavour, at run time.
+opened()
+{
+    preloaded=$3
+    must_end "$2" "$1, opened at run time, under libtwill-mpi-$3" \
+        launch "$1" 2 "$programs/opener" "$programs/$1/opened.so"
+    preloaded=
+}
+
+if [ "${1:-}" = launch ]; then
+    shift
+    launch "$@"
+    exit
+fi
+found=
+for flavour in $(mpis); do
+    found=1
+    compared "$flavour" 2 matrix
+    compared "$flavour" 1 mpi_test_requests
+    compared "$flavour" 3 mpi_test_requests
+    compared "$flavour" 4 mpi_test_comms
+    compared "$flavour" 3 random_calls
+    compared "$flavour" 2 threads
+    compared "$flavour" 3 waits
+    if [ "$flavour" = openmpi ]; then
+        compared openmpi 3 matrix
+        options="--mca btl_vader_single_copy_mechanism none"
+        compared openmpi 3 waits
+        options=
+    fi
+    life "$flavour"
+    names "$flavour"
+    opened "$flavour" 0 "$flavour"
+    [ "$(grep -c '^the sum is 1$' "$scratch/output")" -eq 2 ] || unsaid "no sum"
+    for other in $(mpis); do
+        [ "$other" != "$flavour" ] || continue
+        opened "$flavour" 1 "$other"
+        grep -q "libtwill-mpi-$other.so: this program has another MPI (.*): preload libtwill-mpi-$flavour.so" \
+            "$scratch/output" || unsaid "$flavour: libtwill-mpi-$other does not say that it is the wrong one"
+    done
+    must_end failure "$flavour: self-test: what is wrong is found" \
+        env TEST_MPI_SABOTAGE=1 sh "$0" launch "$flavour" 2 matrix
+    grep -q 'receive buffer' "$scratch/output" ||
+        unsaid "$flavour: damaged results go unnoticed"
+    if [ -n "${TEST_MPI_LONG:-}" ]; then
+        for ranks in 3 4 5; do
+            compared "$flavour" $ranks matrix
+            compared "$flavour" $ranks random_calls
+        done
+    fi
+done
+[ -n "$found" ] || skip "no MPI is here that libtwill-mpi is built for"
+finish

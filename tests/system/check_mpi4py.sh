@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# mpi4py's own tests with libtwill-mpi: with MPICH all but those that start processes with 2 ranks, and some that
+# communicate with 3 and 4; these with Open MPI, too, with 2, 3 and 4. They come from PyPI. TEST_MPI_LONG=1: besides, all
+# modules one by one with 3 and 4 ranks, without twill and with it, and MPICH's own tests of windows and partitioned
+# messages. What fails with twill fails the test if it passes without; what does not is named. Skipped (77) where there
+# is no MPI, no Python to build with, or PyPI cannot be reached.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2154 # of rules.sh
+. "$(dirname "$0")/../support/check.sh"
+/usr/bin/python3 -c 'import setuptools, sysconfig, os; os.stat(sysconfig.get_path("include") + "/Python.h")' \
+    2>/dev/null || skip "no /usr/bin/python3 with its headers and setuptools (python3-dev, python3-setuptools)"
+export TEST_FOREIGN="${TEST_FOREIGN:-$scratch/foreign}" TEST_BUILD="$build"
+
+# suite MPI PROGRAM CASES OPTION...: installed or found, and run.
+suite()
+{
+    suite_mpi=$1 suite_program=$2 suite_cases=$3 suite_got=0
+    shift 3
+    "$here/system/foreign/run_programs.sh" --install --mpi "$suite_mpi" --cases "$suite_cases" "$@" "$suite_program" \
+        >"$scratch/out" 2>"$scratch/err" || suite_got=$?
+    if grep -q "^$suite_program  *$suite_mpi  *not run: " "$scratch/out"; then
+        tail -n 5 "$TEST_FOREIGN/install.log"
+        skip "$suite_program cannot be fetched or built here"
+    fi
+    grep -e "^$suite_program" -e '^WORSE' -e '^NO VERDICT' "$scratch/out" || :
+    [ $suite_got -eq 0 ] || fail "$suite_program ($suite_mpi): worse with twill"
+    grep -q "^$suite_program .*  [1-9][0-9]*/" "$scratch/out" || fail "$suite_program ($suite_mpi): nothing was taken"
+}
+
+mpis=''
+for mpi in mpich openmpi; do
+    [ ! -e "$build/lib/libtwill-mpi-$mpi.so" ] || ! command -v "mpirun.$mpi" >/dev/null || mpis="$mpis $mpi"
+done
+[ -n "$mpis" ] || skip "no MPI is here, or none that twill was built for"
+
+for mpi in $mpis; do
+    # Without twill it must run, too, or what fails with it is never found to be worse.
+    suite "$mpi" modules '^test_msgzero-3$'
+    grep -q '^modules .* 1 of 1 passed  *1 of 1 passed ' "$scratch/out" || fail "it does not run without twill ($mpi)"
+    cases='^some-'
+    [ "$mpi" = openmpi ] || cases='^some-[34]$\|^all-'
+    suite "$mpi" mpi4py "$cases" --doubts
+    awk -F '\t' '{ sub("^passed: ", "", $4); print "    " $1 ": " $4 ", " $3 " s" }' \
+        "$TEST_FOREIGN/results-some/$mpi/twill/mpi4py/verdicts"
+    # What fails without twill, too, is no excuse here: all of these pass.
+    passed=$(grep -c "$(printf '\tpassed: [1-9][0-9]* tests$')" \
+        "$TEST_FOREIGN/results-some/$mpi/twill/mpi4py/verdicts") || :
+    [ "$passed" -eq 3 ] || fail "not all tests of mpi4py have passed with twill"
+    if [ -n "${TEST_MPI_LONG:-}" ]; then
+        suite "$mpi" modules '-[34]$'
+        [ "$mpi" = openmpi ] || suite mpich rma .
+    fi
+done
+echo "ok: mpi4py's tests"

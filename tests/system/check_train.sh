@@ -1,0 +1,132 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The training example: any number of ranks, flat or on virtual nodes, reaches the same loss from one
+# seed, ranks end bit-identical, and the classifier is a good one. Then NT3's format, and bad files.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+train=$bin/train
+data=$(dirname "$0")/../../examples/data/wdbc.csv
+reference=''
+
+# value WORDS: the first word after these at the start of a line of the output
+value()
+{
+    sed -n "s/^$1  *\([^ ]*\).*/\1/p" "$scratch/out"
+}
+
+# same_loss LABEL: within 1e-5 of the first one, relative; held-out loss likewise
+same_loss()
+{
+    loss="$(value "train loss") $(value "held-out loss")"
+    [ -n "$reference" ] || reference=$loss
+    echo "$loss $reference" | awk '
+        function near(a, b) { return (a - b) * (a - b) <= 1e-10 * b * b }
+        { exit !(NF == 4 && near($1, $3) && near($2, $4)) }' || fail "$1: losses $loss, not $reference"
+}
+
+check_run()
+{
+    label=$1
+    shift
+    ranks "$@" || fail "$label"
+    same_loss "$label"
+    grep -q "^parameters *bit-identical on $1 ranks" "$scratch/out" || fail "$label: ranks differ"
+    for phase in load preprocess train evaluate; do
+        [ -n "$(value $phase)" ] || fail "$label: no phase $phase"
+    done
+    echo "$(value "held-out accuracy") $accuracy" | awk '{ exit !(NF == 2 && $1 > $2) }' ||
+        fail "$label: accuracy $(value "held-out accuracy")"
+}
+
+accuracy=0.93
+for n in 1 2 3 4; do
+    check_run "$n flat" $n "$train" --data "$data"
+done
+TWILL_NODES=2x2 check_run "2x2" 4 "$train" --data "$data"
+grep -q "training on 4 ranks, 2 nodes" "$scratch/out" || fail "2x2: nodes"
+grep -q "of training: 800 allreduces" "$scratch/out" || fail "2x2: one allreduce for each mini-batch"
+# Gradients that are large enough are neither copied (but for a tail of some bytes, which comes with its header)
+# nor registered anew between nodes.
+TWILL_NODES=2x1 ranks 2 "$train" --data "$data" --hidden 4096 --epochs 1 || fail "2x1"
+grep -q "^counters .* [0-9]\{1,3\}\.[0-9] copied, [0-9.]* between nodes; [0-9]* registrations before, 0 after it" \
+    "$scratch/out" || fail "2x1: counters"
+
+# Another seed takes another path.
+ranks 2 "$train" --data "$data" --seed 2 || fail "--seed 2"
+[ "$(value "train loss")" != "${reference% *}" ] || fail "the seed changes nothing"
+
+# NT3's format: label first, no header. samples, features, on a rule that a few features decide.
+make_nt3()
+{
+    awk -v samples="$1" -v features="$2" 'BEGIN {
+        state = 12345
+        for (i = 0; i < samples; i++) {
+            label = i % 2
+            printf "%d", label
+            for (j = 0; j < features; j++) {
+                state = (state * 1103515245 + 12345) % 2147483648
+                noise = state / 2147483648
+                if (j % 16 == 0)
+                    noise += 0.5 * label
+                printf ",%.4f", noise
+            }
+            printf "\n"
+        }
+    }'
+}
+make_nt3 200 320 >"$scratch/nt3.csv"
+reference='' accuracy=0.9
+check_run "nt3, 1 rank" 1 "$train" --data "$scratch/nt3.csv" --epochs 20
+grep -q "200 samples of 320 features" "$scratch/out" || fail "nt3: shape"
+check_run "nt3, 3 ranks" 3 "$train" --data "$scratch/nt3.csv" --epochs 20 --format nt3
+# NT3's width
+make_nt3 30 60483 >"$scratch/wide.csv"
+reference='' accuracy=-1
+check_run "60483 features, 2 ranks" 2 "$train" --data "$scratch/wide.csv" --epochs 2 --hidden 4 --batch 8 --rate 0.001
+TWILL_NODES=2x1 check_run "60483 features, 2 nodes" 2 "$train" --data "$scratch/wide.csv" --epochs 2 --hidden 4 --batch 8 --rate 0.001
+
+# Files that are wrong: status 1 on all ranks, file and line named.
+bad()
+{
+    expect 1 "$1" "$bin/twillrun" -n 2 "$train" --data "$2" --epochs 1
+}
+broken=$scratch/broken.csv
+sed '17s/,[^,]*/,oops/' "$data" >"$broken"
+bad "$broken: line 17: field 2" "$broken"
+sed '18s/,[^,]*//' "$data" >"$broken"
+bad "$broken: line 18: " "$broken"
+sed '19s/[^,]*$/7/' "$data" >"$broken"
+bad "$broken: line 19: the label '7'" "$broken"
+sed '20s/.*//' "$data" >"$broken"
+bad "$broken: line 20: empty" "$broken"
+sed '21s/$/,1/' "$data" >"$broken"
+bad "$broken: line 21: " "$broken"
+sed '3s/^./x/' "$scratch/nt3.csv" >"$broken"
+bad "$broken: line 3: the label" "$broken"
+: >"$broken"
+bad "$broken: the file is empty" "$broken"
+bad "/nonexistent: No such file" /nonexistent
+bad "too few" /etc/hostname
+# Windows line ends are fine.
+sed 's/$/\r/' "$data" >"$broken"
+expect 0 "bit-identical" "$bin/twillrun" -n 2 "$train" --data "$broken" --epochs 1
+expect 2 "--epochs: '0'" "$train" --data "$data" --epochs 0
+expect 2 "--data FILE" "$train"
+
+# The small examples.
+ranks 3 "$bin/hello" || fail "hello"
+[ "$(grep -c "of 3 on node 0 of 1: the sum of 1..3 is 6" "$scratch/out")" -eq 3 ] || fail "hello: what it says"
+for n in 1 2 4 8; do
+    ranks $n "$bin/grid" || fail "grid on $n ranks"
+    [ "$(grep -c 'equal to that of one rank' "$scratch/out")" -eq $n ] || fail "grid on $n ranks"
+done
+TWILL_NODES=2x2 ranks 4 "$bin/grid" || fail "grid on two nodes"
+for kind in cc nc cs 'ncs 2'; do
+    # shellcheck disable=SC2086 # words
+    ranks 5 "$bin/servers" $kind || fail "servers $kind"
+    # shellcheck disable=SC2086 # words
+    TWILL_NODES=2+2+1 ranks 5 "$bin/servers" $kind || fail "servers $kind on three nodes"
+done
+expect 2 "usage: servers" "$bin/servers" ncs 1
+expect 0 "rank 1: 2 4 1" "$bin/callback"
+grep -qF "rank 0: 2 4 1" "$scratch/out" || fail "callback: rank 0"

@@ -1,0 +1,238 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twillrun: environment, exit codes, labels, standard input, signals, failures, and its own death.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+# shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
+. "$(dirname "$0")/../support/check.sh"
+run=$bin/twillrun
+[ -x "$run" ] || skip "no twillrun in $bin"
+
+# --- arguments
+expect 0 "Usage: twillrun" "$run" -h
+expect 0 "twillrun (twill) 0." "$run" --version
+expect 2 "how many ranks?" "$run" true
+expect 2 "no program given" "$run" -n 2
+expect 2 "-n 0: not a number of ranks" "$run" -n 0 true
+expect 2 "-n 65536: not a number of ranks" "$run" --ranks=65536 true
+expect 2 "-n 2x: not a number of ranks" "$run" -n 2x true
+expect 2 "--grace soon: not a number" "$run" -n 1 --grace soon true
+expect 2 "--grace -1: not a number" "$run" -n 1 --grace=-1 true
+expect 2 "--bind socket: not none, core, l3, numa or package" "$run" -n 1 --bind socket true
+expect 2 "--bind-to board: not none, core, hwthread, l3cache, numa, socket or package" "$run" -np 1 -bind-to board true
+for to in none core hwthread l3cache numa socket package; do
+    expect 0 "0 of 2" "$run" -np 2 --oversubscribe --bind-to $to sh -c 'echo $RANK of $WORLD_SIZE'
+done
+# The program's own -np is its own.
+expect 0 "of 2: -np 3" "$run" -np 2 --oversubscribe sh -c 'echo "of $WORLD_SIZE: $*"' sh -np 3
+expect 2 "-x =1: no name" "$run" -n 1 -x =1 true
+expect 2 "-x NO_SUCH_VARIABLE: not set here" "$run" -n 1 -x NO_SUCH_VARIABLE true
+expect 2 "unrecognized option '--foo'" "$run" --foo
+
+# --- the environment of the ranks
+export RANK=77 TWILL_LISTEN_FD=5 INHERITED=yes
+ranks 16 -l -x GIVEN='a b' -x INHERITED sh -c \
+    'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $TWILL_JOB $GIVEN $INHERITED"'
+unset RANK TWILL_LISTEN_FD INHERITED
+has_lines "$scratch/out" 16 || fail "not 16 lines"
+sort -u "$scratch/out" | wc -l | grep -qx 16 || fail "ranks look the same"
+for r in 0 1 7 15; do
+    grep -qE "^\[$r\] $r 16 $r 16 127\.0\.0\.1:[1-9][0-9]* [0-9a-f]{64} a b yes\$" "$scratch/out" ||
+        fail "rank $r's environment"
+done
+cut -d' ' -f6-7 "$scratch/out" | sort -u | wc -l | grep -qx 1 || fail "ranks are of several jobs"
+ranks 3 -l sh -c 'echo "${TWILL_LISTEN_FD:-none}"; [ -z "$TWILL_LISTEN_FD" ] || [ -S "/proc/self/fd/$TWILL_LISTEN_FD" ]'
+grep -q '^\[0\] [0-9]' "$scratch/out" || fail "rank 0 has no listening socket"
+[ "$(grep -c ' none$' "$scratch/out")" -eq 2 ] || fail "others have one too"
+
+# How many peers libfabric is to expect; who set that themselves, or by -x, is left alone.
+universe='[ "$RANK" != 1 ] || echo "universe $FI_UNIVERSE_SIZE."'
+expect 0 "universe 256." env -u FI_UNIVERSE_SIZE "$run" -n 2 sh -c "$universe"
+expect 0 "universe 260." env -u FI_UNIVERSE_SIZE "$run" -n 260 sh -c "$universe"
+expect 0 "universe 4." env FI_UNIVERSE_SIZE=4 "$run" -n 2 sh -c "$universe"
+expect 0 "universe 5." env FI_UNIVERSE_SIZE=4 "$run" -n 2 -x FI_UNIVERSE_SIZE=5 sh -c "$universe"
+
+# --- few descriptors: twillrun takes what it may have, ranks begin with what there was
+if command -v prlimit >/dev/null; then
+    expect 0 "soft 64 of 39" prlimit --nofile=64: "$run" -n 40 sh -c '[ "$RANK" != 39 ] || echo "soft $(ulimit -n) of $RANK"'
+    expect 0 "[39] x" prlimit --nofile=64: "$run" -n 40 -l echo x
+    # Where there are too few for a rank 0, it says so at once.
+    if [ -x "$bin/hello" ]; then
+        expect 1 "rank 0 needs a descriptor for each of 24 ranks" prlimit --nofile=30 "$run" -n 24 --grace 0.2 "$bin/hello"
+    fi
+fi
+
+# --- exit codes
+ranks 3 true || fail "status $? of a job that is well"
+expect 7 "exited with status 7; ending the others" "$run" -n 4 --grace 0.2 sh -c '[ "$RANK" != 2 ] || exit 7; sleep 60'
+grep -q '^twillrun: rank 2 (pid [0-9]*)' "$scratch/out" || fail "rank 2 is not named"
+expect 139 "killed by signal 11" "$run" -n 1 sh -c 'kill -SEGV $$'
+expect 127 "cannot run $scratch/none: No such file" "$run" -n 3 "$scratch/none"
+expect 127 "cannot run no-such-program: No such file" "$run" -n 3 no-such-program
+expect 126 "cannot run /etc/passwd: Permission denied" "$run" -n 3 /etc/passwd
+# The first failure decides; the others have the time of grace to say theirs, and are not killed.
+expect 5 "noticed 1" "$run" -n 3 -l --grace "$patience" sh -c \
+    '[ "$RANK" != 2 ] || exit 5; until grep -q "status 5" "$0"; do sleep 0.05; done; echo "noticed $RANK"; exit 9' "$scratch/out"
+
+# Of failures between two looks that of a killed rank does: others may have failed because of it.
+: >"$scratch/pids"
+"$run" -n 3 --grace "$patience" sh -c \
+    'echo $$ >>"$0"; until [ -e "$0.go" ]; do sleep 0.05; done; [ "$RANK" != 1 ] || kill -SEGV $$; exit 4' "$scratch/pids" \
+    >"$scratch/out" 2>&1 &
+pid=$!
+wait_for -p $pid has_lines "$scratch/pids" 3
+kill -STOP $pid
+: >"$scratch/pids.go"
+while read -r rank_pid; do
+    wait_for has_ended "$rank_pid"
+done <"$scratch/pids"
+kill -CONT $pid
+code=0
+wait $pid || code=$?
+[ $code -eq 139 ] || fail "status $code, not 139, of several failures"
+grep -q "^twillrun: rank 1 (pid [0-9]*) was killed by signal 11" "$scratch/out" || fail "not who was killed"
+
+# --- who does not want to end, and grand-children
+expect 3 "killing rank 1," "$run" -n 2 --grace 0.1 sh -c '[ "$RANK" = 1 ] || { until [ -e "$0" ]; do sleep 0.05; done; exit 3; }
+    trap "" TERM; : >"$0"; while :; do sleep 0.1; done' "$scratch/deaf"
+: >"$scratch/pids"
+expect 3 "ending the others" "$run" -n 3 --grace 0.1 sh -c \
+    '[ "$RANK" != 0 ] || { until [ "$(wc -l <"$0")" -eq 2 ]; do sleep 0.05; done; exit 3; }; sleep 600 & echo $! >>"$0"; wait' "$scratch/pids"
+wait_for all_gone
+
+# --- output and input
+ranks 2 -l sh -c 'printf "one\ntwo"; printf "err" >&2'
+printf '[0] one\n[0] two\n[1] one\n[1] two\n' >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "labels on output"
+printf '[0] err\n[1] err\n' >"$scratch/wanted"
+sort "$scratch/err" | cmp - "$scratch/wanted" || fail "labels on errors"
+ranks 4 -l sh -c 'i=0; while [ $i -lt 2000 ]; do echo "line $RANK $i of many words"; i=$((i + 1)); done'
+[ "$(grep -cE '^\[([0-9])\] line \1 [0-9]+ of many words$' "$scratch/out")" -eq 8000 ] || fail "lines are mixed"
+ranks 2 -l sh -c 'head -c 300000 /dev/zero | tr "\0" x'
+[ "$(wc -c <"$scratch/out")" -eq 600010 ] || fail "long lines"
+printf 'a\nb\n' | timeout -k 10 "$patience" "$run" -n 3 --bind none -l cat >"$scratch/out" 2>&1
+printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
+head -c 1000000 /dev/zero | timeout -k 10 "$patience" "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
+[ "$(cat "$scratch/out")" = "0 1000000 " ] || fail "much standard input"
+
+# --- binding: where there are cores for all, each has as many and nobody else's; else they are told of, once
+cpus_of() # LIST: the CPUs of "0-2,5", one a line
+{
+    echo "$1" | tr ',' '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i }'
+}
+bound_to='echo "$RANK $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)"'
+here=$(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)
+cores=$(for cpu in $(cpus_of "$here"); do
+    cat "/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list" 2>/dev/null || echo "$cpu"
+done | sort -u | wc -l)
+if [ "$cores" -ge 2 ]; then
+    ranks 2 --report-bindings sh -c "$bound_to" || fail "2 bound ranks"
+    has_lines "$scratch/out" 2 || fail "binding"
+    while read -r rank list; do
+        grep -q "^twillrun: rank $rank on $(hostname): bound to CPUs $list\(,.*\)*\$" "$scratch/err" ||
+            fail "rank $rank is on $list, and not said to be"
+        cpus_of "$list" >"$scratch/cpus.$rank"
+    done <"$scratch/out"
+    [ "$(wc -l <"$scratch/cpus.0")" -eq "$(wc -l <"$scratch/cpus.1")" ] || fail "unequal shares"
+    [ "$(sort "$scratch/cpus.0" "$scratch/cpus.1" | uniq -d | wc -l)" -eq 0 ] || fail "shares of the same cores"
+    has_lines "$scratch/err" 3 && fail "more than bindings was said"
+    # Within what twillrun itself may use, and a rank alone has all of that.
+    ranks 1 sh -c "$bound_to"
+    grep -qx "0 $here" "$scratch/out" || fail "one rank was bound"
+    ranks 2 --bind none --report-bindings sh -c "$bound_to"
+    grep -qx "1 $here" "$scratch/out" || fail "bound in spite of --bind none"
+    grep -q "^twillrun: rank 1 on $(hostname): not bound, CPUs $here" "$scratch/err" || fail "not reported as unbound"
+    [ "$(grep -c "ranks are not bound" "$scratch/err")" -eq 0 ] || fail "it was meant"
+    one=$(cat "/sys/devices/system/cpu/cpu$(cpus_of "$here" | head -n 1)/topology/thread_siblings_list" 2>/dev/null) || one=
+    if [ -n "$one" ] && command -v taskset >/dev/null; then
+        timeout "$patience" taskset -c "$one" "$run" -n 2 sh -c "$bound_to" >"$scratch/out" 2>"$scratch/err"
+        grep -q "^twillrun: ranks are not bound: 2 are more than the 1 core here" "$scratch/err" || fail "one core for two"
+        grep -qx "1 $one" "$scratch/out" || fail "beyond what twillrun may use"
+    fi
+fi
+ranks $((cores + 1)) sh -c "$bound_to" || fail "more ranks than cores"
+[ "$(grep -c "^[0-9]* $here\$" "$scratch/out")" -eq $((cores + 1)) ] || fail "bound although they do not fit"
+[ "$(grep -c "^twillrun: ranks are not bound: $((cores + 1)) are more than the $cores core" "$scratch/err")" -eq 1 ] ||
+    fail "it was not said once"
+ranks $((cores + 1)) --bind core sh -c "$bound_to" || fail "sharing cores"
+[ ! -s "$scratch/err" ] || fail "something was said"
+[ "$cores" -eq 1 ] || [ "$(grep -c "^[0-9]* $here\$" "$scratch/out")" -eq 0 ] || fail "not bound"
+for wide in l3 numa package; do
+    ranks 2 --bind $wide sh -c "$bound_to" || fail "--bind $wide"
+    has_lines "$scratch/out" 2 || fail "--bind $wide"
+done
+expect 0 "ranks are not bound: HWLOC_* variables tell of another machine" env HWLOC_SYNTHETIC="pack:2 core:4 pu:1" \
+    "$run" -n 2 true
+
+# --- signals are passed on
+for signal in INT TERM HUP USR1 USR2; do
+    reaches $signal env -u RANK "$run" -n 3
+done
+: >"$scratch/ready"
+"$run" -n 2 --grace 0.1 sh -c 'echo >>'"$scratch/ready"'; sleep 60' >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for -p $pid has_lines "$scratch/ready" 2
+kill -TERM $pid
+code=0
+wait $pid || code=$?
+[ $code -eq 143 ] || fail "status $code, not 143, after SIGTERM"
+
+# One SIGTERM ends a job whose ranks ignore it, or are stopped.
+ends_deaf "twillrun: killing rank 0 1 2, which did not end on SIGTERM" "$run" -n 3
+# It reaches ranks once, and stopped ones, who may end in order; nobody reads what another one writes.
+: >"$scratch/pids"
+: >"$scratch/got"
+mkfifo "$scratch/unread"
+exec 3<>"$scratch/unread"
+"$run" -n 3 -l --grace 10 sh -c 'trap "echo >>'"$scratch/got"'; exit 0" TERM
+    echo $$ >>'"$scratch/pids"'; [ "$RANK" != 1 ] || kill -STOP $$; [ "$RANK" != 2 ] || exec yes; while :; do sleep 0.05; done' >&3 2>"$scratch/err" &
+pid=$!
+wait_for -p $pid has_lines "$scratch/pids" 3
+kill -TERM $pid
+wait_for has_ended $pid
+wait $pid || :
+has_lines "$scratch/got" 2 || fail "ranks 0 and 1 did not end in order"
+! has_lines "$scratch/got" 3 || fail "SIGTERM came twice"
+exec 3>&-
+wait_for all_gone
+
+# --- a rank that ends before the others are in twill_init: they hear of it at once
+if [ -x "$bin/hello" ]; then
+    for ended in 0 2; do
+        for code in 0 3; do
+            expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
+                "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" = 3 ] || [ "$RANK" != "$1" ] || exit "$2"; exec "$0"' "$bin/hello" $ended $code
+            # who comes late
+            expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
+                "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" != "$1" ] || exit "$2"; sleep 0.3; exec "$0"' "$bin/hello" $ended $code
+        done
+    done
+    expect 137 "rank 2 was killed by signal 9 (Killed) before it called twill_init" \
+        "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 2 ] || kill -KILL $$; exec "$0"' "$bin/hello"
+    # None of a job that has fewer ranks, and none that leaves somebody who is to be the rank.
+    expect 0 "rank 1 of 2" "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
+    expect 0 "rank 0 of 3" "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
+    wait_for grep -q "rank 1 of 3" "$scratch/out" # nobody has waited for that one
+fi
+
+# --- the port of the rendezvous takes nobody when all ranks are there
+if [ -x "$bin/twill-bench" ]; then
+    : >"$scratch/out"
+    "$run" -n 2 sh -c 'echo "$MASTER_PORT" >"$0"; exec "$@"' "$scratch/port" "$bin/twill-bench" allreduce \
+        -b 8 -e 8 -n 100 -N 0 -w 0 -c 0 >"$scratch/out" 2>"$scratch/err" &
+    pid=$!
+    wait_for_row $pid
+    perl -MIO::Socket::INET -e 'exit(defined IO::Socket::INET->new("127.0.0.1:$ARGV[0]"))' "$(cat "$scratch/port")" ||
+        fail "the port is open still"
+    kill -TERM $pid
+    wait $pid || :
+fi
+
+# --- twillrun itself is killed
+: >"$scratch/pids"
+"$run" -n 16 sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' >"$scratch/out" 2>"$scratch/err" &
+pid=$!
+wait_for -p $pid has_lines "$scratch/pids" 16
+kill -KILL $pid
+wait $pid 2>/dev/null || :
+wait_for all_gone
+echo "ok: twillrun"

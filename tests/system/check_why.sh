@@ -1,0 +1,150 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# twill-info --why: what it prints, what it refuses; TWILL_ALGORITHM, TWILL_MACHINE and TWILL_TUNING in
+# it and in a job.
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh
+. "$(dirname "$0")/../support/check.sh"
+info=$bin/twill-info
+unset TWILL_ALGORITHM TWILL_MACHINE TWILL_TUNING
+
+# To the letter, for a world where there is little to say.
+cat >"$scratch/wanted" <<'END'
+barrier of 0 bytes, f32: 1 ranks, 1x1 (nodes x ranks), machine auto
+
+  candidate                                      price (us)     measured
+  direct                                               0.05            -
+END
+expect 0 "direct is chosen (price 0.05 us), by: auto" "$info" --why barrier 0 --world 1x1
+head -n 4 "$scratch/out" | diff - "$scratch/wanted" >"$scratch/err" || fail "--why of a barrier alone"
+
+# Words as other programs have them are this library's.
+expect 0 "" "$info" --why allreduce 8M f32 --world 4x2
+cp "$scratch/out" "$scratch/wanted"
+expect 0 "" "$info" --why all_reduce 8MB float --world 4x2
+cmp -s "$scratch/out" "$scratch/wanted" || fail "all_reduce 8MB float is another question"
+
+# What is chosen is the first of the candidates, which come by cost; others have a reason each.
+check_table() # chosen
+{
+    # shellcheck disable=SC2016 # awk's dollars
+    awk -v chosen="$1" '
+        function bad(why) { print why ": " $0; failures++ }
+        /^  candidate / { table = 1; next }
+        /^$/ { table = others = 0; next }
+        table && first == "" { first = $1 }
+        table { cost = $3 == "-" ? $2 : $3; if (cost + 0 < last + 0) bad("not by cost"); last = cost; n++ }
+        /no candidates$/ { others = 1; next }
+        / is chosen/ { got = $1 }
+        others && NF < 2 { bad("no reason") }
+        END { if (n < 2 || first != got || (chosen != "" && got != chosen)) print got, "not", first, chosen
+              exit n < 2 || first != got || failures > 0 || (chosen != "" && got != chosen) }
+    ' "$scratch/out" || fail "the table, $1"
+}
+for collective in allreduce reduce broadcast allgather reduce_scatter gather scatter alltoall; do
+    for size in 8 64K 16M; do
+        for world in 4 4x1 3+2; do
+            expect 0 "$collective of " "$info" --why $collective $size --world $world
+            check_table ""
+        done
+    done
+done
+expect 0 "by: auto" "$info" --why allreduce 8 f32 --world 24x1 --machine theta
+check_table recursive_doubling
+expect 0 "machine theta" env TWILL_MACHINE=theta "$info" --why allreduce 8 --world 24x1
+expect 0 "direct@mapped is chosen" "$info" --why allreduce 1M mapped --world 1x2
+# Each of two ranks reads a half of the other's megabyte, and writes one.
+grep -q '^  [a-z0-9]*  *2097152$' "$scratch/out" || fail "the bytes that move"
+grep -q '^  direct@imm  *at most 368 bytes$' "$scratch/out" || fail "the limit of imm"
+# Between nodes the choice goes by @staged, and is mapped where a node's buffers are: neither is of a wrong size.
+expect 0 "hierarchical:ring@mapped is chosen (price" "$info" --why allreduce 1M mapped --world 4x4
+sed -n '/^  in place of @staged/,/^$/p' "$scratch/out" | grep -q '^  hierarchical:ring@mapped  *[0-9][0-9.]*$' ||
+    fail "what is chosen is not in place of @staged"
+! sed -n '/^  not for this size/,/^$/p' "$scratch/out" | grep -q '@mapped' || fail "what is chosen is not for this size"
+expect 0 "hierarchical:ring@mapped                     from 1024 bytes, all buffers from twill_alloc" \
+    "$info" --why allreduce 1M --world 4x4
+
+# Worlds with groups and parts of nodes.
+world_is() # HIERARCHY WORLD...
+{
+    world_wanted=$1
+    shift
+    expect 0 "hierarchy: $world_wanted" "$info" --why barrier 0 --world "$@"
+    grep -qx "hierarchy: $world_wanted" "$scratch/out" || fail "--world $*: not $world_wanted"
+}
+world_is "4 nodes x 2 packages x 3 ranks" 4x2x3
+world_is "2 nodes x 2 packages x 4 L3 caches x 2 ranks" 2x2x4x2
+world_is "2 groups x 3 nodes x 1 rank" groups=2,nodes=3
+world_is "2 groups x 2 nodes x 2 packages x 2 NUMA nodes x 2 L3 caches x 2 tiles x 2 ranks" \
+    rank=2,tiles=2,l3=2,numa=2,packages=2,nodes=2,groups=2
+export TWILL_GROUPS=2x2 TWILL_UNITS=package=2
+world_is "2 groups x 2 nodes x 1 rank" 4x1
+world_is "2 groups x 2 nodes x 2 packages x 2 ranks" 4x4
+world_is "4 groups x 1 node x 2 L3 caches x 2 ranks" groups=4,l3=2,ranks=2
+expect 2 "TWILL_GROUPS=2x2: describes 4 nodes, but there are 3" "$info" --why barrier 0 --world 3x1
+unset TWILL_GROUPS TWILL_UNITS
+TWILL_NODES=3x1 world_is "5 nodes x 2 packages x 1 rank" 5x2x1
+topologies=${TEST_SOURCE:-$(dirname "$0")/../..}/tests/data/topologies
+world_is "2 nodes x 2 packages x 8 L3 caches x 4 ranks" 2x64 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
+expect 0 "hierarchy: 1 node x 32 tiles x 2 ranks" \
+    "$info" --why barrier 0 --topology "$topologies/x86-Intel-KnightsLanding-XeonPhi-7210.xml"
+expect 2 "129 ranks of a node do not fit the 128 cores of file" \
+    "$info" --why barrier 0 --world 1x129 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
+
+expect 0 "not on these nodes and ranks" "$info" --why allreduce 1M --world 2x2
+expect 0 "cannot keep this order of operands" "$info" --why allreduce 1M left --world 4x1
+expect 0 "not with parts of different sizes" "$info" --why alltoall 1M vector --world 4x1
+expect 0 "allreduce of 64 bytes, bf16: 3 ranks, 1x3" "$bin/twillrun" -n 3 "$info" --why allreduce 64 bf16
+[ "$(grep -c 'is chosen' "$scratch/out")" -eq 1 ] || fail "one rank alone answers"
+
+# By wish.
+expect 0 "ring is chosen" env "TWILL_ALGORITHM=allreduce[64K-]:ring" "$info" --why allreduce 64K --world 4x1
+grep -q 'by: allreduce\[64K-\]:ring$' "$scratch/out" || fail "by whom"
+expect 0 "torus=3x4 is chosen" env TWILL_ALGORITHM=torus=3x4 "$info" --why allreduce 64K --world 12x1
+expect 0 "(which does not do this call)" env TWILL_ALGORITHM=recursive_doubling \
+    "$info" --why allreduce 64K left --world 4x1
+expect 1 'TWILL_ALGORITHM: "allreduce[8-4]:ring": the range [8-4] is empty' \
+    env "TWILL_ALGORITHM=allreduce[8-4]:ring" "$info" --why allreduce 64K --world 4x1
+
+# What was measured decides, and is shown.
+printf 'twill-tuning 1\nmachine auto\nmeasured allreduce hub 4x1 64K 1000000\n' >"$scratch/tuning"
+expect 0 "hub is chosen" env TWILL_TUNING="$scratch/tuning" "$info" --why allreduce 64K --world 4x1
+grep -q '^  hub  *[0-9.]*  *1.00$' "$scratch/out" || fail "the measured time"
+grep -q '^times are of: TWILL_TUNING$' "$scratch/out" || fail "whose times they are"
+expect 0 "times are of: the model" "$info" --why allreduce 64K --world 4x1
+# Timings of one machine say nothing of another, such as a synthetic one.
+expect 0 "times are of: the model" env TWILL_TOPOLOGY="pack:1 core:2 pu:1" "$info" --why allreduce 64K --world 1x2
+expect 1 "TWILL_TUNING=$scratch/none: No such file" env TWILL_TUNING="$scratch/none" "$info" --why barrier 0
+printf 'twill-tuning 1\nmodel step x\n' >"$scratch/bad"
+expect 1 "$scratch/bad:2: \"x\" is not a number" env TWILL_TUNING="$scratch/bad" "$info" --why barrier 0
+expect 1 "TWILL_MACHINE=moon: there is no such machine; known are auto, theta" env TWILL_MACHINE=moon "$info"
+# shellcheck disable=SC2016 # of the job's shell
+expect 1 "TWILL_TUNING must say the same on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
+    '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"
+
+# A blank would end the word in the question that is asked.
+expect 2 "--topology: 'my machine.xml': a blank ends a word here" "$info" --why allreduce 8 --topology "my machine.xml"
+expect 2 "--world: '4x1 theta': a blank ends a word here" "$info" --why allreduce 8 --world "4x1 theta"
+
+while IFS='|' read -r text arguments; do
+    # shellcheck disable=SC2086 # a list of words
+    expect 2 "$text" "$info" $arguments
+done <<'END'
+a collective and a size are wanted|--why
+a collective and a size are wanted|--why allreduce
+"allredce" is not a collective|--why allredce 8
+"8Q" is not a size|--why allreduce 8Q
+"quad" is not a type|--why allreduce 8 quad
+"0x4" is not a world|--why allreduce 8 --world 0x4
+"4y" is not a world at "y": such as|--why allreduce 8 --world 4y
+"4x2x" is not a world|--why allreduce 8 --world 4x2x
+"2x2x2x2x2" is not a world|--why allreduce 8 --world 2x2x2x2x2
+at "cores=2"|--why allreduce 8 --world nodes=4,cores=2
+at "nodes=3"|--why allreduce 8 --world nodes=2,nodes=3
+at "ranks=0"|--why allreduce 8 --world nodes=2,ranks=0
+"nodes=2," is not a world at its end: such as|--why allreduce 8 --world nodes=2,
+TWILL_TOPOLOGY=nowhere.xml|--why allreduce 8 --topology nowhere.xml
+"99999x9999" is not a world|--why allreduce 8 --world 99999x9999
+TWILL_MACHINE=moon|--why allreduce 8 --machine moon
+go with --why|--world 4x1
+go with --why|--machine theta
+END

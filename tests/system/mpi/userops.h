@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations of a user's, with types for them. */
+#ifndef TWILL_USEROPS_H
+#define TWILL_USEROPS_H
+
+#include "harness.h"
+
+struct user_operation {
+    const char *name;
+    MPI_Op op;
+    MPI_Datatype type;
+    size_t extent;
+    int own;   /* the type is to be freed */
+    int holes; /* the type is not contiguous */
+};
+
+enum { USER_OPERATIONS = 8 };
+extern struct user_operation user_operations[USER_OPERATIONS];
+void userops_make(void);
+void userops_free(void);
+/* A text that cannot be cut into its letters again by who changes the order. */
+void userop_fill(const struct user_operation *user, void *memory, size_t count, uint64_t seed);
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank whose malloc is libtwill-heap.so's: threads allocate, change and free blocks of all sizes
+ * by every name there is, and check what is in them, while the process forks. Says "N blocks, M of
+ * them shared" and ends with 0, or says what is wrong and ends with 1. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <twill.h>
+#include <unistd.h>
+
+#include "lib/memory/malloc/malloc_interface.h"
+
+enum { THREADS = 4, SLOTS = 48, FORKS = 12 };
+#define LEAST     ((size_t)64 << 10)
+#define FAIL(...) (fprintf(stderr, "hammer: " __VA_ARGS__), fputc('\n', stderr), _exit(1))
+
+static const struct twill_preload_region *region;
+static _Atomic long blocks, shared;
+static _Atomic int running;
+
+struct slot {
+    unsigned char *at;
+    size_t bytes;
+    unsigned char mark;
+};
+static struct slot slots[SLOTS];
+static pthread_mutex_t locks[SLOTS];
+
+static int in_region(const void *at)
+{
+    return (uintptr_t)at - (uintptr_t)region->base < region->bytes;
+}
+
+static uint64_t draw(uint64_t *seed)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return *seed >> 33;
+}
+
+/* Bytes at both ends, and one of each page. */
+static void fill(const struct slot *slot)
+{
+    memset(slot->at, slot->mark, slot->bytes < 64 ? slot->bytes : 64);
+    for (size_t i = 0; i < slot->bytes; i += 4096)
+        slot->at[i] = slot->mark;
+    slot->at[slot->bytes - 1] = slot->mark;
+}
+
+static void check(const struct slot *slot, size_t bytes)
+{
+    for (size_t i = 0; i < bytes && i < 64; i++)
+        if (slot->at[i] != slot->mark)
+            FAIL("byte %zu of %zu at %p is %d, not %d", i, slot->bytes, (void *)slot->at,
+                 slot->at[i], slot->mark);
+    for (size_t i = 0; i < bytes; i += 4096)
+        if (slot->at[i] != slot->mark)
+            FAIL("byte %zu of %zu at %p is %d, not %d", i, slot->bytes, (void *)slot->at,
+                 slot->at[i], slot->mark);
+}
+
+static void *get(size_t bytes, uint64_t *seed)
+{
+    size_t alignment = (size_t)64 << draw(seed) % 10;
+    void *at = NULL;
+    switch (draw(seed) % 7) {
+    case 0:
+        at = calloc(bytes / 8 + 1, 8);
+        for (size_t i = 0; at != NULL && i < bytes; i++)
+            if (((unsigned char *)at)[i] != 0)
+                FAIL("byte %zu of calloc is not zero", i);
+        return at;
+    case 1:
+        return posix_memalign(&at, alignment, bytes) == 0 && (uintptr_t)at % alignment == 0 ? at
+                                                                                            : NULL;
+    case 2:
+        at = aligned_alloc(alignment, (bytes + alignment - 1) & ~(alignment - 1));
+        return (uintptr_t)at % alignment == 0 ? at : NULL;
+    case 3:
+        at = memalign(alignment, bytes);
+        return (uintptr_t)at % alignment == 0 ? at : NULL;
+    case 4:
+        return reallocarray(NULL, bytes / 4 + 1, 4);
+    case 5:
+        return bytes % 2 ? valloc(bytes) : pvalloc(bytes);
+    default:
+        return malloc(bytes);
+    }
+}
+
+static void renew(struct slot *slot, uint64_t *seed)
+{
+    size_t bytes = 1 + draw(seed) % ((size_t)1 << (4 + draw(seed) % 18));
+    slot->at = get(bytes, seed);
+    if (slot->at == NULL)
+        FAIL("no %zu bytes", bytes);
+    if (malloc_usable_size(slot->at) < bytes)
+        FAIL("%zu bytes, but only %zu are usable", bytes, malloc_usable_size(slot->at));
+    if (bytes >= LEAST && !in_region(slot->at))
+        FAIL("%zu bytes at %p are not shared", bytes, (void *)slot->at);
+    blocks++;
+    shared += in_region(slot->at);
+    slot->bytes = bytes;
+    slot->mark = (unsigned char)draw(seed);
+    fill(slot);
+}
+
+static void change(struct slot *slot, uint64_t *seed)
+{
+    size_t bytes = 1 + draw(seed) % ((size_t)1 << (4 + draw(seed) % 18));
+    void *moved = realloc(slot->at, bytes);
+    if (moved == NULL)
+        FAIL("realloc to %zu bytes", bytes);
+    slot->at = moved;
+    check(slot, bytes < slot->bytes ? bytes : slot->bytes);
+    slot->bytes = bytes;
+    fill(slot);
+}
+
+static void *hammer(void *number)
+{
+    uint64_t seed = (uintptr_t)number;
+    for (long i = 0; running || i < 20000; i++) {
+        unsigned s = (unsigned)(draw(&seed) % SLOTS);
+        pthread_mutex_lock(&locks[s]); /* others free what this one takes */
+        if (slots[s].at == NULL) {
+            renew(&slots[s], &seed);
+        } else if (draw(&seed) % 3 == 0) {
+            change(&slots[s], &seed);
+        } else {
+            check(&slots[s], slots[s].bytes);
+            errno = 77;
+            free(slots[s].at);
+            if (errno != 77)
+                FAIL("free() changes errno");
+            slots[s].at = NULL;
+        }
+        pthread_mutex_unlock(&locks[s]);
+        if (i % 500 == 0) {
+            void *library = dlopen("libutil.so.1", RTLD_NOW);
+            if (library != NULL)
+                dlclose(library);
+        }
+    }
+    return NULL;
+}
+
+/* Written to, and the compiler cannot know that nobody reads it. */
+static void touch(unsigned char *block, size_t bytes)
+{
+    memset(block, 1, bytes);
+    __asm__ volatile("" : : "r"(block) : "memory");
+}
+
+/* A child has what was there, keeps what it writes to itself, and can still allocate and free. */
+static void fork_once(unsigned char *block, size_t bytes)
+{
+    memset(block, 42, bytes);
+    pid_t child = fork();
+    if (child == 0) {
+        unsigned char *more = malloc(4 * LEAST), *moved = malloc(LEAST);
+        if (block[0] != 42 || block[bytes - 1] != 42)
+            FAIL("a child does not see what its parent wrote");
+        memset(block, 43, bytes);
+        if (more == NULL || in_region(more) || moved == NULL)
+            FAIL("a child takes memory from its parent's peers");
+        touch(more, 4 * LEAST);
+        block = realloc(block, 2 * bytes);
+        if (block == NULL || in_region(block) || block[bytes - 1] != 43)
+            FAIL("realloc in a child");
+        free(block);
+        free(more);
+        free(moved);
+        _exit(0);
+    }
+    int status;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        FAIL("the child ended with status %x", child < 0 ? -1 : status);
+    for (size_t i = 0; i < bytes; i++)
+        if (block[i] != 42)
+            FAIL("byte %zu was changed by a child", i);
+}
+
+/* Somebody's library holds a lock of its own while it allocates, and takes it before a fork. */
+static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic enum { NOT, HELD, FORKING } library_is;
+
+static void library_takes(void)
+{
+    pthread_mutex_lock(&library_lock);
+}
+
+static void library_gives(void)
+{
+    pthread_mutex_unlock(&library_lock);
+}
+
+static void fork_begins(void)
+{
+    if (library_is == HELD)
+        library_is = FORKING;
+}
+
+static void *allocate_in_library(void *unused)
+{
+    (void)unused;
+    library_takes();
+    library_is = HELD;
+    while (library_is != FORKING)
+        usleep(100);
+    usleep(50000); /* until the fork waits for the lock, or has all those that it may have */
+    unsigned char *block = malloc(2 * LEAST);
+    touch(block, 2 * LEAST);
+    free(block);
+    library_gives();
+    return NULL;
+}
+
+/* The handlers before a fork run from the last registered to the first: ours must not keep a lock
+ * of malloc while the library's waits for one that is held by who allocates. */
+static void fork_beside_library(void)
+{
+    pthread_t thread;
+    int status;
+    if (pthread_create(&thread, NULL, allocate_in_library, NULL) != 0)
+        FAIL("no thread");
+    while (library_is != HELD)
+        usleep(100);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        FAIL("no fork beside a library that allocates");
+    pthread_join(thread, NULL);
+}
+
+static long shared_kib(void)
+{
+    char line[128];
+    long kib = -1;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        sscanf(line, "RssShmem: %ld", &kib);
+    if (file != NULL)
+        fclose(file);
+    return kib;
+}
+
+/* A warm block costs no page fault, and what is freed does not stay for good. */
+static void check_memory(void)
+{
+    struct rusage before, after;
+    size_t bytes = (size_t)8 << 20;
+    for (int i = 0; i < 100; i++) {
+        unsigned char *block = malloc(bytes);
+        touch(block, bytes);
+        free(block);
+        if (i == 0)
+            getrusage(RUSAGE_SELF, &before);
+    }
+    getrusage(RUSAGE_SELF, &after);
+    if (after.ru_minflt - before.ru_minflt > 2000)
+        FAIL("%ld page faults in a block that is warm", after.ru_minflt - before.ru_minflt);
+    long least = shared_kib();
+    unsigned char *large = malloc(20 * bytes);
+    if (!in_region(large))
+        FAIL("%zu bytes are not shared", 20 * bytes);
+    touch(large, 20 * bytes);
+    long most = shared_kib();
+    free(large);
+    if (most - least < 100 << 10 || shared_kib() > least + (20 << 10))
+        FAIL("%ld KiB before, %ld with a large block, %ld after it", least, most, shared_kib());
+}
+
+static void run_threads(void)
+{
+    pthread_t threads[THREADS];
+    size_t bytes = 3 * LEAST;
+    unsigned char *block = malloc(bytes);
+    for (int s = 0; s < SLOTS; s++)
+        pthread_mutex_init(&locks[s], NULL);
+    running = 1;
+    for (uintptr_t t = 0; t < THREADS; t++)
+        if (pthread_create(&threads[t], NULL, hammer, (void *)(t + 1)) != 0)
+            FAIL("no thread");
+    for (int i = 0; i < FORKS; i++)
+        fork_once(block, bytes);
+    running = 0;
+    for (int t = 0; t < THREADS; t++)
+        pthread_join(threads[t], NULL);
+    for (int s = 0; s < SLOTS; s++) {
+        if (slots[s].at != NULL)
+            check(&slots[s], slots[s].bytes);
+        free(slots[s].at);
+    }
+    free(block);
+}
+
+int main(void)
+{
+    twill_context *context;
+    twill_comm *comm;
+    alarm(200); /* a fork that waits for ever is a fault */
+    pthread_atfork(library_takes, library_gives, library_gives);
+    void *early = malloc(4 * LEAST); /* before there is a context: not shared, and no trouble */
+    const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
+    if (library == NULL || library->region() != NULL)
+        FAIL("the library is not loaded, or has a region before there is a context");
+    if (twill_context_create(&context, NULL, NULL) != TWILL_OK ||
+        twill_comm_create(&comm, context) != TWILL_OK)
+        FAIL("%s", twill_context_message(context));
+    region = library->region();
+    if (region == NULL || in_region(early))
+        FAIL("no region");
+    pthread_atfork(fork_begins, NULL, NULL);
+    early = realloc(early, 8 * LEAST);
+    if (!in_region(early))
+        FAIL("realloc leaves a large block where it was");
+    fork_beside_library();
+    run_threads();
+    check_memory();
+    if (twill_barrier(comm) != TWILL_OK)
+        FAIL("%s", twill_comm_message(comm));
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    void *late = malloc(4 * LEAST);
+    if (in_region(late))
+        FAIL("memory is shared after the last context");
+    free(late);
+    free(early);
+    printf("%ld blocks, %ld of them shared\n", blocks, shared);
+    return 0;
+}

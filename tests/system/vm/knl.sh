@@ -1,0 +1,160 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Placement in MCDRAM, in emulated KNL nodes (qemu, software emulation; correctness only): quadrant flat,
+# SNC4 flat, and cache mode. test_lib_placement and twill-info ask the kernel there by move_pages() where pages
+# of four ranks are. tests/system/check_knl.sh runs it. Usage: sh tests/system/vm/knl.sh BUILD [KERNEL]
+#   BUILD   a build tree with tests/test_lib_placement and bin/twill-info (default: build-release)
+#   KERNEL  a directory with boot/vmlinuz-*: a Debian kernel image, unpacked. Default: that of TEST_KERNEL,
+#           else it is downloaded (27 MB, linux-image-cloud-amd64), not installed.
+# Needs what guest.sh says. Where something is missing it says so and ends with 77: skipped.
+set -eu
+
+source=$(cd "$(dirname "$0")/../../.." && pwd)
+# shellcheck source-path=SCRIPTDIR source=guest.sh
+. "$source/tests/system/vm/guest.sh"
+build=${1:-$source/build-release}
+kernel=${2:-${TEST_KERNEL:-}}
+patience=${TEST_VM_TIMEOUT:-900}
+
+[ ! -d "$build" ] || build=$(cd "$build" && pwd)
+for program in "$build/tests/test_lib_placement" "$build/bin/twill-info" "$build/bin/twillrun"; do
+    [ -x "$program" ] || skip "no $program: build it first"
+done
+guest_tools awk
+guest_begin awk
+
+# The newest kernel image of Debian, unpacked into $scratch/kernel.
+download()
+{
+    for tool in apt-get apt-cache dpkg-deb; do
+        command -v $tool >/dev/null || skip "no kernel, and no $tool to get one"
+    done
+    package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/.*Depends: //p' | head -n 1)
+    [ -n "$package" ] || skip "no kernel, and apt-get knows of none (apt-get update?)"
+    mkdir "$scratch/kernel"
+    (cd "$scratch/kernel" && apt-get -qq -o APT::Sandbox::User=root download "$package" 2>&1) ||
+        skip "no kernel, and $package cannot be downloaded"
+    dpkg-deb --fsys-tarfile "$scratch/kernel"/*.deb | tar -xf - -C "$scratch/kernel" ./boot
+}
+if [ -z "$kernel" ]; then
+    download
+    kernel=$scratch/kernel
+fi
+guest_kernel "$kernel"
+guest_add "$build/tests/test_lib_placement" "$build/bin/twill-info" "$build/bin/twillrun"
+
+# What the machines run: each command between two lines that name it, the second with its status.
+guest_pack <<INIT
+run()
+{
+    name=\$1
+    shift
+    echo "begin \$name"
+    env "\$@" 2>&1
+    echo "end \$name \$?"
+}
+info=$build/bin/twill-info
+job="$build/bin/twillrun -n 4"
+run machine \$info
+if grep -q mcdram=cache /proc/cmdline; then
+    run refused TWILL_MEMORY=mcdram:bind \$info
+    run fallback TWILL_MEMORY=hbm,mcdram \$job \$info
+else
+    run placed $build/tests/test_lib_placement
+    run bound TWILL_MEMORY=mcdram:bind,mcdram:bind \$job \$info --memory=16M
+    grep -q mcdram=snc4 /proc/cmdline || run too_much TWILL_MEMORY=hbm:bind,ddr \$info --memory=400M
+fi
+INIT
+
+# boot MACHINE MODE ARGUMENT...: MODE is for /init.
+boot()
+{
+    machine=$1 mode=$2
+    shift 2
+    echo "== $machine: kernel $version, software emulation, at most $patience s"
+    guest_boot "$patience" "mcdram=$mode" -cpu KnightsMill,model=87 -machine q35 "$@"
+    grep -q '^end ' "$scratch/log" || {
+        cat "$scratch/qemu"
+        fail "the machine did not come up"
+    }
+}
+
+fail()
+{
+    echo "$me: FAILED: $machine: $*"
+    exit 1
+}
+
+# ends NAME STATUS [PATTERN]...: the command ended so, and said a line that matches each pattern.
+ends()
+{
+    name=$1
+    grep -qx "end $1 $2" "$scratch/log" || fail "$1 did not end with $2"
+    shift 2
+    awk -v name="$name" '$0 == "begin " name { on = 1 } on { print } $1 == "end" { on = 0 }' \
+        "$scratch/log" >"$scratch/said"
+    for pattern in "$@"; do
+        grep -qe "$pattern" "$scratch/said" || fail "$name did not say '$pattern'"
+    done
+}
+
+# ranges NUMBER: so many ranges were bound as asked.
+ranges()
+{
+    [ "$(grep -c '^Bound as asked' "$scratch/said")" -eq "$1" ] || fail "not $1 ranges are bound"
+}
+
+memory()
+{
+    node=0
+    for size in "$@"; do
+        printf -- '-object memory-backend-ram,id=m%d,size=%dM ' $node "$size"
+        node=$((node + 1))
+    done
+}
+
+# shellcheck disable=SC2046 # lists of words
+boot "quadrant flat" flat -m 1280 -smp 8,sockets=1,cores=4,threads=2 $(memory 896 384) \
+    -numa node,nodeid=0,memdev=m0,cpus=0-7 -numa node,nodeid=1,memdev=m1 -numa dist,src=0,dst=1,val=31
+ends machine 0 '^KNL modes  *memory Flat, cluster Quadrant' '^memory  *NUMA 1, MCDRAM/HBM, .*no cores'
+ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
+ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. parts .*policy: bind'
+ranges 2
+! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
+ends too_much 1 'meant for MCDRAM or HBM are in DDR: not enough of it is free' '^NOT bound as asked'
+
+# Clusters of two CPUs, 256 MiB of DDR and 128 MiB of MCDRAM; at the distances by which hwloc knows them.
+distances()
+{
+    for from in 0 1 2 3 4 5 6 7; do
+        for to in 0 1 2 3 4 5 6 7; do
+            value=21
+            [ $from -lt 4 ] && [ $to -lt 4 ] || value=41
+            [ $to -ne $((from + 4)) ] || value=31
+            [ $to -le $from ] || printf -- '-numa dist,src=%d,dst=%d,val=%d ' $from $to $value
+        done
+    done
+}
+clusters()
+{
+    for cluster in 0 1 2 3; do
+        printf -- '-numa node,nodeid=%d,memdev=m%d,cpus=%d-%d ' $cluster $cluster $((2 * cluster)) $((2 * cluster + 1))
+    done
+    for cluster in 4 5 6 7; do
+        printf -- '-numa node,nodeid=%d,memdev=m%d ' $cluster $cluster
+    done
+}
+# shellcheck disable=SC2046 # lists of words
+boot "SNC4 flat" snc4 -m 1536 -smp 8,sockets=1,cores=8,threads=1 $(memory 256 256 256 256 128 128 128 128) \
+    $(clusters) $(distances)
+ends machine 0 '^KNL modes  *memory Flat, cluster SNC4' '^memory  *NUMA 7, MCDRAM/HBM, .*no cores'
+ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
+ends bound 0 '^shared .* 4 ranks. parts .*policy: bind'
+ranges 2
+
+boot "cache mode" cache -m 1024 -smp 8,sockets=1,cores=4,threads=2
+ends machine 0 '^KNL modes  *memory Cache, cluster Quadrant' '^memory for twill_alloc  *auto: DDR'
+ends refused 1 'TWILL_MEMORY=mcdram:bind: MCDRAM is a cache of DDR here (memory mode Cache)'
+ends fallback 0 'meant for MCDRAM or HBM are in DDR: mcdram: DDR: MCDRAM is a cache of DDR here' \
+    '^memory fallbacks  *1 so far'
+echo "$me: placed as asked in three emulated machines"

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is fetched: chosen where it was measured to pay and can be had, and never stored to. That
+ * its schedules are right is swept with all others. And where what was measured counts. */
+#include "algorithms/algorithms.h"
+#include "algorithms/select/tuning_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Peers are asked where their buffers are for what was measured to be faster, and that is taken
+ * where they can be read. */
+static void test_measured_fetched(void **state)
+{
+    (void)state;
+    static const char text[] = "twill-tuning 1\nmeasured allreduce direct@fetched 1x4 1M 5\n";
+    struct twill_world world;
+    struct twill_tuning *tuning;
+    struct twill_chooser *chooser;
+    struct twill_choice choice;
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 1 << 20};
+    const uint32_t label[4] = {0};
+    assert_int_equal(twill_world_create(&world, 4, label, NULL), TWILL_OK);
+    assert_int_equal(twill_tuning_create(&tuning, NULL, text, "file", NULL), TWILL_OK);
+    assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
+    for (unsigned i = 0; i < 4; i++) {
+        request.fetched = i % 2 != 0;
+        request.vector = false;
+        request.mapped = i / 2 != 0;
+        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+        assert_int_equal(choice.shape.flavour, request.fetched  ? TWILL_FLAVOUR_FETCHED
+                                               : request.mapped ? TWILL_FLAVOUR_MAPPED
+                                                                : TWILL_FLAVOUR_STAGED);
+        assert_int_equal(twill_mapping_matters(chooser, &request),
+                         request.fetched ? TWILL_ACCESS_FETCHED : TWILL_ACCESS_MAPPED);
+    }
+    twill_chooser_destroy(chooser);
+    twill_tuning_destroy(tuning);
+    twill_world_destroy(&world);
+}
+
+/* A system call that reads is all there is: what MAPPED may store into a peer's DST, it may not. */
+static void test_never_stored(void **state)
+{
+    (void)state;
+    static const char text[] = "schedule parts 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 1\n"
+                               "lane\ncopy @DST[0] = SRC[0] of 1\n";
+    const uint32_t label[2] = {0};
+    struct twill_world world;
+    struct twill_schedule schedule;
+    struct twill_error error = {.status = TWILL_OK};
+    assert_int_equal(twill_world_create(&world, 2, label, NULL), TWILL_OK);
+    assert_int_equal(twill_schedule_parse(&schedule, text, &error), TWILL_OK);
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .flavour = TWILL_FLAVOUR_MAPPED};
+    assert_int_equal(twill_schedule_check(&schedule, &world, 0, &shape, &error), TWILL_OK);
+    shape.flavour = TWILL_FLAVOUR_FETCHED;
+    assert_int_equal(twill_schedule_check(&schedule, &world, 0, &shape, &error),
+                     TWILL_ERR_INTERNAL);
+    assert_non_null(strstr(error.message, "stores into a peer's DST"));
+    twill_schedule_destroy(&schedule);
+    twill_world_destroy(&world);
+}
+
+/* With eight ranks a node a flat algorithm is chosen for a large allreduce if it was measured. */
+static void test_measured_flat(void **state)
+{
+    (void)state;
+    static const char text[] = "twill-tuning 1\nmeasured allreduce torus 4x8 1M 5\n";
+    const struct twill_select_request request = {
+        .collective = TWILL_ALLREDUCE, .bytes = 1 << 20, .type = TWILL_F32};
+    struct twill_world world;
+    assert_int_equal(twill_world_declare(&world, "4x8", NULL), TWILL_OK);
+    for (unsigned measured = 0; measured < 2; measured++) {
+        struct twill_tuning *tuning;
+        struct twill_chooser *chooser;
+        struct twill_choice choice;
+        assert_int_equal(twill_tuning_create(&tuning, NULL, measured ? text : NULL,
+                                             measured ? "file" : NULL, NULL),
+                         TWILL_OK);
+        assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
+        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+        assert_int_equal(choice.algorithm->flavours == 0, measured);
+        twill_chooser_destroy(chooser);
+        twill_tuning_destroy(tuning);
+    }
+    twill_world_destroy(&world);
+}
+
+/* Timings of a machine are for that machine: another CPU, other caches, more cores, and the model
+ * decides. All ranks know it: what they compare differs. */
+static void test_built_in(void **state)
+{
+    (void)state;
+    const struct twill_tuned_machine *m = twill_tuned_machine_at(0);
+    struct twill_tuning *tuning;
+    assert_non_null(m);
+    assert_ptr_equal(twill_tuned_machine_find(m->cpu, m->l2_bytes, m->cores), m);
+    assert_null(twill_tuned_machine_find("AuthenticAMD 26 2", m->l2_bytes, m->cores));
+    assert_null(twill_tuned_machine_find("", m->l2_bytes, m->cores));
+    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes / 2, m->cores));
+    assert_null(twill_tuned_machine_find(m->cpu, m->l2_bytes, 2 * m->cores));
+    assert_int_equal(twill_tuning_create(&tuning, NULL, NULL, NULL, NULL), TWILL_OK);
+    assert_int_equal(tuning->count, 0);
+    assert_string_equal(tuning->source, "");
+    uint64_t hash = twill_tuning_hash(tuning);
+    assert_int_equal(twill_tuning_add(tuning, m, NULL), TWILL_OK);
+    assert_true(tuning->count > 100);
+    assert_non_null(strstr(tuning->source, m->name));
+    assert_true(twill_tuning_hash(tuning) != hash);
+    twill_tuning_destroy(tuning);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_measured_fetched),
+        cmocka_unit_test(test_measured_flat),
+        cmocka_unit_test(test_built_in),
+        cmocka_unit_test(test_never_stored),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Does the verifier notice? Steps of every schedule are dropped and altered in turn: all of them
+ * with TEST_WHOLE, else some by TEST_SEED. */
+#include "algorithms/schedule/step_table.h"
+#include "tests/support/mutants.h"
+#include "tests/support/simulate.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* One algorithm's. */
+struct score {
+    unsigned mutants[TEST_MUTATIONS], killed[TEST_MUTATIONS], by_rule[TEST_RULES];
+    unsigned simulated, noticed; /* dropped steps: does the simulation see them, too? */
+};
+
+struct scores {
+    struct score of[TEST_ALGORITHMS];
+    struct test_seen seen;
+    uint64_t random;
+    uint32_t keep; /* mutants to try of a case, about */
+    unsigned complaints, shown[TEST_MUTATIONS];
+};
+
+static const char *simulate(const struct test_case *test, const struct twill_schedule *schedules,
+                            uint32_t seeds)
+{
+    const char *why = NULL;
+    for (uint32_t seed = 0; seed < seeds && why == NULL; seed++)
+        why = test_simulate(schedules, test->world, &test->shape, seed % 2 != 0, seed);
+    return why;
+}
+
+/* A step as text, up to the newline. */
+static void print_step(char *text, size_t capacity, const struct twill_schedule *schedule,
+                       uint32_t at)
+{
+    char whole[512];
+    struct twill_schedule one = {.lanes = 1, .count = 1, .blocks = 1, .parts = 1};
+    snprintf(text, capacity, "(gone)");
+    if (at >= schedule->count)
+        return;
+    one.steps = &schedule->steps[at];
+    one.lane_first[1] = 1;
+    twill_schedule_print(&one, whole, sizeof(whole));
+    char *step = strstr(whole, "lane\n") + strlen("lane\n");
+    snprintf(text, capacity, "%.*s", (int)strcspn(step, "\n"), step);
+}
+
+static void complain(struct scores *scores, const struct test_case *test,
+                     const struct twill_schedule *was, const struct twill_schedule *now,
+                     uint32_t rank, uint32_t at, enum test_mutation kind, const char *why)
+{
+    char before[200], after[200];
+    scores->complaints++;
+    if (scores->shown[kind]++ >= 8)
+        return;
+    print_step(before, sizeof(before), was, at);
+    print_step(after, sizeof(after), now, at);
+    print_error("%s, rank %u, step %u: \"%s\" %s: %s -> %s\n", test->name, rank, at,
+                test_mutation_name(kind), why, before, after);
+}
+
+/* By the verifier, or because votes could no longer stand for the first meeting: what comes after
+ * that is needed to know who has counted them (twill_schedule_opening), which nothing else tells.
+ */
+static bool is_killed(const struct test_case *test, const struct twill_schedule *schedules)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    for (int in_place = 0; in_place < 2; in_place++)
+        if (twill_schedule_verify(schedules, test->world, &test->shape, in_place != 0, &error) !=
+            TWILL_OK)
+            return true;
+    return !test_opens_alike(test, schedules);
+}
+
+static void judge(const struct test_case *test, struct twill_schedule *schedules, uint32_t rank,
+                  uint32_t at, enum test_mutation kind, struct scores *scores,
+                  const struct twill_schedule *whole)
+{
+    struct score *score = &scores->of[test_algorithm_index(test->algorithm)];
+    bool killed = is_killed(test, schedules);
+    score->mutants[kind]++;
+    score->killed[kind] += killed;
+    if (killed && kind == DROP && at % 4 == 0) {
+        score->simulated++;
+        score->noticed += twill_schedule_check(&schedules[rank], test->world, rank, &test->shape,
+                                               NULL) != TWILL_OK ||
+                          simulate(test, schedules, 8) != NULL;
+    }
+    if (killed)
+        return;
+    struct test_scene scene = {
+        .test = test, .schedules = schedules, .whole = whole, .rank = rank, .at = at};
+    enum test_rule rule = test_explain(kind, &scene);
+    score->by_rule[rule]++;
+    if (rule == NO_RULE) {
+        complain(scores, test, whole, &schedules[rank], rank, at, kind, "survives");
+        return;
+    }
+    const char *why = simulate(test, schedules, 8);
+    if (why != NULL)
+        complain(scores, test, whole, &schedules[rank], rank, at, kind, why);
+}
+
+static bool differs(const struct twill_schedule *a, const struct twill_schedule *b)
+{
+    return a->count != b->count ||
+           memcmp(a->lane_first, b->lane_first, sizeof(a->lane_first)) != 0 ||
+           memcmp(a->steps, b->steps, a->count * sizeof(*a->steps)) != 0;
+}
+
+/* All mutations of one step, or those that are drawn. */
+static void mutate_step(const struct test_case *test, struct twill_schedule *schedules,
+                        uint32_t rank, uint32_t at, uint32_t one_in, struct scores *scores)
+{
+    struct twill_schedule whole = schedules[rank];
+    struct twill_step *steps = malloc((whole.count + 1) * sizeof(*steps));
+    assert_non_null(steps);
+    for (unsigned kind = 0; kind < TEST_MUTATIONS; kind++) {
+        for (uint32_t v = 0; v < 16; v++) {
+            if (test_draw(&scores->random, one_in) != 0)
+                continue;
+            schedules[rank] = whole;
+            schedules[rank].steps = steps;
+            memcpy(steps, whole.steps, whole.count * sizeof(*steps));
+            if (!test_mutate(&schedules[rank], test->world, at, (enum test_mutation)kind, v) ||
+                !differs(&schedules[rank], &whole))
+                continue;
+            twill_schedule_derive(&schedules[rank]);
+            judge(test, schedules, rank, at, (enum test_mutation)kind, scores, &whole);
+        }
+    }
+    free(steps);
+    schedules[rank] = whole;
+}
+
+static void mutate_case(const struct test_case *test, void *user)
+{
+    struct scores *scores = user;
+    uint32_t size = test->world->size, steps = 0;
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_schedule *schedules = test_try_emit(test, &error);
+    /* What is not right to begin with is the sweep's. */
+    if (schedules == NULL || test_is_covered(&scores->seen, test, schedules) ||
+        is_killed(test, schedules)) {
+        if (schedules != NULL)
+            test_schedules_destroy(schedules, size);
+        return;
+    }
+    for (uint32_t rank = 0; rank < size; rank++)
+        steps += schedules[rank].count;
+    /* Some 25 mutants can be made of a step. */
+    uint32_t one_in = test_whole() ? 1 : 25 * steps / scores->keep + 1;
+    for (uint32_t rank = 0; rank < size; rank++)
+        for (uint32_t at = 0; at < schedules[rank].count; at++)
+            mutate_step(test, schedules, rank, at, one_in, scores);
+    test_schedules_destroy(schedules, size);
+}
+
+static void mutate_world(uint32_t size, unsigned placement, uint32_t roots, struct scores *scores)
+{
+    struct twill_world world;
+    if (!test_world(&world, size, placement, size))
+        return;
+    test_each_case(&world, roots, mutate_case, scores);
+    twill_world_destroy(&world);
+}
+
+/* Per algorithm: made, killed, equivalent by rule; and what is left. */
+static struct score print_scores(const struct scores *scores)
+{
+    struct score all = {.simulated = 0};
+    print_message("%-32s %8s %8s %10s %9s\n", "algorithm", "mutants", "killed", "equivalent",
+                  "survivors");
+    for (size_t a = 0; twill_algorithm_at(a) != NULL; a++) {
+        const struct score *score = &scores->of[a];
+        unsigned made = 0, killed = 0, equivalent = 0;
+        for (unsigned kind = 0; kind < TEST_MUTATIONS; kind++) {
+            made += score->mutants[kind];
+            killed += score->killed[kind];
+            all.mutants[kind] += score->mutants[kind];
+            all.killed[kind] += score->killed[kind];
+        }
+        for (unsigned rule = 0; rule < TEST_RULES; rule++) {
+            equivalent += rule == NO_RULE ? 0 : score->by_rule[rule];
+            all.by_rule[rule] += score->by_rule[rule];
+        }
+        all.simulated += score->simulated;
+        all.noticed += score->noticed;
+        print_message("%-32s %8u %8u %10u %9u\n", twill_algorithm_at(a)->name, made, killed,
+                      equivalent, score->by_rule[NO_RULE]);
+    }
+    for (unsigned kind = 0; kind < TEST_MUTATIONS; kind++)
+        print_message("%-16s %8u mutants %8u killed\n",
+                      test_mutation_name((enum test_mutation)kind), all.mutants[kind],
+                      all.killed[kind]);
+    for (unsigned rule = 1; rule < TEST_RULES; rule++)
+        print_message("equivalent: %-16s %8u\n", test_rule_name((enum test_rule)rule),
+                      all.by_rule[rule]);
+    print_message("of %u dropped steps the simulation notices %u\n", all.simulated, all.noticed);
+    return all;
+}
+
+static void test_mutants(void **state)
+{
+    (void)state;
+    struct scores *scores = calloc(1, sizeof(*scores));
+    assert_non_null(scores);
+    scores->random = test_seed();
+    scores->keep = TEST_SLOW ? 8 : 30;
+    for (uint32_t size = 1; size <= (TEST_SLOW ? 4 : 6); size++)
+        for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++)
+            mutate_world(size, placement, 2, scores);
+    if (!TEST_SLOW) {
+        mutate_world(9, TEST_ONE_NODE, 1, scores);
+        mutate_world(9, TEST_SQUARE, 1, scores);
+        mutate_world(8, TEST_ROUND_ROBIN, 1, scores);
+        mutate_world(10, TEST_LONE_AND_MANY, 1, scores);
+    }
+    struct score all = print_scores(scores);
+    unsigned complaints = scores->complaints;
+    free(scores);
+    assert_int_equal(complaints, 0);
+    assert_true(all.noticed * 2 > all.simulated);
+}
+
+/* The simulation itself: every schedule right, at more sizes and seeds. */
+struct opinion {
+    unsigned count;
+    uint64_t random;
+};
+
+static void simulate_case(const struct test_case *test, void *user)
+{
+    struct opinion *opinion = user;
+    if (!test_whole() && test_draw(&opinion->random, 1 + test->world->size) != 0)
+        return;
+    struct twill_schedule *schedules = test_emit(test);
+    const char *why = simulate(test, schedules, 4);
+    if (why != NULL)
+        fail_msg("%s: %s", test->name, why);
+    opinion->count++;
+    test_schedules_destroy(schedules, test->world->size);
+}
+
+static void test_second_opinion(void **state)
+{
+    (void)state;
+    struct opinion opinion = {.random = test_seed()};
+    for (uint32_t size = 1; size <= 33; size += size < 13 ? 1 : 10) {
+        for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
+            struct twill_world world;
+            if (!test_world(&world, size, placement, 5))
+                continue;
+            test_each_case(&world, 2, simulate_case, &opinion);
+            twill_world_destroy(&world);
+        }
+    }
+    assert_true(opinion.count > (getenv("TEST_ALGORITHM") == NULL ? 500 : 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_second_opinion),
+                                       cmocka_unit_test(test_mutants)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices: exact on machines that charge for one thing only, alike however they are worked out, and
+ * near to what was measured on Theta. Tuning: what is read, what is refused, what the hash sees. */
+#include "algorithms/select/candidates.h"
+#include "tests/support/schedules.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define KIB 1024ul
+#define US  UINT64_C(1000000)
+
+/* `ranks` ranks of `each` on a node. */
+static void make_world(struct twill_world *world, uint32_t ranks, uint32_t each)
+{
+    uint32_t *label = calloc(ranks, sizeof(*label));
+    assert_non_null(label);
+    for (uint32_t r = 0; r < ranks; r++)
+        label[r] = r / each;
+    assert_int_equal(twill_world_create(world, ranks, label, NULL), TWILL_OK);
+    free(label);
+}
+
+static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_machine_model *model,
+                         size_t bytes)
+{
+    struct twill_world world;
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
+    uint64_t price;
+    make_world(&world, ranks, 1);
+    if (twill_price(&price, twill_algorithm_find(name), &world, &shape, model, bytes, TWILL_F32,
+                    &error) != TWILL_OK)
+        fail_msg("%s, %u ranks: %s", name, ranks, error.message);
+    twill_world_destroy(&world);
+    return price;
+}
+
+/* Allreduce among ranks of one node. */
+static uint64_t price_on_node(enum twill_flavour flavour, uint32_t ranks,
+                              const struct twill_machine_model *model, size_t bytes)
+{
+    struct twill_world world;
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .flavour = flavour};
+    uint64_t price;
+    make_world(&world, ranks, ranks);
+    assert_int_equal(twill_price(&price, twill_algorithm_find("direct"), &world, &shape, model,
+                                 bytes, TWILL_F32, NULL),
+                     TWILL_OK);
+    twill_world_destroy(&world);
+    return price;
+}
+
+static unsigned lg(uint32_t n)
+{
+    unsigned k = 0;
+    while (1u << (k + 1) <= n)
+        k++;
+    return k;
+}
+
+/* --- exact prices ----------------------------------------------------------------------------- */
+
+/* A machine where only latency costs: a price is its rounds. The ledger's formulas, at sizes that
+ * are run whole, by representatives, and by halves. */
+static void test_rounds(void **state)
+{
+    (void)state;
+    struct twill_machine_model model = {.slice = 1 << 18, .slice_net = 1 << 22, .window = 4};
+    model.link[TWILL_LINK_NETWORK].latency = 1000;
+    static const uint32_t ranks[] = {2, 3, 4, 5, 8, 12, 16, 24, 48, 64, 100, 128, 256, 1024, 4096};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ranks); i++) {
+        uint32_t p = ranks[i];
+        bool power = (p & (p - 1)) == 0;
+        assert_int_equal(price_of("ring", p, &model, 4 * p), 2000 * (p - 1));
+        if (power) {
+            assert_int_equal(price_of("recursive_doubling", p, &model, 64), 1000 * lg(p));
+            assert_int_equal(price_of("halving_doubling", p, &model, 4 * p), 2000 * lg(p));
+        } else { /* folding in may happen while others are ahead */
+            assert_in_range(price_of("recursive_doubling", p, &model, 64), 1000 * (lg(p) + 1),
+                            1000 * (lg(p) + 2));
+        }
+    }
+}
+
+/* Only bytes: what the busiest rank sends. And only folding. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    struct twill_machine_model model = {.slice = 1 << 18, .slice_net = 1 << 22, .window = 4};
+    static const uint32_t ranks[] = {2, 4, 8, 16, 32, 64};
+    const size_t bytes = 1 << 20;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ranks); i++) {
+        uint32_t p = ranks[i];
+        uint64_t most = 1000 * (bytes / KIB);
+        memset(model.link, 0, sizeof(model.link));
+        memset(model.reduce, 0, sizeof(model.reduce));
+        model.link[TWILL_LINK_NETWORK].gap = 1000;
+        assert_int_equal(price_of("ring", p, &model, bytes), 2 * most * (p - 1) / p);
+        assert_int_equal(price_of("halving_doubling", p, &model, bytes), 2 * most * (p - 1) / p);
+        assert_int_equal(price_of("recursive_doubling", p, &model, bytes), most * lg(p));
+        model.link[TWILL_LINK_NETWORK].gap = 0;
+        model.reduce[TWILL_F32] = 1000;
+        assert_int_equal(price_of("ring", p, &model, bytes), most * (p - 1) / p);
+        assert_int_equal(price_of("halving_doubling", p, &model, bytes), most * (p - 1) / p);
+        assert_int_equal(price_of("recursive_doubling", p, &model, bytes), most * lg(p));
+    }
+}
+
+/* Fine-grained chunks: where only bytes cost, a chain of P ranks brings c chunks to its end in
+ * (P - 2 + c) / c times what it takes to send everything once. */
+static void test_chunks(void **state)
+{
+    (void)state;
+    const struct twill_algorithm *chain = twill_algorithm_find("chain");
+    struct twill_machine_model model = {.slice = 1 << 20, .slice_net = 1 << 22, .window = 4};
+    struct twill_world world;
+    const size_t bytes = 1 << 20;
+    const uint32_t ranks = 8;
+    model.link[TWILL_LINK_NETWORK].gap = 1000;
+    make_world(&world, ranks, 1);
+    for (uint16_t chunks = 1; chunks <= 16; chunks *= 2) {
+        struct twill_shape shape = {.collective = TWILL_BROADCAST, .parameter = {chunks}};
+        uint64_t price, once = 1000 * (bytes / KIB);
+        assert_int_equal(twill_price(&price, chain, &world, &shape, &model, bytes, TWILL_F32, NULL),
+                         TWILL_OK);
+        assert_int_equal(price, once * (ranks - 2 + chunks) / chunks);
+    }
+    twill_world_destroy(&world);
+}
+
+/* Where only hearing of others costs: two meetings a slice, of which two are under way at once. Cut
+ * as the executor does it (lib/exec/plan.c). */
+static void test_slices(void **state)
+{
+    (void)state;
+    const uint64_t each = UINT64_C(1) << 27, one = 2 * each;
+    struct twill_machine_model model = {.slice = 256 * KIB, .slice_rank = 64 * KIB, .window = 2};
+    model.link[TWILL_LINK_NODE].signal = each;
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 128 * KIB), one);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 512 * KIB), one + 3 * each);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 4, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 8, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_MAPPED, 8, &model, 512 * KIB), one);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_MAPPED, 9, &model, 512 * KIB), one + each);
+    model.slice_rank = 0;
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 512 * KIB), one + each);
+}
+
+/* What goes with a flag costs what it takes to store it. */
+static void test_immediate(void **state)
+{
+    (void)state;
+    struct twill_machine_model model = {.stage = 1024, .raise = 5};
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_IMM, 2, &model, 8), 5 + 8);
+    assert_int_equal(price_on_node(TWILL_FLAVOUR_IMM, 2, &model, TWILL_IMM_BYTES),
+                     5 + TWILL_IMM_BYTES);
+}
+
+/* Representatives stand for the rest: no jump where they begin to. */
+static void test_alone_as_together(void **state)
+{
+    (void)state;
+    const struct twill_machine_model *model = twill_machine_model_find("theta");
+    uint64_t step = 0, last = price_of("ring", 3, model, 4096);
+    for (uint32_t p = 4; p < 60; p++) {
+        uint64_t now = price_of("ring", p, model, 4096), more = now - last;
+        assert_true(now > last);
+        if (step != 0 && (more > step + step / 10 || more < step - step / 10))
+            fail_msg("ring: rank %u adds %llu ps, the one before it %llu", p,
+                     (unsigned long long)more, (unsigned long long)step);
+        step = more;
+        last = now;
+    }
+}
+
+struct sweep {
+    const struct twill_machine_model *model;
+    size_t cases;
+};
+
+/* More bytes do not cost less, but somewhat where lanes compete for a core: who comes later may let
+ * others go first (Graham's anomalies). The same question has the same answer. */
+static void check_case(const struct test_case *test, void *user)
+{
+    struct sweep *sweep = user;
+    struct twill_pricing *pricing;
+    struct twill_error error = {.status = TWILL_OK};
+    uint64_t last = 0;
+    if (twill_pricing_create(&pricing, test->algorithm, test->world, &test->shape, &error) !=
+        TWILL_OK)
+        fail_msg("%s: %s", test->name, error.message);
+    for (size_t bytes = 1; bytes <= (size_t)1 << 32; bytes *= 16) {
+        uint64_t price = twill_pricing_at(pricing, sweep->model, bytes, TWILL_F32);
+        if (price < last - last / 4 || (price == 0 && test->world->size > 1))
+            fail_msg("%s: %zu bytes cost %llu ps, fewer %llu", test->name, bytes,
+                     (unsigned long long)price, (unsigned long long)last);
+        last = price;
+    }
+    uint64_t once = twill_pricing_at(pricing, sweep->model, 4096, TWILL_BF16);
+    assert_true(once == twill_pricing_at(pricing, sweep->model, 4096, TWILL_BF16));
+    twill_pricing_destroy(pricing);
+    sweep->cases++;
+}
+
+static void test_sweep(void **state)
+{
+    (void)state;
+    struct sweep sweep = {.cases = 0};
+    for (size_t m = 0; (sweep.model = twill_machine_model_at(m)) != NULL; m++)
+        for (uint32_t size = 1; size <= (TEST_SLOW ? 6 : 11); size++)
+            for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
+                struct twill_world world;
+                if (!test_world(&world, size, placement, 1))
+                    continue;
+                test_each_case(&world, 1, check_case, &sweep);
+                twill_world_destroy(&world);
+            }
+    assert_true(sweep.cases > 1000);
+}
+
+/* --- theta ------------------------------------------------------------------------------------ */
+
+/* What was measured ran recursive doubling, as MPICH does for few bytes. */
+static uint64_t price_of_doubling(const struct twill_machine_model *model, uint32_t nodes,
+                                  uint32_t each, size_t bytes)
+{
+    const struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
+    struct twill_world world;
+    uint64_t price;
+    make_world(&world, nodes * each, each);
+    assert_int_equal(twill_price(&price, twill_algorithm_find("recursive_doubling"), &world, &shape,
+                                 model, bytes, TWILL_F32, NULL),
+                     TWILL_OK);
+    twill_world_destroy(&world);
+    return price;
+}
+
+/* Of the cheapest algorithm, with each choice of its own parameters. */
+static uint64_t best(const struct twill_machine_model *model, uint32_t nodes, uint32_t each,
+                     size_t bytes, const char **name)
+{
+    struct twill_world world;
+    struct twill_tuning tuning = {.model = *model};
+    struct twill_select_request request = {
+        .collective = TWILL_ALLREDUCE, .bytes = bytes, .type = TWILL_F32};
+    struct twill_candidates *all;
+    struct twill_error error = {.status = TWILL_OK};
+    uint64_t least = TWILL_PRICE_NEVER;
+    make_world(&world, nodes * each, each);
+    if (twill_candidates_create(&all, &world, &tuning, &request, &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+    for (size_t i = 0; i < all->count; i++)
+        if (twill_candidate_takes(&all->candidate[i], bytes, false) &&
+            twill_candidate_cost(&all->candidate[i], bytes) < least) {
+            least = twill_candidate_cost(&all->candidate[i], bytes);
+            *name = all->candidate[i].algorithm->name;
+        }
+    twill_candidates_destroy(all);
+    twill_world_destroy(&world);
+    return least;
+}
+
+/* The latency at which 12 nodes cost what was measured there: what the preset should say. */
+static uint64_t fit_latency(struct twill_machine_model model, uint64_t measured)
+{
+    uint64_t low = 0, high = 100 * US;
+    while (high - low > 1000) {
+        uint64_t middle = (low + high) / 2;
+        model.link[TWILL_LINK_NETWORK].latency = middle;
+        if (price_of_doubling(&model, 12, 1, 8) > measured)
+            high = middle;
+        else
+            low = middle;
+    }
+    return low;
+}
+
+static void test_theta(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t nodes, each;
+        size_t bytes;
+        double measured; /* us */
+        int within;      /* percent; 0: only told */
+    } figures[] = {
+        {12, 1, 8, 33.6, 1},  {24, 1, 8, 41.3, 15}, {48, 1, 8, 51.9, 15},   {384, 1, 8, 172, 0},
+        {48, 1, 2048, 70, 0}, {48, 4, 2048, 86, 0}, {48, 16, 2048, 178, 0}, {48, 64, 2048, 235, 0},
+    };
+    const struct twill_machine_model *theta = twill_machine_model_find("theta");
+    assert_non_null(theta);
+    uint64_t fitted = fit_latency(*theta, (uint64_t)(33.6 * 1e6));
+    uint64_t preset = theta->link[TWILL_LINK_NETWORK].latency;
+    printf("theta: latency %.3f us, fitted again on 12 nodes %.3f\n", (double)preset / 1e6,
+           (double)fitted / 1e6);
+    assert_true(preset < fitted + fitted / 50 && fitted < preset + preset / 50);
+    printf("nodes x ranks   bytes  measured us   doubling  percent  cheapest us\n");
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(figures); i++) {
+        const char *name = "";
+        uint32_t nodes = figures[i].nodes, each = figures[i].each;
+        double predicted = (double)price_of_doubling(theta, nodes, each, figures[i].bytes) / 1e6;
+        double cheapest = (double)best(theta, nodes, each, figures[i].bytes, &name) / 1e6;
+        double percent = 100 * (predicted / figures[i].measured - 1);
+        printf("%5u x %-5u %8zu %12.1f %10.1f %+8.1f %12.1f  %s\n", nodes, each, figures[i].bytes,
+               figures[i].measured, predicted, percent, cheapest, name);
+        if (figures[i].within > 0)
+            assert_true(percent < figures[i].within && percent > -figures[i].within);
+    }
+}
+
+/* --- tuning ----------------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const char *text)
+{
+    struct twill_tuning *tuning;
+    struct twill_error error = {.status = TWILL_OK};
+    if (twill_tuning_create(&tuning, NULL, text, "file", &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+    uint64_t hash = twill_tuning_hash(tuning);
+    twill_tuning_destroy(tuning);
+    return hash;
+}
+
+/* Every field can be said, and makes a difference. */
+static void test_fields(void **state)
+{
+    (void)state;
+    struct twill_machine_model model = *twill_machine_model_at(0);
+    uint64_t *value, plain = hash_of("twill-tuning 1\n");
+    char name[40], text[128];
+    size_t fields = 0;
+    for (; twill_machine_model_field(&model, fields, name, &value); fields++) {
+        snprintf(text, sizeof(text), "twill-tuning 1\nmodel %s %llu\n", name,
+                 (unsigned long long)*value);
+        assert_true(hash_of(text) == plain);
+        snprintf(text, sizeof(text), "twill-tuning 1\nmodel %s %llu\n", name,
+                 (unsigned long long)*value + 1);
+        assert_true(hash_of(text) != plain);
+        *value = 77; /* the table leads to the field itself */
+    }
+    assert_true(fields >= TWILL_LINK_COUNT * 6 + TWILL_TYPE_COUNT);
+    assert_int_equal(model.link[TWILL_LINK_GROUP].mapped, 77);
+    assert_int_equal(model.reduce[TWILL_TYPE_COUNT - 1], 77);
+    assert_true(hash_of("twill-tuning 1\nmachine theta") != plain);
+    assert_true(hash_of("twill-tuning 1 # say\n\n \t# nothing\n") == plain);
+}
+
+static void test_measured(void **state)
+{
+    (void)state;
+    static const char text[] = "twill-tuning 1\n"
+                               "measured allreduce direct@flat 1x4 64K 9000000 # out of order\n"
+                               "measured allreduce direct@flat 1x4 1K 1000000\n"
+                               "measured allreduce direct@flat 1x4 1024 3000000\r\n"
+                               "measured allreduce multi_ring=2 1x4 1K 5000000\n"
+                               "measured barrier direct 1x4 0 400000\n";
+    struct twill_tuning *tuning;
+    struct twill_world world;
+    struct twill_candidates *all;
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE};
+    if (twill_tuning_create(&tuning, NULL, text, "file", &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+    assert_int_equal(tuning->count, 4); /* the quicker of two of the same */
+    make_world(&world, 4, 4);
+    assert_int_equal(twill_candidates_create(&all, &world, tuning, &request, NULL), TWILL_OK);
+    unsigned found = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        if (strcmp(c->algorithm->name, "direct") != 0 || c->shape.flavour != TWILL_FLAVOUR_FLAT)
+            continue;
+        found++;
+        assert_int_equal(c->measured, 2);
+        assert_int_equal(twill_candidate_cost(c, 1024), 1000000);
+        assert_int_equal(twill_candidate_cost(c, 64 * KIB), 9000000);
+        assert_in_range(twill_candidate_cost(c, 32 * KIB + 512), 4990000, 5010000);
+        /* Outside the price goes on from there. */
+        assert_in_range(twill_candidate_cost(c, 64 * KIB + 4), 9000000, 9010000);
+        assert_in_range(twill_candidate_cost(c, 1020), 900000, 1000000);
+        assert_true(twill_candidate_cost(c, 1 << 20) > 9000000);
+    }
+    assert_int_equal(found, 1);
+    twill_candidates_destroy(all);
+    twill_tuning_destroy(tuning);
+    twill_world_destroy(&world);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    static const char *const bad[][2] = {
+        {"", "file:1: the first line"},
+        {"tuning 1\n", "file:1: the first line"},
+        {"twill-tuning 10\n", "file:1: the first line"},
+        {"twill-tuning 1\nmodel x 1\n", "file:2: \"x\" is not a field"},
+        {"twill-tuning 1\n\nmodel step -1\n", "file:3: \"-1\" is not a number"},
+        {"twill-tuning 1\nmodel step 1 2\n", "file:2: model takes 2 words, here are 3"},
+        {"twill-tuning 1\nmodel step\n", "file:2: model takes 2 words, here are 1"},
+        {"twill-tuning 1\nmachine moon\n", "file:2: \"moon\" is not the name of a machine"},
+        {"twill-tuning 1\nspeed 9\n", "file:2: \"speed\" is none of"},
+        {"twill-tuning 1\nmeasured allreduce ring 1x2 8\n", "file:2: measured takes 5 words"},
+        {"twill-tuning 1\nmeasured allreduce rong 1x2 8 5\n", "did you mean \"ring\""},
+        {"twill-tuning 1\nmeasured allreduze ring 1x2 8 5\n", "file:2: \"allreduze ring\""},
+        {"twill-tuning 1\nmeasured allreduce auto 1x2 8 5\n", "file:2: \"allreduce auto\""},
+        {"twill-tuning 1\nmeasured allreduce ring 2 8 5\n", "file:2: \"2\" is not nodes x ranks"},
+        {"twill-tuning 1\nmeasured allreduce ring 0x2 8 5\n", "file:2: \"0x2\""},
+        {"twill-tuning 1\nmeasured allreduce ring 1x2 8Q 5\n", "file:2: \"8Q\" is not a size"},
+        {"twill-tuning 1\nmeasured allreduce ring 1x2 8 0\n", "file:2: \"0\" is not a time"},
+        {"twill-tuning 1\nmeasured allreduce ring 1x2 8 5K\n", "file:2: \"5K\" is not a time"},
+        {"twill-tuning 1\na b c d e f g\n", "file:2: \"g\" is too much"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
+        struct twill_tuning *tuning;
+        struct twill_error error = {.status = TWILL_OK};
+        twill_status status = twill_tuning_create(&tuning, NULL, bad[i][0], "file", &error);
+        if (status != TWILL_ERR_CONFIG || strstr(error.message, bad[i][1]) == NULL)
+            fail_msg("%s: %d: %s", bad[i][0], status, error.message);
+        assert_null(tuning);
+    }
+    struct twill_tuning *tuning;
+    struct twill_error error = {.status = TWILL_OK};
+    assert_int_equal(twill_tuning_create(&tuning, "moon", NULL, NULL, &error), TWILL_ERR_CONFIG);
+    assert_non_null(strstr(error.message, "TWILL_MACHINE=moon"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rounds),   cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_chunks),   cmocka_unit_test(test_alone_as_together),
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_immediate),
+        cmocka_unit_test(test_sweep),    cmocka_unit_test(test_theta),
+        cmocka_unit_test(test_fields),   cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_refusals),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

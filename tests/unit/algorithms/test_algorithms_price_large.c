@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prices where not every rank is run: near to those where every rank is, on worlds small enough for
+ * both; and what they and the choices must be like on worlds of any size. */
+#include "algorithms/schedule/traffic.h"
+#include "algorithms/select/candidates.h"
+#include "algorithms/select/price_state.h"
+#include "tests/support/schedules.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define KIB (size_t)1024
+#define MIB (KIB * KIB)
+
+/* `nodes` nodes of `each` ranks. */
+static void make_world(struct twill_world *world, uint32_t nodes, uint32_t each)
+{
+    uint32_t *label = calloc((size_t)nodes * each, sizeof(*label));
+    assert_non_null(label);
+    for (uint32_t r = 0; r < nodes * each; r++)
+        label[r] = r / each;
+    assert_int_equal(twill_world_create(world, nodes * each, label, NULL), TWILL_OK);
+    free(label);
+}
+
+struct shape {
+    uint32_t nodes, each;
+};
+
+typedef void (*each_shape_fn)(const struct twill_world *world, const struct twill_algorithm *a,
+                              const struct twill_shape *shape, void *user);
+
+/* Every algorithm in the flavours and with the numbers that are candidates without mapped buffers.
+ */
+static void each_shape(const struct twill_world *world, enum twill_collective collective,
+                       each_shape_fn fn, void *user)
+{
+    static const uint16_t tried[] = {0, 2, 4, 8};
+    const struct twill_algorithm *a;
+    for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
+        unsigned flavours = a->flavours != 0 ? TWILL_FLAVOUR_MAPPED : 1;
+        unsigned values = a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried) : 1;
+        for (unsigned f = 0; f < flavours * values; f++) {
+            struct twill_shape shape = {.collective = collective,
+                                        .flavour = (enum twill_flavour)(f / values),
+                                        .parameter = {tried[f % values]}};
+            if (twill_algorithm_applies(a, world, &shape))
+                fn(world, a, &shape, user);
+        }
+    }
+}
+
+/* Under sanitizers half of the cases are run: every world, with one machine or the other. */
+static bool left_out(size_t machine, size_t number)
+{
+    return TEST_SLOW && (machine + number) % 2 != 0;
+}
+
+static struct twill_candidates *candidates_of(const struct twill_world *world,
+                                              enum twill_collective collective,
+                                              const struct twill_machine_model *model)
+{
+    struct twill_tuning tuning = {.model = *model};
+    struct twill_select_request request = {.collective = collective, .type = TWILL_F32};
+    struct twill_candidates *all;
+    struct twill_error error = {.status = TWILL_OK};
+    if (twill_candidates_create(&all, world, &tuning, &request, &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+    return all;
+}
+
+/* What is chosen without mapped buffers. */
+static const struct twill_candidate *chosen(const struct twill_candidates *all, size_t bytes)
+{
+    const struct twill_candidate *best = NULL;
+    for (size_t i = 0; i < all->count; i++)
+        if (twill_candidate_competes(&all->candidate[i], bytes, 0) &&
+            (best == NULL ||
+             twill_candidate_cost(&all->candidate[i], bytes) < twill_candidate_cost(best, bytes)))
+            best = &all->candidate[i];
+    assert_non_null(best);
+    return best;
+}
+
+/* --- near what all ranks take ----------------------------------------------------------------- */
+
+static const size_t sizes[] = {512, 8 * KIB, 512 * KIB, 16 * MIB};
+enum { SIZES = TWILL_ARRAY_LENGTH(sizes) };
+
+static bool takes(const struct twill_algorithm *a, const struct twill_shape *shape, size_t bytes)
+{
+    return a->flavours == 0 || shape->flavour != TWILL_FLAVOUR_IMM || bytes <= TWILL_IMM_BYTES;
+}
+
+/* Every shape of a collective on a world, with its prices when all ranks are run. */
+struct brute {
+    const struct twill_machine_model *model;
+    size_t count;
+    struct exact {
+        const struct twill_algorithm *algorithm;
+        struct twill_shape shape;
+        uint64_t price[SIZES];
+    } of[128];
+    uint64_t best[SIZES];
+};
+
+static void run_whole(const struct twill_world *world, const struct twill_algorithm *a,
+                      const struct twill_shape *shape, void *user)
+{
+    struct brute *b = user;
+    struct twill_pricing *pricing;
+    /* So long are those of rings that it takes minutes. */
+    if (world->size > 200 &&
+        (strstr(a->name, "ring") == a->name || strstr(a->name, "multi") != NULL ||
+         strstr(a->name, "pairwise") != NULL || strstr(a->name, "allgather_") != NULL))
+        return;
+    struct exact *e = &b->of[b->count++];
+    assert_true(b->count <= TWILL_ARRAY_LENGTH(b->of));
+    *e = (struct exact){.algorithm = a, .shape = *shape};
+    assert_int_equal(twill_pricing_create_within(&pricing, a, world, shape, UINT64_MAX, NULL),
+                     TWILL_OK);
+    for (size_t i = 0; i < SIZES; i++) {
+        e->price[i] = takes(a, shape, sizes[i])
+                          ? twill_pricing_at(pricing, b->model, sizes[i], TWILL_F32)
+                          : TWILL_PRICE_NEVER;
+        b->best[i] = e->price[i] < b->best[i] ? e->price[i] : b->best[i];
+    }
+    twill_pricing_destroy(pricing);
+}
+
+static void brute_force(struct brute *b, const struct twill_world *world,
+                        enum twill_collective collective, const struct twill_machine_model *model)
+{
+    b->model = model;
+    b->count = 0;
+    memset(b->best, 0xff, sizeof(b->best));
+    each_shape(world, collective, run_whole, b);
+}
+
+/* Blocks that go round a ring in one message are two where they pass its end. */
+static bool wraps(const struct twill_algorithm *a)
+{
+    return strstr(a->name, "halving") != NULL || strstr(a->name, "bruck") != NULL;
+}
+
+/* As if the world were too large: what costs less than one and a half times the best, or seems to,
+ * is known within `percent`; where one node stands for all within 2, or 8 where nodes cut messages
+ * in different places. */
+static void check_near(const struct brute *b, const struct twill_world *world, unsigned percent,
+                       size_t *modes)
+{
+    for (size_t s = 0; s < b->count; s++) {
+        const struct exact *e = &b->of[s];
+        struct twill_pricing *pricing;
+        if (twill_pricing_create_within(&pricing, e->algorithm, world, &e->shape, 900, NULL) !=
+            TWILL_OK)
+            continue;
+        modes[pricing->mode]++;
+        const struct twill_pricing *part = pricing->scale.part[0];
+        bool alone = (part != NULL ? part : pricing)->mode == TWILL_PRICE_ALONE;
+        unsigned most_off = pricing->mode != TWILL_PRICE_FOLDED ? percent
+                            : wraps(e->algorithm)               ? 8
+                                                                : 2;
+        for (size_t i = 0; i < SIZES && e->price[i] != TWILL_PRICE_NEVER; i++) {
+            uint64_t price = twill_pricing_at(pricing, b->model, sizes[i], TWILL_F32);
+            uint64_t exact = e->price[i], off = price > exact ? price - exact : exact - price;
+            uint64_t most = b->best[i] / 2 * 3;
+            bool matters = !alone && (exact < most || price < most);
+            if (matters && off > exact / 100 * most_off)
+                fail_msg("%s on %ux%u, %s, %s=%u@%s of %zu bytes: %.1f us, all ranks run %.1f",
+                         twill_collective_name(e->shape.collective), world->nodes,
+                         world->size / world->nodes, b->model->name, e->algorithm->name,
+                         e->shape.parameter[0], twill_flavour_name(e->shape.flavour), sizes[i],
+                         (double)price / 1e6, (double)exact / 1e6);
+        }
+        twill_pricing_destroy(pricing);
+    }
+}
+
+/* What is chosen takes, when all ranks are run, at most 5 percent more than the best does. */
+static void check_choice(const struct brute *b, const struct twill_world *world,
+                         enum twill_collective collective)
+{
+    struct twill_candidates *all = candidates_of(world, collective, b->model);
+    for (size_t i = 0; i < SIZES; i++) {
+        const struct twill_candidate *c = chosen(all, sizes[i]);
+        uint64_t price = TWILL_PRICE_NEVER;
+        for (size_t s = 0; s < b->count; s++)
+            if (b->of[s].algorithm == c->algorithm && b->of[s].shape.flavour == c->shape.flavour &&
+                b->of[s].shape.parameter[0] == c->shape.parameter[0])
+                price = b->of[s].price[i];
+        if (price > b->best[i] + b->best[i] / 20)
+            fail_msg("%s of %zu bytes on %ux%u, %s: %s is chosen, %.1f us when all ranks are run, "
+                     "the best %.1f",
+                     twill_collective_name(collective), sizes[i], world->nodes,
+                     world->size / world->nodes, b->model->name, c->algorithm->name,
+                     (double)price / 1e6, (double)b->best[i] / 1e6);
+    }
+    twill_candidates_destroy(all);
+}
+
+static void test_brute_force(void **state)
+{
+    (void)state;
+    static const struct shape worlds[] = {{4, 16}, {5, 4},  {6, 8},  {3, 12}, {12, 4}, {2, 24},
+                                          {17, 2}, {24, 2}, {31, 1}, {33, 1}, {64, 1}, {8, 8}};
+    struct brute *b = calloc(1, sizeof(*b));
+    const struct twill_machine_model *model;
+    size_t modes[TWILL_PRICE_SCALED + 1] = {0};
+    assert_non_null(b);
+    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds) * TWILL_COLLECTIVE_COUNT; i++) {
+            enum twill_collective collective = (enum twill_collective)(i % TWILL_COLLECTIVE_COUNT);
+            const struct shape *shape = &worlds[i / TWILL_COLLECTIVE_COUNT];
+            struct twill_world world;
+            if (collective == TWILL_BARRIER || left_out(m, i))
+                continue;
+            make_world(&world, shape->nodes, shape->each);
+            brute_force(b, &world, collective, model);
+            check_near(b, &world, 5, modes);
+            check_choice(b, &world, collective);
+            twill_world_destroy(&world);
+        }
+    assert_true(modes[TWILL_PRICE_FOLDED] > (TEST_SLOW ? 50 : 100));
+    free(b);
+}
+
+/* Too many ranks to run them all often. */
+static void test_scaled(void **state)
+{
+    (void)state;
+    static const struct shape worlds[] = {{33, 8}, {300, 1}, {72, 4}};
+    static const enum twill_collective collectives[] = {TWILL_ALLREDUCE, TWILL_BROADCAST,
+                                                        TWILL_REDUCE};
+    struct brute *b = calloc(1, sizeof(*b));
+    const struct twill_machine_model *model;
+    size_t modes[TWILL_PRICE_SCALED + 1] = {0};
+    assert_non_null(b);
+    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds) * 3; i++) {
+            struct twill_world world;
+            make_world(&world, worlds[i / 3].nodes, worlds[i / 3].each);
+            brute_force(b, &world, collectives[i % 3], model);
+            check_near(b, &world, 25, modes);
+            twill_world_destroy(&world);
+        }
+    assert_true(modes[TWILL_PRICE_SCALED] > 20);
+    free(b);
+}
+
+/* --- of any size ------------------------------------------------------------------------------ */
+
+static const struct shape large_worlds[] = {{4, 40},  {4, 41},   {3, 40},  {2, 64},
+                                            {16, 64}, {48, 64},  {64, 64}, {128, 64},
+                                            {384, 1}, {686, 64}, {4392, 1}};
+
+struct off_node {
+    const struct twill_world *world;
+    uint64_t bytes;
+};
+
+static void add_off_node(void *user, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    struct off_node *off = user;
+    off->bytes += off->world->node[from] != off->world->node[to] ? bytes : 0;
+}
+
+/* Bytes that the ranks of the middle node send to others in a call of `bytes`. */
+static uint64_t off_node(const struct twill_world *world, const struct twill_candidate *c,
+                         size_t bytes)
+{
+    struct off_node off = {.world = world};
+    uint32_t node = world->nodes / 2;
+    for (uint32_t l = 0; l < world->node_size[node]; l++) {
+        struct twill_schedule schedule;
+        uint32_t rank = twill_world_member(world, node, l);
+        assert_int_equal(twill_schedule_emit(&schedule, c->algorithm, world, rank, &c->shape, NULL),
+                         TWILL_OK);
+        twill_traffic_each(&schedule, rank, bytes / 4, TWILL_F32, add_off_node, &off);
+        twill_schedule_destroy(&schedule);
+    }
+    return off.bytes;
+}
+
+/* Where eight ranks or more share a node the choice is hierarchical above 64 KiB, and the message
+ * leaves a node no more than twice, or, while it is small enough for recursive doubling, once a
+ * round. */
+static void check_hierarchical(const struct twill_world *world, const struct twill_candidates *all,
+                               const char *model)
+{
+    uint32_t rounds = 1;
+    while (1u << rounds < world->nodes)
+        rounds++;
+    for (size_t bytes = 128 * KIB; bytes <= 256 * MIB; bytes *= 2) {
+        const struct twill_candidate *c = chosen(all, bytes);
+        uint64_t off = off_node(world, c, bytes);
+        if (c->algorithm->flavours == 0 || off > (bytes > MIB ? 2 : rounds) * (uint64_t)bytes)
+            fail_msg("%ux%u, %s: %s is chosen for %zu bytes, and sends %llu off a node",
+                     world->nodes, world->node_size[0], model, c->algorithm->name, bytes,
+                     (unsigned long long)off);
+    }
+}
+
+/* Where a price decides it is no less than what leaves a node takes to pass its interface; rates
+ * are rounded. */
+static void check_bound(const struct twill_world *world, const struct twill_candidate *c,
+                        const struct twill_machine_model *model)
+{
+    if (!twill_candidate_competes(c, MIB, ~0u))
+        return;
+    uint64_t off = off_node(world, c, MIB) / KIB;
+    for (size_t bytes = MIB; twill_candidate_competes(c, bytes, ~0u) && bytes <= 256 * MIB;
+         bytes *= 16)
+        if (twill_candidate_cost(c, bytes) < model->interface * off / 1000 * 999 * (bytes / MIB))
+            fail_msg("%ux%u, %s: %s@%d of %zu bytes costs %.1f us, its interface takes %.1f",
+                     world->nodes, world->node_size[0], model->name, c->algorithm->name,
+                     (int)c->shape.flavour, bytes, (double)twill_candidate_cost(c, bytes) / 1e6,
+                     (double)(model->interface * off * (bytes / MIB)) / 1e6);
+}
+
+static void test_interface(void **state)
+{
+    (void)state;
+    const struct twill_machine_model *model;
+    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(large_worlds); i++) {
+            if (left_out(m, i))
+                continue;
+            struct twill_world world;
+            make_world(&world, large_worlds[i].nodes, large_worlds[i].each);
+            struct twill_candidates *all = candidates_of(&world, TWILL_ALLREDUCE, model);
+            if (large_worlds[i].each >= 8)
+                check_hierarchical(&world, all, model->name);
+            for (size_t s = 0; s < all->count; s++)
+                check_bound(&world, &all->candidate[s], model);
+            twill_candidates_destroy(all);
+            twill_world_destroy(&world);
+        }
+}
+
+static void best_of(uint64_t best[SIZES], const struct shape *shape,
+                    const struct twill_machine_model *model)
+{
+    struct twill_world world;
+    make_world(&world, shape->nodes, shape->each);
+    struct twill_candidates *all = candidates_of(&world, TWILL_ALLREDUCE, model);
+    for (size_t i = 0; i < SIZES; i++)
+        best[i] = twill_candidate_cost(chosen(all, sizes[i]), sizes[i]);
+    twill_candidates_destroy(all);
+    twill_world_destroy(&world);
+}
+
+static bool is_power(uint32_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+/* By how much, in percent, the price of what is chosen may fall and grow with one node more. What
+ * nodes of eight ranks share out among themselves first falls by no more than its rounding. Else,
+ * and for few bytes, algorithms differ from one number of nodes to the next when every rank is run,
+ * too: a power of two spares rounds, and a number that has divisors has grids. */
+static void allow(uint32_t nodes, uint32_t each, size_t bytes, unsigned *falls, unsigned *grows)
+{
+    bool shared = each >= 8, large = bytes >= 512 * KIB;
+    *falls = shared && large ? 2 : !large && is_power(nodes + 1) ? 26 : 12;
+    *grows = !large ? UINT32_MAX : shared ? 10 : 20;
+}
+
+static void check_one_more(const struct twill_machine_model *model, uint32_t nodes, uint32_t each,
+                           const uint64_t few[SIZES], const uint64_t many[SIZES])
+{
+    for (size_t s = 0; s < SIZES; s++) {
+        unsigned falls, grows;
+        allow(nodes, each, sizes[s], &falls, &grows);
+        if (many[s] < few[s] / 100 * (100 - falls) ||
+            (grows < UINT32_MAX && many[s] > few[s] / 100 * (100 + grows)))
+            fail_msg("%s, %zu bytes: %.1f us on %ux%u, %.1f with a node more", model->name,
+                     sizes[s], (double)few[s] / 1e6, nodes, each, (double)many[s] / 1e6);
+    }
+}
+
+/* The price of what is chosen does not jump where not every rank is run any more. */
+static void test_one_node_more(void **state)
+{
+    (void)state;
+    static const uint32_t nodes[] = {4,  5,  6,  7,  8,   9,   10,  11,  12,   13,
+                                     14, 15, 16, 17, 31,  32,  33,  47,  48,   49,
+                                     63, 64, 65, 95, 127, 128, 129, 384, 4391, 4392};
+    const struct twill_machine_model *model;
+    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
+        for (uint32_t each = 1; each <= 8; each *= 8) {
+            uint64_t before[SIZES], now[SIZES];
+            for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++) {
+                if (nodes[i] * each > 8192)
+                    break;
+                best_of(now, &(struct shape){nodes[i], each}, model);
+                if (i > 0 && nodes[i] == nodes[i - 1] + 1)
+                    check_one_more(model, nodes[i - 1], each, before, now);
+                memcpy(before, now, sizeof(now));
+            }
+        }
+}
+
+/* With one rank more on each node, and with many more nodes, it does not fall, but by what
+ * scaled prices are off. */
+static void test_more_ranks(void **state)
+{
+    (void)state;
+    static const struct {
+        struct shape few, many;
+        unsigned falls, grows; /* at most, in percent; 0: as it likes */
+    } pairs[] = {
+        {{4, 40}, {4, 41}, 1, 2},     {{3, 40}, {3, 41}, 1, 2},     {{16, 63}, {16, 64}, 10, 10},
+        {{48, 63}, {48, 64}, 10, 10}, {{685, 64}, {686, 64}, 1, 1}, {{47, 64}, {49, 64}, 5, 10},
+        {{384, 1}, {4392, 1}, 10, 0}, {{48, 64}, {129, 64}, 2, 0},  {{129, 64}, {686, 64}, 2, 0},
+    };
+    const struct twill_machine_model *model;
+    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(pairs); i++) {
+            if (left_out(m, i))
+                continue;
+            uint64_t few[SIZES], many[SIZES];
+            best_of(few, &pairs[i].few, model);
+            best_of(many, &pairs[i].many, model);
+            for (size_t s = 0; s < SIZES; s++)
+                if (many[s] < few[s] / 100 * (100 - pairs[i].falls) ||
+                    (pairs[i].grows > 0 && many[s] > few[s] + few[s] / 100 * pairs[i].grows))
+                    fail_msg("%s, %zu bytes: %.1f us on %ux%u, %.1f on %ux%u", model->name,
+                             sizes[s], (double)few[s] / 1e6, pairs[i].few.nodes, pairs[i].few.each,
+                             (double)many[s] / 1e6, pairs[i].many.nodes, pairs[i].many.each);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_scaled),
+        cmocka_unit_test(test_interface),   cmocka_unit_test(test_one_node_more),
+        cmocka_unit_test(test_more_ranks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

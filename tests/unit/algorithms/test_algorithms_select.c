@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is chosen, by itself and by wish, and what is refused. */
+#include "algorithms/select/candidates.h"
+#include "tests/support/schedules.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void make_world(struct twill_world *world, const char *nodes)
+{
+    uint32_t label[64], size = 0;
+    struct twill_error error = {.status = TWILL_OK};
+    while (++size < 64 && twill_world_parse_nodes(nodes, size, label, NULL) != TWILL_OK)
+        continue;
+    assert_int_equal(twill_world_create(world, size, label, &error), TWILL_OK);
+}
+
+enum {
+    A = TWILL_ALLREDUCE,
+    B = TWILL_BROADCAST,
+    N = TWILL_BARRIER,
+    G = TWILL_ALLGATHER,
+    R = TWILL_REDUCE
+};
+#define FETCHED TWILL_ACCESS_FETCHED
+#define KIB     1024ul
+
+/* choice: "name@flavour", without the flavour where it does not matter; or "!" and part of the
+ * message. */
+static const struct {
+    const char *nodes;
+    int collective;
+    size_t bytes;
+    unsigned access; /* enum twill_access; false: none, true: mapped */
+    const char *wanted, *choice;
+} table[] = {
+    {"1", A, 8, false, NULL, "direct"},
+    {"1", A, 0, false, NULL, "direct"},
+    {"1", B, 1 << 20, true, NULL, "direct"},
+    {"1", N, 0, false, NULL, "direct"},
+    {"2", A, 8, false, NULL, "direct@imm"},
+    {"2", A, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"2", A, TWILL_IMM_BYTES + 1, false, NULL, "direct@flat"},
+    {"2", A, 2 * KIB, true, NULL, "direct@flat"}, /* 0.6 us, mapped 0.9 */
+    {"2", A, 8 * KIB, true, NULL, "direct@mapped"},
+    {"2", A, 32 * KIB, false, NULL, "direct@flat"},
+    {"2", A, 128 * KIB, false, NULL, "direct@staged"},
+    {"4", A, 0, false, NULL, "direct@imm"},
+    {"4", A, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"4", A, TWILL_IMM_BYTES + 1, false, NULL, "direct@flat"},
+    {"4", A, 16 * KIB, true, NULL, "direct@mapped"},
+    {"4", A, 32 * KIB, false, NULL, "direct@staged"},
+    {"4", A, 3221225472u, true, NULL, "direct@mapped"},
+    {"4", B, TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"4", B, TWILL_IMM_BYTES + 1, false, NULL, "direct@staged"},
+    {"4", B, 64 * KIB, true, NULL, "direct@mapped"},
+    {"4", N, 0, false, NULL, "direct"},
+    {"4", G, 4 * TWILL_IMM_BYTES, false, NULL, "direct@imm"},
+    {"2x2", A, 8, false, "hierarchical:recursive_doubling", "hierarchical:recursive_doubling@imm"},
+    /* wishes */
+    {"4", A, 8, false, "", "direct@imm"},
+    {"4", A, 8, false, "auto", "direct@imm"},
+    {"4", A, 8, false, "ring", "ring"},
+    {"4", B, 8, false, "ring", "direct@imm"}, /* a ring does not broadcast: not meant */
+    {"4", A, 8, false, "allreduce:ring", "ring"},
+    {"4", B, 8, false, "allreduce:ring", "direct@imm"},
+    {"4", A, 8, false, "allreduce:ring;broadcast:tree", "ring"},
+    {"4", B, 8, false, "allreduce:ring;broadcast:tree", "tree"},
+    {"4", A, 8, false, "ring;recursive_doubling", "recursive_doubling"},
+    {"4", A, 8, false, "allreduce:ring;recursive_doubling", "ring"},
+    {"4", N, 8, false, "allreduce:ring;recursive_doubling", "recursive_doubling"},
+    {"4", A, 8, false, "recursive_doubling;allreduce:auto", "direct@imm"},
+    {"4", A, 8, false, ";ring;", "ring"},
+    {"4", A, 8, false, "direct@staged", "direct@staged"},
+    {"4", A, 64 * KIB, true, "direct@flat", "direct@flat"},
+    {"4", A, 8, true, "allreduce:direct@mapped", "direct@mapped"},
+    {"2x2", A, 8, false, "allreduce:hierarchical:ring@staged", "hierarchical:ring@staged"},
+    {"2x2", A, 1 << 20, false, "ring", "ring"},
+    /* ranges: both ends are in them */
+    {"4", A, 64 * KIB, false, "allreduce[0-64K]:ring", "ring"},
+    {"4", A, 64 * KIB + 1, false, "allreduce[0-64K]:ring;torus", "torus"},
+    {"4", A, 64 * KIB, false, "allreduce[0-64K]:ring;allreduce[64K-]:torus", "torus"},
+    {"4", A, 64 * KIB - 1, false, "allreduce[0-64K]:ring;allreduce[64K-]:torus", "ring"},
+    {"4", A, 1 << 30, false, "allreduce[0-64K]:ring;allreduce[64k-]:torus", "torus"},
+    {"4", A, 7, false, "allreduce[-7]:ring;allreduce[8-8]:torus", "ring"},
+    {"4", A, 8, false, "allreduce[-7]:ring;allreduce[8-8]:torus", "torus"},
+    {"4", A, 9, false, "allreduce[-7]:ring;allreduce[8-8]:torus", "direct@imm"},
+    {"4", B, 9, false, "allreduce[1M-2G]:ring;ring", "direct@imm"},
+    /* parameters */
+    {"6x1", A, 1 << 20, false, "torus=2x3", "torus=2x3"},
+    {"6x1", A, 1 << 20, false, "allreduce[1K-]:torus=3x2;ring", "torus=3x2"},
+    {"4", B, 8, false, "tree=4", "tree=4"},
+    {"4", A, 8, false, "multi_ring=3", "multi_ring=3"},
+    /* refusals */
+    {"4", A, 8, false, "rang", "!did you mean \"ring\""},
+    {"4", A, 8, false, "recursive-doubling", "!did you mean \"recursive_doubling\""},
+    {"4", A, 8, false, "fastest",
+     "!\"fastest\" is not the name of an algorithm; there are: direct, ring, "},
+    {"4", A, 8, false, "Ring", "!not the name"},
+    {"4", A, 8, false, "allreduce:", "!not the name"},
+    {"4", A, 8, false, "allredcue:ring",
+     "!\"allredcue\" is not the name of a collective, did you "
+     "mean \"allreduce\""},
+    {"4", A, 8, false, "allredcue[0-8]:ring", "!did you mean \"allreduce\""},
+    {"4", B, 8, false, "ring;broadcast:rinng", "!did you mean \"ring\""},
+    {"4", B, 8, false, "allreduce:rinng", "!did you mean \"ring\""}, /* checked though not meant */
+    {"4", B, 8, false, "broadcast:ring", "!does not apply"},
+    {"2x2", A, 8, false, "direct", "!does not apply"},
+    {"4x8", A, 1 << 20, false, "torus", "torus"}, /* flat: only where it is asked for */
+    {"4", A, 8, false, "hierarchical:ring", "!does not apply"},
+    {"4", A, 8, false, "direct@fast", "!\"fast\" is not the name of a flavour"},
+    {"4", A, 8, false, "direct@mapd", "!did you mean \"mapped\""},
+    {"4", A, 8, false, "direct@", "!is not the name of a flavour"},
+    {"4", A, 8, false, "ring@staged", "!no flavours"},
+    {"4", A, TWILL_IMM_BYTES + 1, false, "direct@imm", "!at most 368 bytes"},
+    {"4", A, 49, false, "direct@mapped", "!twill_alloc"},
+    {"4", A, 8 * KIB, true, "direct@fetched", "!TWILL_REACH"},
+    {"4", A, 8 * KIB, FETCHED, "direct@mapped", "!twill_alloc"},
+    {"4", A, 8 * KIB, FETCHED, "direct@fetched", "direct@fetched"},
+    {"4", A, 8 * KIB, FETCHED | 1, "direct@fetched", "direct@fetched"},
+    {"4", R, 8 * KIB, FETCHED, "direct@fetched", "!does not apply"},
+    {"2x2", A, 8 * KIB, FETCHED, "levels@fetched", "!does not apply"},
+    {"2", A, 64 * KIB, FETCHED, NULL, "direct@staged"}, /* not before it is measured */
+    {"2", B, 64 << 20, FETCHED, NULL, "direct@staged"},
+    {"4", B, 49, false, "direct@flat", "!does not apply"},
+    {"4", A, 8, false, "allreduce[]:ring", "!is not a range"},
+    {"4", A, 8, false, "allreduce[-]:ring", "!is not a range"},
+    {"4", A, 8, false, "allreduce[8]:ring", "!is not a range"},
+    {"4", A, 8, false, "allreduce[0-8Q]:ring", "!is not a range"},
+    {"4", A, 8, false, "allreduce[0-99999999999999999999]:ring", "!is not a range"},
+    {"4", A, 8, false, "allreduce[64K-8]:ring", "!ends before it begins"},
+    {"4", A, 8, false, "allreduce[0-8]ring", "!\"]:\" is missing"},
+    {"4", A, 8, false, "allreduce[0-8:ring", "!\"]:\" is missing"},
+    {"4", A, 8, false, "ring=4", "!ring takes no parameters"},
+    {"4", A, 8, false, "torus=2x2x2", "!is no parameter of torus"},
+    {"4", A, 8, false, "torus=0x4", "!is no parameter of torus"},
+    {"4", A, 8, false, "torus=2x70000", "!is no parameter of torus"},
+    {"4", A, 8, false, "torus=", "!is no parameter of torus"},
+    {"4", A, 8, false, "torus=2x3", "!does not apply"},
+};
+
+/* "name", with parameters and flavour where `like` has them. */
+static void describe(const struct twill_choice *choice, const char *like, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "%s", choice->algorithm->name);
+    for (unsigned i = 0; strchr(like, '=') != NULL && i < choice->algorithm->parameters; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%c%u", i == 0 ? '=' : 'x',
+                                 choice->shape.parameter[i]);
+    if (strchr(like, '@') != NULL)
+        snprintf(text + used, bytes - used, "@%s", twill_flavour_name(choice->shape.flavour));
+}
+
+static twill_status choose(struct twill_choice *choice, const struct twill_world *world, size_t row,
+                           struct twill_error *error)
+{
+    struct twill_chooser *chooser;
+    struct twill_select_request request = {.collective =
+                                               (enum twill_collective)table[row].collective,
+                                           .bytes = table[row].bytes,
+                                           .mapped = (table[row].access & 1) != 0,
+                                           .fetched = (table[row].access & FETCHED) != 0};
+    /* On the machine whose timings are built in. */
+    struct twill_tuning *tuning;
+    TWILL_TRY(error, twill_tuning_create(&tuning, NULL, NULL, NULL, error));
+    assert_int_equal(twill_tuning_add(tuning, twill_tuned_machine_at(0), NULL), TWILL_OK);
+    twill_status status = twill_chooser_create(&chooser, world, tuning, table[row].wanted, error);
+    if (status == TWILL_OK)
+        status = twill_select(choice, chooser, &request, error);
+    twill_chooser_destroy(chooser);
+    twill_tuning_destroy(tuning);
+    return status;
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        struct twill_world world;
+        struct twill_choice choice;
+        struct twill_error error = {.status = TWILL_OK};
+        char got[sizeof(error.message)];
+        make_world(&world, table[i].nodes);
+        twill_status status = choose(&choice, &world, i, &error);
+        snprintf(got, sizeof(got), "%s", error.message);
+        if (status == TWILL_OK)
+            describe(&choice, table[i].choice, got, sizeof(got));
+        const char *refusal = table[i].choice[0] == '!' ? table[i].choice + 1 : NULL;
+        bool right = refusal == NULL ? strcmp(got, table[i].choice) == 0
+                                     : status == TWILL_ERR_CONFIG && strstr(got, refusal) != NULL &&
+                                           strncmp(got, "TWILL_ALGORITHM", 15) == 0;
+        if (!right)
+            fail_msg("row %zu (%s, %s, %zu bytes, %s): %s, not %s", i, table[i].nodes,
+                     twill_collective_name((enum twill_collective)table[i].collective),
+                     table[i].bytes, table[i].wanted ? table[i].wanted : "-", got, table[i].choice);
+        twill_world_destroy(&world);
+    }
+}
+
+/* --- sweeps ----------------------------------------------------------------------------------- */
+
+typedef void (*world_fn)(struct twill_world *world, struct twill_chooser *chooser);
+
+static void each_world(uint32_t most, world_fn fn)
+{
+    for (uint32_t size = 1; size <= most; size += size < 9 ? 1 : 7) {
+        for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
+            struct twill_world world;
+            struct twill_chooser *chooser;
+            if (!test_world(&world, size, placement, 2))
+                continue;
+            assert_int_equal(twill_chooser_create(&chooser, &world, NULL, NULL, NULL), TWILL_OK);
+            fn(&world, chooser);
+            twill_chooser_destroy(chooser);
+            twill_world_destroy(&world);
+        }
+    }
+}
+
+/* What is chosen can be emitted and takes the bytes; another chooser chooses the same, whatever was
+ * asked of it before. */
+static void check_request(const struct twill_world *world, struct twill_chooser *chooser,
+                          struct twill_chooser *fresh, const struct twill_select_request *request)
+{
+    struct twill_choice choice[2];
+    struct twill_schedule schedule;
+    struct twill_error error = {.status = TWILL_OK};
+    twill_status status[2] = {twill_select(&choice[0], chooser, request, &error),
+                              twill_select(&choice[1], fresh, request, NULL)};
+    assert_int_equal(status[0], status[1]);
+    if (status[0] != TWILL_OK)
+        fail_msg("%s, vector %d, order %d, %u ranks: %s",
+                 twill_collective_name(request->collective), request->vector, (int)request->order,
+                 world->size, error.message);
+    assert_memory_equal(&choice[0].shape, &choice[1].shape, sizeof(choice[0].shape));
+    assert_ptr_equal(choice[0].algorithm, choice[1].algorithm);
+    assert_false(choice[0].substituted);
+    assert_true(twill_algorithm_applies(choice[0].algorithm, world, &choice[0].shape));
+    assert_int_equal(
+        twill_schedule_emit(&schedule, choice[0].algorithm, world, 0, &choice[0].shape, NULL),
+        TWILL_OK);
+    size_t piece = request->bytes / schedule.blocks;
+    assert_true(!schedule.uses_imm || piece <= TWILL_IMM_BYTES ||
+                request->collective == TWILL_BARRIER);
+    assert_true(request->mapped || request->fetched ||
+                (!schedule.uses_peer_src && !schedule.uses_peer_dst));
+    if (schedule.uses_peer_src || schedule.uses_peer_dst)
+        assert_true(twill_mapping_matters(chooser, request));
+    twill_schedule_destroy(&schedule);
+    /* Nodes that know different things of their buffers must talk alike. */
+    struct twill_select_request unmapped = *request;
+    unmapped.mapped = false;
+    assert_int_equal(twill_select(&choice[1], chooser, &unmapped, NULL), TWILL_OK);
+    bool instead = choice[0].shape.flavour == TWILL_FLAVOUR_MAPPED &&
+                   choice[1].shape.flavour == TWILL_FLAVOUR_STAGED;
+    if (world->nodes > 1) {
+        assert_ptr_equal(choice[0].algorithm, choice[1].algorithm);
+        assert_true(instead || choice[0].shape.flavour == choice[1].shape.flavour);
+        assert_memory_equal(choice[0].shape.parameter, choice[1].shape.parameter,
+                            sizeof(choice[0].shape.parameter));
+    }
+}
+
+static void check_all_requests(struct twill_world *world, struct twill_chooser *chooser)
+{
+    static const size_t sizes[] = {3221225472u,         1u << 20,        32768, 4097, 2048,
+                                   TWILL_IMM_BYTES + 1, TWILL_IMM_BYTES, 1,     0};
+    struct twill_chooser *fresh;
+    assert_int_equal(twill_chooser_create(&fresh, world, NULL, NULL, NULL), TWILL_OK);
+    for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
+        enum twill_collective collective = (enum twill_collective)c;
+        const struct twill_collective_facts *facts = twill_collective_facts(collective);
+        unsigned orders = facts->reduces ? TWILL_ORDER_COUNT : 1;
+        for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(sizes) * orders * 4; i++) {
+            struct twill_select_request request = {
+                .collective = collective,
+                .root = facts->rooted ? world->size - 1 : 0,
+                .mapped = i % 2 != 0,
+                .fetched = i % 3 != 0,
+                .vector = facts->parts && i / 2 % 2 != 0,
+                .order = (enum twill_order)(i / 4 % orders),
+                .bytes = sizes[i / 4 / orders],
+                .type = TWILL_F32,
+            };
+            struct twill_shape shape = {.collective = collective, .vector = request.vector};
+            if (!twill_shape_knows_all(&shape))
+                request.bytes = 0;
+            check_request(world, chooser, fresh, &request);
+        }
+    }
+    twill_chooser_destroy(fresh);
+}
+
+static void test_all_choices_apply(void **state)
+{
+    (void)state;
+    each_world(TEST_SLOW ? 9 : 37, check_all_requests);
+}
+
+/* --- no cliffs -------------------------------------------------------------------------------- */
+
+static const struct twill_candidate *candidate_of(const struct twill_candidates *all,
+                                                  const struct twill_choice *choice)
+{
+    for (size_t i = 0; i < all->count; i++)
+        if (all->candidate[i].algorithm == choice->algorithm &&
+            all->candidate[i].shape.flavour == choice->shape.flavour &&
+            all->candidate[i].shape.parameter[0] == choice->shape.parameter[0])
+            return &all->candidate[i];
+    fail_msg("%s is chosen and no candidate", choice->algorithm->name);
+    return NULL;
+}
+
+struct edge {
+    struct twill_chooser *chooser;
+    const struct twill_candidates *all;
+    struct twill_select_request request;
+    size_t thresholds;
+};
+
+static const struct twill_candidate *chosen_at(struct edge *e, size_t bytes)
+{
+    struct twill_choice choice;
+    e->request.bytes = bytes;
+    assert_int_equal(twill_select(&choice, e->chooser, &e->request, NULL), TWILL_OK);
+    return candidate_of(e->all, &choice);
+}
+
+/* At this size nothing that takes it costs less than what is chosen: neither what is chosen at the
+ * neighbours. */
+static uint64_t check_cheapest(struct edge *e, size_t bytes)
+{
+    const struct twill_candidate *chosen = chosen_at(e, bytes);
+    uint64_t cost = twill_candidate_cost(chosen, bytes);
+    for (size_t i = 0; i < e->all->count; i++)
+        if (twill_candidate_takes(&e->all->candidate[i], bytes, e->request.mapped))
+            assert_true(cost <= twill_candidate_cost(&e->all->candidate[i], bytes));
+    return cost;
+}
+
+/* Between `low` and `high` the choice changes: find where, and look at the element before, at and
+ * after. Cost must not jump, but where one of the two ends to take the size. */
+static void check_threshold(struct edge *e, size_t low, size_t high)
+{
+    const size_t element = 4;
+    while (high - low > element) {
+        size_t middle = low + (high - low) / 2 / element * element;
+        if (chosen_at(e, middle) == chosen_at(e, low))
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct twill_candidate *before = chosen_at(e, low), *after = chosen_at(e, high);
+    bool both = twill_candidate_takes(before, high, e->request.mapped) &&
+                twill_candidate_takes(after, low, e->request.mapped);
+    uint64_t cost[3];
+    for (size_t i = 0; i < 3; i++)
+        cost[i] = check_cheapest(e, low + i * element);
+    for (size_t i = 0; i < 2 && both; i++) {
+        uint64_t more = cost[i + 1] > cost[i] ? cost[i + 1] - cost[i] : cost[i] - cost[i + 1];
+        assert_true(more <= cost[i] / 20 + 1000); /* an element's worth, never a cliff */
+    }
+    e->thresholds++;
+}
+
+static void check_edges(struct twill_world *world, struct twill_chooser *chooser)
+{
+    struct edge e = {.chooser = chooser};
+    unsigned kinds = world->nodes == 1 ? 2 : 1; /* of memory that is chosen by */
+    for (unsigned i = 0; i < kinds * TWILL_COLLECTIVE_COUNT; i++) {
+        e.request = (struct twill_select_request){.collective = (enum twill_collective)(i / kinds),
+                                                  .mapped = i % kinds != 0};
+        if (e.request.collective == TWILL_BARRIER)
+            continue;
+        assert_int_equal(twill_chooser_candidates(chooser, &e.request, &e.all, NULL), TWILL_OK);
+        for (size_t bytes = 8; bytes < (size_t)1 << 30; bytes += bytes / 8 * 4)
+            if (chosen_at(&e, bytes) != chosen_at(&e, bytes + bytes / 8 * 4))
+                check_threshold(&e, bytes, bytes + bytes / 8 * 4);
+    }
+    if (world->nodes > 1)
+        assert_true(e.thresholds > 0);
+}
+
+static void test_no_cliffs(void **state)
+{
+    (void)state;
+    each_world(TEST_SLOW ? 9 : 37, check_edges);
+}
+
+/* --- what is wanted and cannot be ------------------------------------------------------------- */
+
+/* Where the named algorithm does the collective, but not this call, there is another, and it is
+ * said. */
+static void test_substituted(void **state)
+{
+    (void)state;
+    struct twill_world world;
+    struct twill_chooser *chooser;
+    struct twill_choice choice;
+    make_world(&world, "4x1");
+    assert_int_equal(twill_chooser_create(&chooser, &world, NULL, "recursive_doubling", NULL),
+                     TWILL_OK);
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 64};
+    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+    assert_string_equal(choice.algorithm->name, "recursive_doubling");
+    assert_false(choice.substituted);
+    request.order = TWILL_ORDER_LEFT;
+    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+    assert_string_not_equal(choice.algorithm->name, "recursive_doubling");
+    assert_int_equal(choice.shape.order, TWILL_ORDER_LEFT);
+    assert_true(choice.substituted);
+    request = (struct twill_select_request){.collective = TWILL_BROADCAST, .bytes = 64};
+    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+    assert_false(choice.substituted); /* not meant */
+    twill_chooser_destroy(chooser);
+    twill_world_destroy(&world);
+}
+
+/* What was measured decides, whatever the price. */
+static void test_measured_decides(void **state)
+{
+    (void)state;
+    static const char text[] = "twill-tuning 1\nmeasured allreduce ring 4x1 64K 5\n";
+    struct twill_world world;
+    struct twill_tuning *tuning;
+    struct twill_chooser *chooser;
+    struct twill_choice choice;
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 64 * KIB};
+    make_world(&world, "4x1");
+    for (int measured = 0; measured < 2; measured++) {
+        assert_int_equal(twill_tuning_create(&tuning, NULL, measured ? text : NULL, "file", NULL),
+                         TWILL_OK);
+        assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
+        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+        assert_int_equal(strcmp(choice.algorithm->name, "ring") == 0, measured);
+        twill_chooser_destroy(chooser);
+        twill_tuning_destroy(tuning);
+    }
+    twill_world_destroy(&world);
+}
+
+static void test_registry(void **state)
+{
+    (void)state;
+    const struct twill_algorithm *a;
+    size_t count = 0;
+    for (; (a = twill_algorithm_at(count)) != NULL; count++) {
+        assert_ptr_equal(twill_algorithm_find(a->name), a);
+        assert_true(strlen(a->help) > 10);
+        assert_true(a->collectives != 0 && a->collectives >> TWILL_COLLECTIVE_COUNT == 0);
+        assert_true(a->flavours >> TWILL_FLAVOUR_COUNT == 0);
+    }
+    assert_true(count >= 7);
+    assert_null(twill_algorithm_find("none"));
+    /* Emitting says no, it does not crash. */
+    struct twill_world world;
+    struct twill_schedule schedule;
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_shape shape = {.collective = TWILL_BROADCAST, .root = 4};
+    make_world(&world, "4");
+    assert_int_equal(
+        twill_schedule_emit(&schedule, twill_algorithm_find("tree"), &world, 0, &shape, &error),
+        TWILL_ERR_UNSUPPORTED);
+    shape.root = 0;
+    assert_int_equal(
+        twill_schedule_emit(&schedule, twill_algorithm_find("tree"), &world, 4, &shape, NULL),
+        TWILL_ERR_ARGUMENT);
+    assert_int_equal(
+        twill_schedule_emit(&schedule, twill_algorithm_find("ring"), &world, 0, &shape, NULL),
+        TWILL_ERR_UNSUPPORTED);
+    assert_null(schedule.steps);
+    twill_world_destroy(&world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_all_choices_apply),
+        cmocka_unit_test(test_no_cliffs),
+        cmocka_unit_test(test_substituted),
+        cmocka_unit_test(test_measured_decides),
+        cmocka_unit_test(test_registry),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole nodes that we do not have, from recorded topologies, on paper: which levels are found, and
+ * what crosses the slow links of each. Not run on hardware: bytes are counted from schedules.
+ *
+ * The least that has to cross, for messages of n bytes and d units (packages, or NUMA domains, or
+ * what else the largest part of the node is), all links between units together:
+ *
+ *   broadcast       (d-1) n    every unit but the root's gets the message once
+ *   allgather       (d-1) n    every part (n in all) gets to every unit but its own
+ *   reduce_scatter  (d-1) n    every part is folded from d units' partials: d-1 of them move
+ *   allreduce      2(d-1) n    every byte is folded so, and then told to d-1 units. With two units
+ * n goes into and out of each; with d, where all units do alike, 2n(d-1)/d
+ *
+ * whatever the number of ranks in each. Where every rank reads all others' memory, what crosses is
+ * that times the ranks of a unit. */
+#include "algorithms/schedule/traffic.h"
+#include "tests/support/nodes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define MIB ((size_t)1 << 20)
+
+/* --- the counter itself ----------------------------------------------------------------------- */
+
+static void test_counter(void **state)
+{
+    (void)state;
+    static const uint32_t one_node[4], numa[4] = {0, 0, 1, 1};
+    struct twill_world world;
+    assert_int_equal(twill_world_create(&world, 4, one_node, NULL), TWILL_OK);
+    assert_int_equal(twill_world_set_level(&world, TWILL_LEVEL_NUMA, numa, NULL), TWILL_OK);
+    struct twill_step steps[] = {
+        /* 2 blocks of 64 bytes out of the memory of ranks 0 (its own), 1, 2 and 3 */
+        {.op = TWILL_STEP_REDUCE,
+         .nsrc = 4,
+         .blocks = 2,
+         .dst = twill_operand_make(TWILL_TMP, 0),
+         .src = twill_operand_make(TWILL_SHARED | TWILL_PEER, 0),
+         .peer = {0, 1, 2, 3}},
+        /* a block, a partial, into that of rank 3 */
+        {.op = TWILL_STEP_COPY,
+         .blocks = 1,
+         .flags = TWILL_STEP_PARTIAL,
+         .dst = twill_operand_make(TWILL_SHARED | TWILL_PEER, 1),
+         .src = twill_operand_make(TWILL_TMP, 1),
+         .peer = {3}},
+        /* own memory, signals, what is received: nothing */
+        {.op = TWILL_STEP_COPY, .blocks = 4, .dst = twill_operand_make(TWILL_DST, 0)},
+        {.op = TWILL_STEP_SIGNAL},
+        {.op = TWILL_STEP_AWAIT, .nsrc = 1, .ordinal = 1, .peer = {3}},
+        {.op = TWILL_STEP_RECV, .blocks = 4, .dst = twill_operand_make(TWILL_DST, 0), .peer = {2}},
+        {.op = TWILL_STEP_SEND, .blocks = 3, .src = twill_operand_make(TWILL_DST, 0), .peer = {1}},
+    };
+    struct twill_schedule schedules[4] = {{.steps = steps,
+                                           .lane_first = {0, 7, 7, 7, 7},
+                                           .lanes = 1,
+                                           .count = TWILL_ARRAY_LENGTH(steps),
+                                           .parts = 1,
+                                           .blocks = 4}};
+    for (unsigned r = 1; r < 4; r++)
+        schedules[r] = (struct twill_schedule){.lanes = 1, .parts = 1, .blocks = 4};
+    for (int narrow = 0; narrow < 2; narrow++) {
+        uint64_t bytes[TWILL_LINK_COUNT] = {0}, link[4] = {0};
+        size_t count = narrow ? 128 : 64; /* 256 bytes */
+        twill_type type = narrow ? TWILL_BF16 : TWILL_F32;
+        uint64_t partial = narrow ? 128 : 64;
+        for (uint32_t r = 0; r < 4; r++) {
+            twill_traffic_by_class(bytes, &schedules[r], &world, r, count, type);
+            twill_traffic_by_link(link, 2, numa, &schedules[r], r, count, type);
+        }
+        assert_int_equal(bytes[TWILL_LINK_NUMA], 128 + 192);
+        assert_int_equal(bytes[TWILL_LINK_NODE], 2 * 128 + partial);
+        assert_int_equal(bytes[TWILL_LINK_PACKAGE], 0);
+        assert_int_equal(link[0 * 2 + 0], 128 + 192);
+        assert_int_equal(link[0 * 2 + 1], partial);
+        assert_int_equal(link[1 * 2 + 0], 2 * 128);
+        assert_int_equal(link[1 * 2 + 1], 0);
+    }
+    twill_world_destroy(&world);
+}
+
+static void add_up(void *user, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    uint64_t *sum = user;
+    assert_int_not_equal(from, to);
+    *sum += bytes;
+}
+
+/* As much as the costs of a schedule say, whatever the schedule. */
+static void check_sum(const struct test_case *test, void *user)
+{
+    unsigned *checked = user;
+    struct twill_schedule *schedules = test_emit(test);
+    for (uint32_t r = 0; r < test->world->size; r++) {
+        struct twill_schedule_cost cost;
+        uint64_t sum = 0;
+        twill_schedule_cost(&cost, &schedules[r], test->world, r, 10080, 4);
+        twill_traffic_each(&schedules[r], r, 10080, TWILL_F32, add_up, &sum);
+        assert_int_equal(sum, cost.bytes_sent + cost.bytes_shared);
+    }
+    (*checked)++;
+    test_schedules_destroy(schedules, test->world->size);
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    unsigned checked = 0;
+    for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
+        struct twill_world world;
+        if (!test_world(&world, 7, placement, 7))
+            continue;
+        test_each_case(&world, 1, check_sum, &checked);
+        twill_world_destroy(&world);
+    }
+    assert_true(checked > 100);
+}
+
+/* --- what is chosen --------------------------------------------------------------------------- */
+
+static uint64_t least(enum twill_collective collective, uint32_t units, size_t bytes)
+{
+    return (collective == TWILL_ALLREDUCE ? 2 : 1) * (uint64_t)(units - 1) * bytes;
+}
+
+/* A large message crosses the links of a level no more often than it must. */
+static void check_least(const struct test_node *node, unsigned level, enum test_layout layout,
+                        const struct test_case *test, const struct twill_schedule *schedules,
+                        size_t bytes)
+{
+    uint32_t units = test_units(node, level);
+    enum twill_collective collective = test->shape.collective;
+    struct test_crossing sum = test_cross(node, level, schedules, bytes);
+    uint64_t wanted = least(collective, units, bytes);
+    if (sum.all != wanted)
+        fail_msg("%s, layout %u: %s of %zu bytes from rank %u by %s@%s: %llu bytes cross level %u, "
+                 "not %llu",
+                 node->machine->text, layout, twill_collective_name(collective), bytes,
+                 test->shape.root, test->algorithm->name, twill_flavour_name(test->shape.flavour),
+                 (unsigned long long)sum.all, level, (unsigned long long)wanted);
+    /* And alike for all of them, where all have as many ranks. */
+    if (level == node->machine->slow && collective == TWILL_ALLREDUCE && layout != UNEVEN &&
+        node->world->size % units == 0 && node->machine->cores != 6)
+        assert_true(sum.most <= wanted / units + wanted / 1000);
+}
+
+/* At every level; a broadcast at the largest. */
+static void check_levels(const struct test_node *node, enum test_layout layout,
+                         const struct test_case *test, const struct twill_schedule *schedules,
+                         size_t bytes)
+{
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
+        if (test_units(node, level) > 1 &&
+            (level == node->machine->slow || test->shape.collective != TWILL_BROADCAST))
+            check_least(node, level, layout, test, schedules, bytes);
+}
+
+static const enum twill_collective collectives[] = {TWILL_ALLREDUCE, TWILL_BROADCAST,
+                                                    TWILL_ALLGATHER, TWILL_REDUCE_SCATTER};
+
+/* From each of three roots, where there is one, with memory that is mapped and memory that is not.
+ */
+typedef void (*large_fn)(const struct test_node *node, enum test_layout layout,
+                         struct test_case *test, size_t bytes, struct twill_chooser *chooser);
+
+static void each_large(struct test_node *node, enum test_layout layout, large_fn fn,
+                       struct twill_chooser *chooser)
+{
+    /* What all parts divide, so that none has a byte more. */
+    size_t bytes = 64 * MIB / (256 * node->world->size) * 256 * node->world->size;
+    for (size_t c = 0; c < TWILL_ARRAY_LENGTH(collectives); c++) {
+        unsigned roots = twill_collective_facts(collectives[c])->rooted ? 3 : 1;
+        for (unsigned i = 0; i < 2 * roots; i++) {
+            struct test_case test = {.world = node->world};
+            test.shape = (struct twill_shape){.collective = collectives[c],
+                                              .flavour = i % 2 == 0 ? TWILL_FLAVOUR_STAGED
+                                                                    : TWILL_FLAVOUR_MAPPED,
+                                              .root = i / 2 * (node->world->size - 1) / 2};
+            fn(node, layout, &test, bytes, chooser);
+        }
+    }
+}
+
+/* The composer does it. */
+static void check_composed(const struct test_node *node, enum test_layout layout,
+                           struct test_case *test, size_t bytes, struct twill_chooser *chooser)
+{
+    (void)chooser;
+    test->algorithm = twill_algorithm_find("levels");
+    if (!twill_algorithm_applies(test->algorithm, test->world, &test->shape)) {
+        assert_int_equal(test->shape.collective, TWILL_BROADCAST); /* not over one level */
+        return;
+    }
+    struct twill_schedule *schedules = test_emit(test);
+    check_levels(node, layout, test, schedules, bytes);
+    test_schedules_destroy(schedules, node->world->size);
+}
+
+/* Every block of an allreduce is completed once, by one rank, and no rank has more of them than its
+ * share, where units are alike. */
+static void check_shares(const struct test_node *node)
+{
+    struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = node->world};
+    test.shape.flavour = TWILL_FLAVOUR_MAPPED;
+    struct twill_schedule *schedules = test_emit(&test);
+    for (uint32_t r = 0; r < node->world->size; r++) {
+        uint32_t completed = 0;
+        for (uint32_t i = 0; i < schedules[r].count; i++)
+            if ((schedules[r].steps[i].flags & TWILL_STEP_FINAL) != 0)
+                completed += schedules[r].steps[i].blocks;
+        assert_int_equal(completed, schedules[r].blocks / node->world->size);
+    }
+    test_schedules_destroy(schedules, node->world->size);
+}
+
+static void check_node_composed(struct test_node *node, enum test_layout layout, void *user)
+{
+    (void)user;
+    each_large(node, layout, check_composed, NULL);
+    if (layout == EACH_CORE && node->machine->cores != 6)
+        check_shares(node);
+}
+
+static void test_composed(void **state)
+{
+    (void)state;
+    test_each_node(check_node_composed, NULL);
+}
+
+/* It is chosen where a unit has four ranks and more. With fewer the links are hardly narrower than
+ * what the cores read, and to meet at one level more costs as much as it saves: then hardly
+ * more crosses than when all read all. */
+static void check_chosen(const struct test_node *node, enum test_layout layout,
+                         struct test_case *test, size_t bytes, struct twill_chooser *chooser)
+{
+    uint32_t units = test_units(node, node->machine->slow);
+    struct test_case flat = {
+        .algorithm = twill_algorithm_find("direct"), .world = node->world, .shape = test->shape};
+    test_choose(test, bytes, chooser);
+    struct twill_schedule *chosen = test_emit(test), *all = test_emit(&flat);
+    if (node->world->size >= 4 * units)
+        check_levels(node, layout, test, chosen, bytes);
+    uint64_t most = test_cross(node, node->machine->slow, all, bytes).all;
+    assert_true(test_cross(node, node->machine->slow, chosen, bytes).all <= most + most / 16);
+    test_schedules_destroy(chosen, node->world->size);
+    test_schedules_destroy(all, node->world->size);
+}
+
+static void check_node_chosen(struct test_node *node, enum test_layout layout, void *user)
+{
+    (void)user;
+    struct twill_chooser *chooser;
+    assert_int_equal(twill_chooser_create(&chooser, node->world, NULL, NULL, NULL), TWILL_OK);
+    each_large(node, layout, check_chosen, chooser);
+    twill_chooser_destroy(chooser);
+}
+
+static void test_chosen(void **state)
+{
+    (void)state;
+    test_each_node(check_node_chosen, NULL);
+}
+
+/* What a reader may want to see. */
+static void print_row(struct test_node *node, enum test_layout layout, void *user)
+{
+    (void)user;
+    size_t bytes = 64 * MIB / (256 * node->world->size) * 256 * node->world->size;
+    uint32_t units = test_units(node, node->machine->slow);
+    static const char *const names[] = {"direct", "levels"};
+    double gib[2], most[2];
+    if (layout != EACH_CORE)
+        return;
+    for (unsigned i = 0; i < 2; i++) {
+        struct test_case test = {.algorithm = twill_algorithm_find(names[i]), .world = node->world};
+        test.shape.flavour = TWILL_FLAVOUR_MAPPED;
+        struct twill_schedule *schedules = test_emit(&test);
+        struct test_crossing sum = test_cross(node, node->machine->slow, schedules, bytes);
+        gib[i] = (double)sum.all / (double)MIB;
+        most[i] = (double)sum.most / (double)MIB;
+        test_schedules_destroy(schedules, node->world->size);
+    }
+    print_message("%-18s %5u %-7s %3u  %8.0f %8.0f  %8.0f %8.0f\n", node->machine->what,
+                  node->world->size,
+                  twill_link_class_name((enum twill_link_class)node->machine->slow), units, gib[0],
+                  most[0], gib[1], most[1]);
+}
+
+static void test_table(void **state)
+{
+    (void)state;
+    print_message(
+        "allreduce of 64 MiB, a rank on each core: MiB between units, and the most one way "
+        "of one\n%-18s %5s %-7s %3s  %8s %8s  %8s %8s\n",
+        "machine", "ranks", "unit", "", "direct", "of one", "levels", "of one");
+    test_each_node(print_row, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_counter),  cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_composed), cmocka_unit_test(test_chosen),
+        cmocka_unit_test(test_table),
+
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

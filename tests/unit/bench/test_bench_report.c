@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The arithmetic of twill-bench: sizes, bandwidth factors, statistics, number formats, and the
+ * payload's oracle. The tool is no library, so its sources are included. */
+#include "bench/bench/bench_collective.c"
+#include "bench/bench/bench_payload.c"
+#include "bench/common/option_names.c"
+#include "bench/common/report.c"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
+
+static void assert_near(double a, double b)
+{
+    assert_true(fabs(a - b) <= 1e-12 * fabs(b));
+}
+
+static void test_sizes(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } good[] = {{"0", 0},           {"8", 8},           {"1K", 1024},         {"1k", 1024},
+                {"3M", 3u << 20},   {"1.5M", 3u << 19}, {"0.5g", 1u << 29},   {"3G", 3ull << 30},
+                {"2T", 2ull << 40}, {"8MB", 8u << 20},  {"64KiB", 64u << 10}, {"512B", 512}};
+    static const char *const bad[] = {"",    "K",   "-1",          "x",  "8Q",  "8KBB",
+                                      "8Ki", "8iB", "8KX",         "B",  "1e3", "0x10",
+                                      "nan", "inf", "9999999999G", "1 K"};
+    size_t bytes;
+    (void)state;
+    for (size_t i = 0; i < LENGTH(good); i++) {
+        assert_true(twill_bench_parse_size(good[i].text, &bytes));
+        assert_int_equal(bytes, good[i].bytes);
+    }
+    for (size_t i = 0; i < LENGTH(bad); i++)
+        assert_false(twill_bench_parse_size(bad[i], &bytes));
+}
+
+/* What other programs have accustomed people to. */
+static void test_words(void **state)
+{
+    static const struct {
+        const char *text, *name;
+    } collectives[] = {{"allreduce", "allreduce"},
+                       {"all_reduce", "allreduce"},
+                       {"AllReduce", "allreduce"},
+                       {"all_reduce_perf", "allreduce"},
+                       {"bcast", "broadcast"},
+                       {"all-gather", "allgather"},
+                       {"reducescatter", "reduce_scatter"},
+                       {"reduce_scatter_perf", "reduce_scatter"},
+                       {"all_to_all", "alltoall"},
+                       {"alltoallv", "alltoallv"},
+                       {"perf", "perf"},
+                       {"allreduced", "allreduced"}};
+    static const struct {
+        const char *text;
+        int type;
+    } types[] = {{"f32", TWILL_F32},
+                 {"float", TWILL_F32},
+                 {"fp32", TWILL_F32},
+                 {"Float32", TWILL_F32},
+                 {"fp64", TWILL_F64},
+                 {"bf16", TWILL_BF16},
+                 {"bfloat16", TWILL_BF16},
+                 {"fp16", TWILL_F16},
+                 {"int", TWILL_I32},
+                 {"fp8_e4m3", TWILL_F8E4M3},
+                 {"uint64", TWILL_U64},
+                 {"u64", TWILL_U64},
+                 {"floats", -1},
+                 {"", -1},
+                 {"all", -1}};
+    (void)state;
+    for (size_t i = 0; i < LENGTH(collectives); i++)
+        assert_string_equal(twill_bench_collective_word(collectives[i].text), collectives[i].name);
+    for (size_t i = 0; i < LENGTH(types); i++)
+        assert_int_equal(twill_bench_type_word(types[i].text), types[i].type);
+    for (int i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++) {
+        const char *name = twill_bench_facts((enum twill_bench_collective)i)->name;
+        assert_string_equal(twill_bench_collective_word(name), name);
+        assert_int_equal(twill_bench_find_collective(name), i);
+    }
+}
+
+static void test_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(twill_bench_next_size(8, 16, 1), 24);
+    assert_int_equal(twill_bench_next_size(8, 16, 0), 24);
+    assert_int_equal(twill_bench_next_size(8, 16, 4), 32);
+    assert_int_equal(twill_bench_next_size(0, 16, 2), 1);
+    assert_true(twill_bench_next_size(SIZE_MAX / 2, 1, 4) == SIZE_MAX);
+    assert_true(twill_bench_next_size(SIZE_MAX - 1, 9, 1) == SIZE_MAX);
+    assert_int_equal(twill_bench_count_sizes(8, 1 << 20, 1, 8), 6);
+    assert_int_equal(twill_bench_count_sizes(100, 1000, 100, 1), 10);
+    assert_int_equal(twill_bench_count_sizes(5, 5, 1, 1), 1);
+}
+
+/* nccl-tests' doc/PERFORMANCE.md. GB is 1e9 bytes. */
+static void test_bandwidth(void **state)
+{
+    static const struct {
+        enum twill_bench_collective collective;
+        int ranks;
+        double factor;
+    } table[] = {
+        {TWILL_BENCH_ALLREDUCE, 1, 0},        {TWILL_BENCH_ALLREDUCE, 2, 1},
+        {TWILL_BENCH_ALLREDUCE, 4, 1.5},      {TWILL_BENCH_ALLREDUCE, 8, 1.75},
+        {TWILL_BENCH_ALLREDUCE, 400, 1.995},  {TWILL_BENCH_BROADCAST, 1, 1},
+        {TWILL_BENCH_BROADCAST, 8, 1},        {TWILL_BENCH_BARRIER, 8, 0},
+        {TWILL_BENCH_REDUCE, 8, 1},           {TWILL_BENCH_SENDRECV, 8, 1},
+        {TWILL_BENCH_ALLGATHER, 8, 0.875},    {TWILL_BENCH_ALLGATHERV, 4, 0.75},
+        {TWILL_BENCH_REDUCE_SCATTER, 2, 0.5}, {TWILL_BENCH_REDUCE_SCATTERV, 2, 0.5},
+        {TWILL_BENCH_GATHER, 8, 0.875},       {TWILL_BENCH_GATHERV, 8, 0.875},
+        {TWILL_BENCH_SCATTER, 8, 0.875},      {TWILL_BENCH_SCATTERV, 8, 0.875},
+        {TWILL_BENCH_ALLTOALL, 8, 0.875},     {TWILL_BENCH_ALLTOALLV, 8, 0.875},
+    };
+    (void)state;
+    for (size_t i = 0; i < LENGTH(table); i++)
+        assert_near(twill_bench_bus_factor(table[i].collective, table[i].ranks), table[i].factor);
+    assert_near(twill_bench_bandwidth(2000000000, 0.5), 4);
+    assert_near(twill_bench_bandwidth(8, 0), 0);
+}
+
+static void test_statistics(void **state)
+{
+    double hundred[100], one = 3, four[] = {4, 1, 3, 2};
+    (void)state;
+    for (int i = 0; i < 100; i++)
+        hundred[i] = 100 - i;
+    struct twill_bench_statistics s = twill_bench_statistics(hundred, 100);
+    assert_near(s.min, 1);
+    assert_near(s.max, 100);
+    assert_near(s.mean, 50.5);
+    assert_near(s.median, 50.5);
+    assert_near(s.p99, 99);
+    assert_near(s.cv, 100 * sqrt(83325.0 / 99) / 50.5);
+    s = twill_bench_statistics(&one, 1);
+    assert_near(s.p99, 3);
+    assert_near(s.median, 3);
+    assert_near(s.cv, 0);
+    s = twill_bench_statistics(four, 4);
+    assert_near(s.median, 2.5);
+    assert_near(s.p99, 4);
+}
+
+static void test_numbers(void **state)
+{
+    static const struct {
+        double value;
+        int width;
+        const char *text;
+    } table[] = {{12.9, 7, "  12.90"},     {0, 6, "  0.00"},         {1234.567, 7, "1234.57"},
+                 {12345.67, 7, "12345.7"}, {123456.7, 7, " 123457"}, {1234567, 7, "1234567"},
+                 {12345678, 7, "1.2e+07"}, {999.5, 6, "999.50"},     {12345.6, 6, " 12346"}};
+    char text[32];
+    (void)state;
+    for (size_t i = 0; i < LENGTH(table); i++) {
+        twill_bench_format_number(table[i].value, table[i].width, text, sizeof(text));
+        assert_string_equal(text, table[i].text);
+    }
+}
+
+/* The row of ANCHORS: 8 bytes, two floats, 12.90 us. */
+static void test_row(void **state)
+{
+    struct twill_bench_timing timing = {.seconds = 12.9e-6, .algorithm_bandwidth = 8 / 12.9e3};
+    struct twill_bench_row row = {8, 2, "float", "sum", -1, timing, timing};
+    const struct twill_bench_columns plain = {.each = false};
+    char text[256] = "";
+    (void)state;
+    FILE *out = fmemopen(text, sizeof(text), "w");
+    assert_non_null(out);
+    row.in_place.wrong = -1;
+    twill_bench_print_row(out, &row, plain);
+    fclose(out);
+    assert_string_equal(
+        text,
+        "           8             2     float     sum      -1    12.90    0.00    0.00       0"
+        "    12.90    0.00    0.00     N/A\n");
+}
+
+/* Bits of small floats, ties and what lies below the smallest normal one included. */
+static void test_encode(void **state)
+{
+    static const struct {
+        twill_type type;
+        double value;
+        uint64_t bits;
+    } table[] = {{TWILL_F16, 1, 0x3C00},
+                 {TWILL_F16, -2, 0xC000},
+                 {TWILL_F16, 2049, 0x6800},
+                 {TWILL_F16, 2051, 0x6802},
+                 {TWILL_F16, 0x1p-24, 1},
+                 {TWILL_BF16, 31, 0x41F8},
+                 {TWILL_BF16, 257, 0x4380},
+                 {TWILL_BF16, 259, 0x4382},
+                 {TWILL_F8E4M3, 1, 0x38},
+                 {TWILL_F8E4M3, -17, 0xD8},
+                 {TWILL_F8E4M3, 19, 0x5A},
+                 {TWILL_F8E4M3, 0x1p-9, 1},
+                 {TWILL_F8E5M2, 1, 0x3C},
+                 {TWILL_F8E5M2, 9, 0x48},
+                 {TWILL_F8E5M2, 11, 0x4A},
+                 {TWILL_F32, 1, 0x3F800000},
+                 {TWILL_F64, -0.5, 0xBFE0000000000000u}};
+    (void)state;
+    for (size_t i = 0; i < LENGTH(table); i++)
+        assert_true(encode(&facts[table[i].type], table[i].value) == table[i].bits);
+    assert_true(decode(&facts[TWILL_F16], 1) == 0x1p-24);
+    assert_true(decode(&facts[TWILL_F32], 0xC0000000) == -2);
+    assert_true(isnan(decode(&facts[TWILL_BF16], 0x7FC1)));
+}
+
+enum { COUNT = 1031, RANKS = 9 };
+
+/* A fold of the payloads by other code than the oracle's: plain C in the type itself, or in float
+ * with one rounding; in the order of ranks, or in another. */
+static uint64_t fold(const struct twill_bench_payload *payload, unsigned char rows[][COUNT * 8],
+                     size_t i, int turn)
+{
+    const struct type_facts *fact = &facts[payload->type];
+    double real_sum = 0;
+    int64_t sum = 0;
+    for (int r = 0; r < payload->ranks; r++) {
+        uint64_t bits = load(fact, rows[(r + turn) % payload->ranks], i);
+        double x = fact->integer ? 0 : decode(fact, bits);
+        int64_t v = fact->integer ? wrap(fact, bits) : 0;
+        bool first = r == 0;
+        switch (payload->op) {
+        case TWILL_MIN:
+            real_sum = first || x < real_sum ? x : real_sum;
+            sum = first || (fact->is_signed ? v < sum : (uint64_t)v < (uint64_t)sum) ? v : sum;
+            break;
+        case TWILL_MAX:
+            real_sum = first || x > real_sum ? x : real_sum;
+            sum = first || (fact->is_signed ? v > sum : (uint64_t)v > (uint64_t)sum) ? v : sum;
+            break;
+        case TWILL_PROD:
+            real_sum = first ? x : real_sum * x;
+            sum = first ? v : (int64_t)((uint64_t)sum * (uint64_t)v);
+            break;
+        case TWILL_BAND:
+            sum = first ? v : sum & v;
+            break;
+        case TWILL_BOR:
+            sum |= v;
+            break;
+        case TWILL_BXOR:
+            sum ^= v;
+            break;
+        case TWILL_LAND:
+            sum = first ? v != 0 : sum && v;
+            break;
+        case TWILL_LOR:
+            sum = sum || v;
+            break;
+        case TWILL_LXOR:
+            sum = sum != (v != 0);
+            break;
+        default:
+            real_sum = payload->type == TWILL_F64 ? real_sum + x : (double)(float)(real_sum + x);
+            sum = (int64_t)((uint64_t)sum + (uint64_t)v);
+        }
+    }
+    if (payload->op == TWILL_AVG) {
+        real_sum = payload->type == TWILL_F64 ? real_sum / payload->ranks
+                                              : (double)((float)real_sum / (float)payload->ranks);
+        sum = wrap(fact, (uint64_t)sum) / payload->ranks;
+    }
+    return fact->integer ? (uint64_t)sum : encode(fact, real_sum);
+}
+
+static void test_oracle(void **state)
+{
+    static unsigned char rows[RANKS][COUNT * 8], result[COUNT * 8];
+    (void)state;
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        for (int cell = 0; cell < (TWILL_LXOR + 1) * (RANKS - 1); cell++) {
+            struct twill_bench_payload payload = {(twill_type)type, (twill_op)(cell / (RANKS - 1)),
+                                                  cell % (RANKS - 1) + 2, -1, 5};
+            if (!twill_bench_op_takes(payload.op, payload.type))
+                continue;
+            for (int r = 0; r < payload.ranks; r++)
+                twill_bench_fill(&payload, r, 70, rows[r], COUNT);
+            for (size_t i = 0; i < COUNT; i++)
+                store(&facts[type], result, i, fold(&payload, rows, i, cell % 2));
+            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, COUNT), 0);
+            size_t size = facts[type].bits / 8;
+            result[(COUNT / 2) * size + size - 1] ^= 0x40;
+            assert_int_equal(twill_bench_count_wrong(&payload, 70, result, COUNT), 1);
+            result[(COUNT / 2) * size + size - 1] ^= 0x40;
+            if (payload.op == TWILL_SUM) /* a rank that kept its own: found, but for luck */
+                assert_true(twill_bench_count_wrong(&payload, 70, rows[0], COUNT) > COUNT / 10);
+        }
+    }
+}
+
+/* Only f32 over very many ranks may be off at all. */
+static void test_tolerance(void **state)
+{
+    (void)state;
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++)
+        for (int ranks = 1; ranks <= 36; ranks++) {
+            struct twill_bench_payload payload = {(twill_type)type, TWILL_AVG, ranks, -1, 1};
+            assert_true(is_exact(&payload));
+        }
+    struct twill_bench_payload many = {TWILL_F32, TWILL_SUM, 4096, -1, 1};
+    assert_false(is_exact(&many));
+}
+
+/* Every value depends on rank, position and round, and a moved value is that of its rank. */
+static void test_moved(void **state)
+{
+    static unsigned char values[COUNT * 8];
+    (void)state;
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        struct twill_bench_payload payload = {(twill_type)type, TWILL_SUM, 3, 2, 9};
+        twill_bench_fill(&payload, 2, 5, values, COUNT);
+        assert_int_equal(twill_bench_count_wrong(&payload, 5, values, COUNT), 0);
+        assert_true(twill_bench_count_wrong(&payload, 6, values, COUNT) > COUNT / 2);
+        payload.from = 1;
+        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT / 2);
+        payload.from = 2;
+        payload.round++;
+        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT / 2);
+        memset(values, 0xFF, sizeof(values)); /* NaN, or -1 */
+        assert_true(twill_bench_count_wrong(&payload, 5, values, COUNT) > COUNT * 3 / 4);
+    }
+}
+
+/* What one rank sends, the other expects; the parts of a buffer do not overlap and fit. */
+static void test_parts(void **state)
+{
+    (void)state;
+    for (int c = 0; c < TWILL_BENCH_COLLECTIVE_COUNT; c++) {
+        for (int ranks = 1; ranks <= 9; ranks++) {
+            struct twill_bench_subject a = {
+                .collective = (enum twill_bench_collective)c, .ranks = ranks, .count = 7};
+            const struct twill_bench_facts *about = twill_bench_facts(a.collective);
+            for (int r = 0; r < ranks * ranks; r++) {
+                int rank = r / ranks, part = r % ranks;
+                size_t end =
+                    twill_bench_part_first(&a, rank, part) + twill_bench_part_count(&a, rank, part);
+                if (c == TWILL_BENCH_ALLTOALLV)
+                    assert_int_equal(twill_bench_part_count(&a, rank, part),
+                                     twill_bench_part_count(&a, part, rank));
+                if (part + 1 < ranks)
+                    assert_int_equal(end, twill_bench_part_first(&a, rank, part + 1));
+                size_t all = (about->parts ? (size_t)ranks : 1) * a.count;
+                if (about->parts)
+                    assert_true(end <= twill_bench_buffer_bytes(about, all));
+            }
+        }
+    }
+}
+
+static void test_overlap(void **state)
+{
+    (void)state;
+    assert_near(twill_bench_overlap(10, 10, 10), 100);
+    assert_near(twill_bench_overlap(20, 10, 10), 0);
+    assert_near(twill_bench_overlap(15, 10, 10), 50);
+    assert_near(twill_bench_overlap(30, 10, 10), 0);
+    assert_near(twill_bench_overlap(5, 10, 10), 100);
+    assert_near(twill_bench_overlap(5, 10, 0), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_words),
+        cmocka_unit_test(test_steps),      cmocka_unit_test(test_bandwidth),
+        cmocka_unit_test(test_statistics), cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_row),        cmocka_unit_test(test_encode),
+        cmocka_unit_test(test_oracle),     cmocka_unit_test(test_tolerance),
+        cmocka_unit_test(test_moved),      cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_overlap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For libFuzzer: what comes over the network of set-up. The first byte says to whom: an end of a
+ * hello, a watch from the first byte on, one after a right hello, or one that is sent a frame which
+ * is right but for what is in it. Nobody may be let in by what was not said with the key. */
+#include "fabric/detector/detector_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const struct twill_secret secret = {{1, 2, 3}};
+
+static void must(bool right)
+{
+    if (!right)
+        abort();
+}
+
+static void feed(int fd, const uint8_t *data, size_t size)
+{
+    (void)!send(fd, data, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    shutdown(fd, SHUT_WR);
+}
+
+static void fuzz_hello(bool caller, const uint8_t *data, size_t size)
+{
+    const struct twill_hello_card card = {
+        .role = TWILL_HELLO_JOIN, .rank = 1, .to = 0, .size = 4, .argument = 7};
+    struct twill_hello hello;
+    struct twill_session session;
+    int fd[2];
+    must(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fd) == 0);
+    must(caller ? twill_hello_call(&hello, &secret, &card)
+                : twill_hello_expect(&hello, &secret, TWILL_HELLO_JOIN, 0, 4));
+    feed(fd[1], data, size);
+    must(twill_hello_move(&hello, fd[0], &session) != TWILL_WIRE_DONE);
+    close(fd[0]);
+    close(fd[1]);
+}
+
+static twill_status copy(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+                         struct twill_error *error)
+{
+    (void)error;
+    memset(all, 0, bytes * (size_t)boot->size);
+    memcpy(all, mine, bytes);
+    return TWILL_OK;
+}
+
+/* The body of a right frame: kind, argument and length are the fuzzer's too. */
+static void send_frame(int fd, struct twill_session *session, const uint8_t *data, size_t size)
+{
+    struct twill_wire_header header;
+    uint8_t digest[TWILL_DIGEST_BYTES];
+    uint64_t length = size - 16;
+    memcpy(&length, data + 8, data[1] % 2 ? 8 : 0);
+    twill_secret_digest(data + 16, size - 16, digest);
+    twill_wire_seal(session, &header, (enum twill_wire_kind)(data[0] % 8), data[2], data + 16,
+                    length, digest);
+    (void)!send(fd, &header, sizeof(header), MSG_NOSIGNAL | MSG_DONTWAIT);
+    feed(fd, data + 16, size - 16);
+}
+
+static void fuzz_watch(int mode, const uint8_t *data, size_t size)
+{
+    static const struct twill_boot_ops ops = {.allgather = copy};
+    const struct twill_hello_card card = {
+        .role = TWILL_HELLO_WATCH, .rank = 1, .to = 0, .size = 2, .argument = 1};
+    struct twill_boot boot = {
+        .ops = &ops, .rank = 0, .size = 2, .address = "127.0.0.1", .secret = secret};
+    struct twill_watch *watch;
+    struct twill_news news;
+    struct twill_hello hello;
+    struct twill_session session;
+    struct sockaddr_storage address;
+    socklen_t length;
+    must(twill_watch_open(&watch, &boot, NULL) == TWILL_OK);
+    must(twill_endpoint_address("127.0.0.1", (uint16_t)watch->place[0].port, &address, &length));
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    must(connect(fd, (struct sockaddr *)&address, length) == 0);
+    if (mode > 0)
+        must(twill_hello_call(&hello, &secret, &card) &&
+             twill_hello_move(&hello, fd, &session) == TWILL_WIRE_DONE);
+    if (mode == 2 && size >= 16)
+        send_frame(fd, &session, data, size);
+    else
+        feed(fd, data, size);
+    for (int i = 0; i < 3; i++)
+        if (twill_watch_hear(watch, &news))
+            must(mode == 2 && memchr(news.message, '\0', sizeof(news.message)) != NULL);
+    struct linger now = {.l_onoff = 1}; /* or ports run out */
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    close(fd);
+    twill_watch_close(watch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size == 0)
+        return 0;
+    int who = data[0] % 5;
+    if (who < 2)
+        fuzz_hello(who == 1, data + 1, size - 1);
+    else
+        fuzz_watch(who - 2, data + 1, size - 1);
+    return 0;
+}

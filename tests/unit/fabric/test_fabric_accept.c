@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections that cannot be accepted for a moment, because the host lacks something: whoever wants
+ * to connect waits, and nothing fails. This program's accept4() refuses as often as it is told. */
+#include "tests/support/job_ranks.h"
+#include "tests/support/tcp_ends.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+/* Every other call fails, so many times; and there is room for so many connections. */
+static atomic_int refusals, room, asked;
+
+int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+    static const int causes[] = {ENFILE, ENOBUFS, EINTR, ENOMEM, ECONNABORTED};
+    int (*real)(int, struct sockaddr *, socklen_t *, int) =
+        (int (*)(int, struct sockaddr *, socklen_t *, int))dlsym(RTLD_NEXT, "accept4");
+    unsigned number = (unsigned)atomic_fetch_add(&asked, 1);
+    errno = causes[number / 2 % TWILL_ARRAY_LENGTH(causes)];
+    if (number % 2 == 0 && atomic_fetch_sub(&refusals, 1) > 0)
+        return -1;
+    errno = EMFILE; /* Linux says so also where nobody is at the door */
+    int accepted = atomic_load(&room) > 0 ? real(fd, address, length, flags) : -1;
+    if (accepted >= 0)
+        atomic_fetch_sub(&room, 1);
+    return accepted;
+}
+
+static void refuse(int times, int connections)
+{
+    atomic_store(&refusals, times);
+    atomic_store(&room, connections);
+    atomic_store(&asked, 0);
+}
+
+static void tcp_meets(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor there is */
+        twill_test_job_init(&job, "127.0.0.1", 5);
+        job.odd = -1;
+        refuse(times, 4);
+        twill_test_run_ranks(5, twill_test_rank_gathers, &job);
+        assert_int_equal(atomic_load(&room), 0);
+    }
+}
+
+static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)user;
+    if (end_open(&end, caller, NULL)) {
+        uint32_t peer = (uint32_t)(size - 1 - rank), out = (uint32_t)rank + 5, in = 0;
+        struct twill_transfer one[2] = {
+            transfer(TWILL_TRANSFER_SEND, peer, 0, &out, sizeof(out)),
+            transfer(TWILL_TRANSFER_RECV, peer, 0, &in, sizeof(in)),
+        };
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        bool good = post(&end, &one[0]) && post(&end, &one[1]);
+        while (good && (one[0].status == TWILL_PENDING || one[1].status == TWILL_PENDING) &&
+               twill_now() < limit)
+            good = progress(&end) >= 0;
+        twill_test_note(good && one[0].status == TWILL_OK && one[1].status == TWILL_OK, __FILE__,
+                        __LINE__, "rank %d: %d, %d: %s", rank, one[0].status, one[1].status,
+                        end.end.error.message);
+        twill_test_note(in == peer + 5, __FILE__, __LINE__, "rank %d got %u", rank, in);
+        meet(&end);
+    }
+    end_close(&end);
+}
+
+#define CONNECTIONS 2 /* that the exchange needs: the lane's, and the next one's */
+
+static void transport_connects(void **state)
+{
+    (void)state;
+    for (int times = 0; times <= 20; times += 10) {
+        refuse(times, CONNECTIONS);
+        twill_test_run_ranks(2, rank_exchanges, NULL);
+        assert_true(atomic_load(&room) < CONNECTIONS);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tcp_meets),
+        cmocka_unit_test(transport_connects),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The TCP bootstrap when a rank is missing, dies, or is not like the others: every rank is told
+ * who.
+ */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "tests/support/job_ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --- ranks that are missing, die, or differ -------------------------------------------------- */
+
+/* What every rank but the odd one must be told. */
+struct verdict {
+    twill_status status;
+    const char *says;
+};
+
+/* Who has to give up in time for a test. Where rank 0 is there, it is who tells the others: if they
+ * are in a hurry, too, and it began late, they speak for themselves. */
+static twill_status open_hasty(const struct twill_test_job *job, int rank, bool hasty,
+                               struct twill_boot **boot, struct twill_error *error)
+{
+    struct twill_test_job own = *job;
+    own.timeout_ns = hasty ? TWILL_TEST_SOON : TWILL_TEST_PATIENCE;
+    return twill_test_job_open(&own, rank, boot, error);
+}
+
+static void rank_misses(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot = NULL;
+    (void)unused;
+    if (rank == job->odd)
+        return;
+    char says[32];
+    snprintf(says, sizeof(says), "rank %d", job->odd);
+    /* Without the last one it is rank 1 that is in a hurry, and it says so to rank 0. */
+    bool hasty = job->odd == 0 || rank == (job->odd == size - 1 ? 1 : 0);
+    twill_status status = open_hasty(job, rank, hasty, &boot, &error);
+    TWILL_CHECK(boot == NULL);
+    if (!twill_test_verdict(rank, status, &error, TWILL_ERR_TIMEOUT, says))
+        return;
+    snprintf(says, sizeof(says), "rank %d: ", rank);
+    TWILL_CHECK(strncmp(error.message, says, strlen(says)) == 0);
+}
+
+static void tcp_missing(void **state)
+{
+    static const int odd[] = {2, 0, 3};
+    struct twill_test_job job;
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(odd); i++) {
+        twill_test_job_init(&job, "127.0.0.1", 4);
+        job.odd = odd[i];
+        twill_test_run_ranks(4, rank_misses, &job);
+    }
+}
+
+/* The odd rank greets, and goes for good. */
+static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    (void)unused;
+    if (rank == job->odd) {
+        const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
+                                              .rank = (uint32_t)rank,
+                                              .size = (uint32_t)size,
+                                              .argument = TWILL_TEST_PATIENCE / 1000000};
+        struct twill_session session;
+        int fd = twill_test_dial(job);
+        TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &card, &session));
+        usleep(200000);
+        close(fd);
+    } else if (rank != 1) { /* rank 1 never comes, so that all have to wait */
+        twill_status status = twill_test_job_open(job, rank, &boot, &error);
+        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_PEER, "rank 2 joined and ended");
+    }
+}
+
+static void tcp_joins_and_goes(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 4);
+    job.odd = 2;
+    twill_test_run_ranks(4, rank_joins_and_goes, &job);
+}
+
+enum misdeed { DIES, STALLS, DIFFERS, SENDS_GARBAGE, MISDEEDS };
+struct misdeeds {
+    struct twill_test_job job;
+    enum misdeed what;
+};
+
+static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    static const struct verdict verdicts[MISDEEDS] = {
+        [DIES] = {TWILL_ERR_PEER, "rank %d ended"},
+        [STALLS] = {TWILL_ERR_TIMEOUT, "rank %d did not reach"},
+        [DIFFERS] = {TWILL_ERR_MISMATCH, "rank %d is in all-gather 2 of 12 bytes"},
+        [SENDS_GARBAGE] = {TWILL_ERR_BOOTSTRAP, "rank %d sent something"},
+    };
+    struct misdeeds *m = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    char mine[16] = "", all[16 * 16], says[64];
+    (void)unused;
+    bool hasty = rank == 0 && m->what == STALLS;
+    TWILL_CHECK_OK(&error, open_hasty(&m->job, rank, hasty, &boot, &error));
+    TWILL_CHECK_OK(&error, twill_boot_allgather(boot, mine, all, sizeof(mine), &error));
+    bool odd = rank == m->job.odd;
+    if (odd && m->what == SENDS_GARBAGE)
+        ((struct twill_boot_tcp *)boot)->session.sent++; /* out of order */
+    if (!odd || m->what == DIFFERS || m->what == SENDS_GARBAGE) {
+        twill_status status = twill_boot_allgather(boot, mine, all, odd ? 12 : 16, &error);
+        const struct verdict *v = &verdicts[m->what];
+        snprintf(says, sizeof(says), "%.7s%s", v->says, v->says + 7);
+        char *hole = strstr(says, "%d");
+        *hole = (char)('0' + m->job.odd);
+        memmove(hole + 1, hole + 2, strlen(hole + 1));
+        if (!odd || m->what == DIFFERS)
+            (void)twill_test_verdict(rank, status, &error, v->status, says);
+        twill_error_clear(&error);
+        status = twill_boot_allgather(boot, mine, all, 16, &error);
+        TWILL_CHECK(status == TWILL_ERR_BOOTSTRAP); /* once failed, always failed */
+        atomic_fetch_add(&m->job.arrived, 1);
+    }
+    while (odd && m->what == STALLS && atomic_load(&m->job.arrived) < size - 1 &&
+           !twill_test_failed())
+        usleep(10000);
+    twill_boot_close(boot);
+}
+
+static void tcp_misdeeds(void **state)
+{
+    struct misdeeds m;
+    (void)state;
+    for (int what = 0; what < MISDEEDS; what++) {
+        twill_test_job_init(&m.job, "127.0.0.1", 4);
+        m.job.odd = 2;
+        m.what = (enum misdeed)what;
+        twill_test_run_ranks(4, rank_misbehaves, &m);
+    }
+}
+
+/* Rank 0 dies: the others hear of it. */
+static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    char mine[16] = "", all[16 * 16];
+    (void)unused;
+    (void)size;
+    TWILL_CHECK_OK(&error, twill_test_job_open(user, rank, &boot, &error));
+    if (rank != 0) {
+        twill_status status = twill_boot_allgather(boot, mine, all, sizeof(mine), &error);
+        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_PEER, "rank 0 ended");
+    }
+    twill_boot_close(boot);
+}
+
+static void tcp_root_dies(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    twill_test_run_ranks(3, rank_loses_root, &job);
+}
+
+static void rank_of_other_job(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    (void)unused;
+    (void)size;
+    twill_status status = open_hasty(job, rank, rank != 2, &boot, &error);
+    if (rank == job->odd)
+        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_BOOTSTRAP, "TWILL_JOB");
+    else
+        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_TIMEOUT, "rank 1");
+}
+
+static void tcp_other_job(void **state)
+{
+    static const char *const other[] = {"deadbeefdeadbeef", ""}; /* the second one: of the user */
+    struct twill_test_job job;
+    char folder[] = "/tmp/twill-boot-XXXXXX", path[64];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("HOME", folder, 1), 0);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(other); i++) {
+        twill_test_job_init(&job, "127.0.0.1", 3);
+        job.odd = 1;
+        job.key[1] = other[i];
+        twill_test_run_ranks(3, rank_of_other_job, &job);
+    }
+    /* All of them of the user: they meet. */
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    for (int r = 0; r < 3; r++)
+        job.key[r] = "";
+    job.odd = -1;
+    twill_test_run_ranks(3, twill_test_rank_gathers, &job);
+    snprintf(path, sizeof(path), "%s/.twill/key", folder);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/.twill", folder);
+    assert_int_equal(rmdir(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+static void tcp_port_taken(void **state)
+{
+    struct twill_test_job job;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    job.timeout_ns = TWILL_TEST_SECOND / 2;
+    int fd = twill_test_listen("127.0.0.1", job.port);
+    assert_int_equal(twill_test_job_open(&job, 0, &boot, &error), TWILL_ERR_BOOTSTRAP);
+    assert_non_null(strstr(error.message, job.port));
+    assert_non_null(strstr(error.message, strerror(EADDRINUSE)));
+    close(fd);
+}
+
+/* Rank 0 of more ranks than it may have descriptors for: what the process had before stays open.
+ * The limit holds for good, so it is a child's. */
+static int lacks_descriptors(void)
+{
+    const struct rlimit few = {64, 64};
+    struct twill_test_job job;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    twill_test_job_init(&job, "127.0.0.1", 256);
+    if (fcntl(STDIN_FILENO, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != STDIN_FILENO)
+        return 1;
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0)
+        return 2;
+    if (twill_test_job_open(&job, 0, &boot, &error) != TWILL_ERR_SYSTEM ||
+        strstr(error.message, "ulimit") == NULL)
+        return 3;
+    return fcntl(STDIN_FILENO, F_GETFD) < 0 ? 4 : 0;
+}
+
+static void tcp_few_descriptors(void **state)
+{
+    int status = -1;
+    (void)state;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(lacks_descriptors());
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tcp_missing),         cmocka_unit_test(tcp_joins_and_goes),
+        cmocka_unit_test(tcp_misdeeds),        cmocka_unit_test(tcp_root_dies),
+        cmocka_unit_test(tcp_other_job),       cmocka_unit_test(tcp_port_taken),
+        cmocka_unit_test(tcp_few_descriptors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

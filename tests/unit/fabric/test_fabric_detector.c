@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The watch: dead peers are noticed, living ones are not called dead, news arrives whole, garbage
+ * and strangers change nothing. Ranks are threads that meet over TCP. */
+#include "tests/support/detector_ranks.h"
+#include "tests/support/noise.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The odd rank closes; all others notice, and find each other alive, before and after. */
+static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_news news;
+    struct watcher w;
+    (void)unused;
+    if (!watcher_open(&w, job, rank))
+        return;
+    TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)rank));
+    TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)size));
+    for (int turns = 0; turns < 50; turns++) {
+        for (int peer = 0; peer < size; peer++)
+            TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
+        TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+        usleep(1000);
+    }
+    TWILL_CHECK(meet(&w));
+    if (rank == job->odd) {
+        twill_watch_close(w.watch);
+        w.watch = NULL;
+    } else if (size > 1) {
+        TWILL_CHECK(dies(&w, (uint32_t)job->odd));
+        for (int turns = 0; turns < 50; turns++) {
+            for (int peer = 0; peer < size; peer++)
+                TWILL_CHECK(twill_watch_is_dead(w.watch, (uint32_t)peer) == (peer == job->odd));
+            (void)twill_watch_hear(w.watch, &news);
+        }
+    }
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void notices(void **state)
+{
+    static const int sizes[] = {1, 2, 5, 16};
+    struct twill_test_job job;
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        twill_test_job_init(&job, "127.0.0.1", sizes[i]);
+        job.odd = sizes[i] - 1;
+        twill_test_run_ranks(sizes[i], rank_notices, &job);
+    }
+}
+
+/* A process that is killed, with nobody to say goodbye. */
+static void process_notices(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_news news;
+    struct watcher w;
+    if (rank == job->odd)
+        twill_test_expect_death(rank);
+    if (!watcher_open(&w, job, rank))
+        return;
+    for (int peer = 0; peer < size; peer++)
+        TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
+    TWILL_CHECK(twill_test_meet(boot));
+    if (rank == job->odd)
+        raise(SIGKILL);
+    TWILL_CHECK(dies(&w, (uint32_t)job->odd));
+    TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)(1 - rank)));
+    tell(&w, rank, 3); /* each stays until the other has looked */
+    TWILL_CHECK(hears(&w, &news) && news.from == (uint32_t)(1 - rank) && news.comm == 3);
+    watcher_close(&w);
+}
+
+static void notices_processes(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    job.odd = 2;
+    twill_test_run_processes(3, process_notices, &job);
+}
+
+/* --- news ------------------------------------------------------------------------------------ */
+
+static void rank_tells(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct watcher w;
+    int heard[16] = {0};
+    (void)unused;
+    if (!watcher_open(&w, job, rank))
+        return;
+    if (rank % 2) /* with and without a connection that is there already */
+        for (int peer = 0; peer < size; peer++)
+            TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
+    for (uint32_t comm = 0; comm < 3; comm++)
+        tell(&w, rank, comm);
+    for (int n = 0; n < 3 * (size - 1); n++) {
+        struct twill_news news;
+        char wanted[64];
+        TWILL_CHECK(hears(&w, &news));
+        TWILL_CHECK(news.from < (uint32_t)size && news.from != (uint32_t)rank);
+        TWILL_CHECK(news.comm < 3 && news.status == TWILL_ERR_MISMATCH);
+        snprintf(wanted, sizeof(wanted), "rank %u tells of %u", news.from, news.comm);
+        TWILL_CHECK(strcmp(news.message, wanted) == 0);
+        heard[news.from] |= 1 << news.comm;
+    }
+    for (int peer = 0; peer < size; peer++)
+        TWILL_CHECK(heard[peer] == (peer == rank ? 0 : 7));
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void tells(void **state)
+{
+    static const int sizes[] = {1, 2, 5, 16};
+    struct twill_test_job job;
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        twill_test_job_init(&job, "127.0.0.1", sizes[i]);
+        job.odd = -1;
+        twill_test_run_ranks(sizes[i], rank_tells, &job);
+    }
+}
+
+/* One is dead already: the others hear all the same. */
+static void rank_tells_survivors(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct watcher w;
+    struct twill_news news;
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, job, rank))
+        return;
+    if (rank == 1) {
+        twill_watch_close(w.watch);
+        w.watch = NULL;
+    }
+    TWILL_CHECK(meet(&w));
+    if (rank == 0)
+        tell(&w, 0, 9);
+    else if (rank > 1)
+        TWILL_CHECK(hears(&w, &news) && news.from == 0 && news.comm == 9);
+    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank == 1 || dies(&w, 1));
+    watcher_close(&w);
+}
+
+static void tells_survivors(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 4);
+    job.odd = -1;
+    twill_test_run_ranks(4, rank_tells_survivors, &job);
+}
+
+/* --- strangers ------------------------------------------------------------------------------- */
+
+#define WRONG_KINDS 11
+#define TIDINGS     360 /* bytes of a piece of news */
+
+/* A greeting with the right key, then news: each with something wrong. */
+static void send_wrong(int fd, const struct twill_boot *boot, int which)
+{
+    struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
+                                    .rank = (uint32_t)boot->rank,
+                                    .size = (uint32_t)boot->size,
+                                    .argument = (uint64_t)which + 1000};
+    struct twill_secret secret = boot->secret;
+    struct twill_session session;
+    struct twill_hello hello;
+    struct {
+        struct twill_wire_header header;
+        char body[TIDINGS];
+    } news;
+    size_t bytes = sizeof(news);
+    memset(&news, 0, sizeof(news));
+    snprintf(news.body, sizeof(news.body), "xxxxxxxxwrong");
+    secret.key[3] ^= which == 0; /* another key */
+    card.rank = which == 1 ? card.size : card.rank;
+    card.to = which == 2 ? 2 : 0;
+    card.role = which == 3 ? TWILL_HELLO_DATA : card.role;
+    card.argument = which == 7 ? 1 : card.argument; /* the first call, once more */
+    if (!twill_hello_call(&hello, &secret, &card) || which >= WRONG_KINDS)
+        return;     /* silence */
+    if (which == 6) /* noise */
+        memset(&hello.said.call, 0x5a, sizeof(hello.said.call));
+    if (twill_hello_move(&hello, fd, &session) != TWILL_WIRE_DONE)
+        return;
+    session.sent += which == 8; /* not the first frame */
+    twill_wire_seal(&session, &news.header, which == 9 ? TWILL_WIRE_FAIL : TWILL_WIRE_NEWS, 0,
+                    news.body, sizeof(news.body), NULL);
+    if (which == 4)
+        news.header.length = UINT64_MAX - 10; /* and so has no proof */
+    if (which == 5)
+        bytes = 100; /* half of it */
+    if (which == 10)
+        news.body[20] ^= 1; /* changed on its way */
+    (void)!send(fd, &news, bytes, MSG_NOSIGNAL);
+}
+
+#define WRONG                                                                                      \
+    30 /* WRONG_KINDS of them differ, the rest is silent; more than are let in at a time */
+
+static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct watcher w;
+    struct twill_news news;
+    int32_t ports[4], mine = 0, fds[WRONG];
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, job, rank))
+        return;
+    mine = rank == 0 ? newest_listener() : 0;
+    TWILL_CHECK_OK(&w.error, twill_boot_allgather(w.boot, &mine, ports, sizeof(mine), &w.error));
+    if (rank == 1)
+        tell(&w, 1, 4);
+    if (rank == 0)
+        TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 4);
+    TWILL_CHECK(meet(&w));
+    if (rank == 1) {
+        struct twill_test_job there = *job;
+        snprintf(there.port, sizeof(there.port), "%d", ports[0]);
+        for (int i = 0; i < WRONG; i++) {
+            fds[i] = twill_test_dial(&there);
+            TWILL_CHECK(fds[i] >= 0);
+            send_wrong(fds[i], w.boot, i);
+        }
+    }
+    TWILL_CHECK(meet(&w));
+    if (rank == 0) /* the right one is heard, once there is room again */
+        TWILL_CHECK(hears(&w, &news) && news.from == 2 && news.comm == 5 &&
+                    strcmp(news.message, "rank 2 tells of 5") == 0);
+    if (rank == 2)
+        tell(&w, 2, 5);
+    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank == 2 || !twill_watch_is_dead(w.watch, 2));
+    if (rank == 0) {
+        const unsigned *count = twill_watch_strays(w.watch)->count;
+        TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+        TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2);
+        TWILL_CHECK(count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2);
+    }
+    for (int i = 0; rank == 1 && i < WRONG; i++)
+        close(fds[i]);
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void strangers(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    job.odd = -1;
+    twill_test_run_processes(3, rank_among_strangers, &job);
+}
+
+/* --- the rest -------------------------------------------------------------------------------- */
+
+static void leaks_nothing(void **state)
+{
+    struct twill_test_job job;
+    int before = twill_test_open_files();
+    (void)state;
+    for (int again = 0; again < 3; again++) {
+        twill_test_job_init(&job, "127.0.0.1", 4);
+        job.odd = 1;
+        twill_test_run_ranks(4, rank_notices, &job);
+        job.odd = -1;
+        twill_test_run_ranks(4, rank_tells, &job);
+    }
+    assert_int_equal(twill_test_open_files(), before);
+    twill_watch_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(notices),   cmocka_unit_test(notices_processes),
+        cmocka_unit_test(tells),     cmocka_unit_test(tells_survivors),
+        cmocka_unit_test(strangers), cmocka_unit_test(leaks_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

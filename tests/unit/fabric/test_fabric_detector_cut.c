@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The watch where peers are slow, stop in the middle, or are cut off. Ranks are processes that meet
+ * over TCP. */
+#include "fabric/detector/detector_state.h"
+#include "tests/support/detector_ranks.h"
+#include "tests/support/noise.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* --- who is slow, stops in the middle, or is cut off -------------------------------------------
+ */
+
+/* A connection to rank 0's watch, and the greeting of this rank's call of that number. */
+static bool call(int fd, const struct twill_boot *boot, uint64_t number,
+                 struct twill_session *session)
+{
+    const struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
+                                          .rank = (uint32_t)boot->rank,
+                                          .size = (uint32_t)boot->size,
+                                          .argument = number};
+    struct twill_hello hello;
+    return twill_hello_call(&hello, &boot->secret, &card) &&
+           twill_hello_move(&hello, fd, session) == TWILL_WIRE_DONE;
+}
+
+/* So many bytes of a piece of news. */
+static bool say(int fd, struct twill_session *session, uint32_t comm, size_t bytes)
+{
+    struct twill_news_frame frame;
+    memset(&frame, 0, sizeof(frame));
+    frame.tidings.comm = comm;
+    frame.tidings.status = TWILL_ERR_MISMATCH;
+    twill_wire_seal(session, &frame.header, TWILL_WIRE_NEWS, 0, &frame.tidings,
+                    sizeof(frame.tidings), NULL);
+    return send(fd, &frame, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
+}
+
+#define HALVES 40 /* more than are let in at a time */
+
+/* Rank 1 connects, leaves the library for long, and goes on when it comes back; and stops in the
+ * middle of many news: nothing of that keeps others from being heard. */
+static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job there = *(const struct twill_test_job *)user;
+    struct twill_session session;
+    struct watcher w;
+    struct twill_news news;
+    int32_t ports[3], mine = 0;
+    int slow = -1;
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, user, rank))
+        return;
+    mine = rank == 0 ? newest_listener() : 0;
+    TWILL_CHECK_OK(&w.error, twill_boot_allgather(w.boot, &mine, ports, sizeof(mine), &w.error));
+    snprintf(there.port, sizeof(there.port), "%d", ports[0]);
+    if (rank == 1)
+        TWILL_CHECK((slow = twill_test_dial(&there)) >= 0);
+    for (uint64_t i = 0; rank == 1 && i < HALVES; i++) {
+        int fd = twill_test_dial(&there);
+        TWILL_CHECK(fd >= 0 && call(fd, w.boot, i + 1, &session) && say(fd, &session, 1, 100));
+        close(fd);
+    }
+    TWILL_CHECK(meet(&w));
+    for (uint64_t until = twill_now() + 3 * TWILL_TEST_SECOND; rank == 0 && twill_now() < until;
+         usleep(10000))
+        TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+    TWILL_CHECK(meet(&w));
+    if (rank == 1)
+        TWILL_CHECK(call(slow, w.boot, HALVES + 1, &session) &&
+                    say(slow, &session, 2, sizeof(struct twill_news_frame)));
+    if (rank == 0)
+        TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 2);
+    TWILL_CHECK(meet(&w));
+    if (rank == 2)
+        tell(&w, 2, 5);
+    if (rank == 0)
+        TWILL_CHECK(hears(&w, &news) && news.from == 2 && news.comm == 5);
+    TWILL_CHECK(meet(&w));
+    if (rank == 1)
+        close(slow);
+    watcher_close(&w);
+}
+
+static void halves(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    job.odd = -1;
+    twill_test_run_processes(3, rank_among_halves, &job);
+}
+
+/* Cut off the connections that were accepted at this port, as something on the way may. How many.
+ */
+static int cut_off(int port)
+{
+    struct twill_endpoint endpoint;
+    int cut = 0;
+    for (int fd = 0; fd < 256; fd++) {
+        int on = 1;
+        socklen_t length = sizeof(on);
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &length) == 0 && !on &&
+            twill_socket_name(fd, false, &endpoint) && endpoint.port == port)
+            cut += shutdown(fd, SHUT_RDWR) == 0;
+    }
+    return cut;
+}
+
+/* Alive all the time, and connected at last for longer than a stranger would keep it. */
+static bool lasts(struct watcher *w, uint32_t peer)
+{
+    const struct twill_link *link = &w->watch->link[peer];
+    uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
+    do {
+        if (twill_watch_is_dead(w->watch, peer) || twill_now() > deadline)
+            return false;
+        usleep(1000);
+    } while (link->state != LINK_OPEN || twill_now() < link->point + 3 * TWILL_TEST_SECOND);
+    return true;
+}
+
+/* Rank 0's connection is cut off again and again, a while apart. It lives until it ends. */
+static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct watcher w;
+    struct twill_news news;
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, user, rank))
+        return;
+    int port = rank == 0 ? newest_listener() : 0;
+    for (int turn = 0; turn < 3; turn++) {
+        TWILL_CHECK(rank == 0 || lasts(&w, 0));
+        TWILL_CHECK(meet(&w));
+        uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
+        while (rank == 0 && turn < 2 && cut_off(port) == 0 && twill_now() < deadline)
+            TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+        TWILL_CHECK(twill_now() < deadline && meet(&w));
+        TWILL_CHECK(rank != 0 || !twill_watch_hear(w.watch, &news)); /* the cut one goes */
+    }
+    if (rank == 0) {
+        twill_watch_close(w.watch);
+        w.watch = NULL;
+    }
+    TWILL_CHECK(rank == 0 || dies(&w, 0));
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void cut_off_twice(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    job.odd = -1;
+    twill_test_run_processes(2, rank_cut_off, &job);
+}
+
+/* --- who calls many others ---------------------------------------------------------------------
+ */
+
+#define OTHERS 100 /* calls to others: more than a peer looks back */
+
+/* Rank 0 calls rank 1, then another many times, then rank 1 again, which looks only now. */
+static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct watcher w;
+    struct twill_news news = {.comm = 1, .status = TWILL_ERR_MISMATCH};
+    uint32_t heard = 0, one = 1, two = 2;
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, user, rank))
+        return;
+    if (rank == 0) {
+        twill_watch_tell(w.watch, &news, &one, 1, TWILL_TEST_PATIENCE);
+        for (int i = 0; i < OTHERS; i++)
+            twill_watch_tell(w.watch, &news, &two, 1, TWILL_TEST_PATIENCE);
+        news.comm = 2;
+        twill_watch_tell(w.watch, &news, &one, 1, TWILL_TEST_PATIENCE);
+    }
+    TWILL_CHECK(meet(&w));
+    for (int i = 0; rank == 1 && i < 2; i++) {
+        TWILL_CHECK(hears(&w, &news));
+        heard |= news.comm;
+    }
+    TWILL_CHECK(rank != 1 || heard == 3);
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void calls_others(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    job.odd = -1;
+    twill_test_run_processes(3, rank_calls_others, &job);
+}
+
+/* --- a host that vanishes ----------------------------------------------------------------------
+ */
+
+/* From now on nothing arrives at this port, and so nothing is acknowledged. How many sockets. */
+static int vanish(int port)
+{
+    struct twill_endpoint endpoint;
+    int deaf = 0;
+    for (int fd = 0; fd < 256; fd++)
+        if (twill_socket_name(fd, false, &endpoint) && endpoint.port == port)
+            deaf += twill_test_deafen(fd);
+    return deaf;
+}
+
+/* Rank 1 reports all the time, as who waits does: then there is no keep-alive. */
+static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct watcher w;
+    struct twill_news news = {.from = 1, .status = TWILL_OK};
+    (void)unused;
+    (void)size;
+    if (!watcher_open(&w, user, rank))
+        return;
+    int port = rank == 0 ? newest_listener() : 0;
+    uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
+    TWILL_CHECK(rank == 0 || lasts(&w, 0)); /* it is steady */
+    if (rank == 1)
+        twill_watch_send(w.watch, 0, &news);
+    if (rank == 0)
+        TWILL_CHECK(hears(&w, &news));
+    TWILL_CHECK(rank == 1 || vanish(port) >= 2); /* listener and connection */
+    TWILL_CHECK(meet(&w));
+    while (rank == 1 && !twill_watch_is_dead(w.watch, 0) && twill_now() < deadline) {
+        twill_watch_send(w.watch, 0, &news);
+        usleep(100000);
+    }
+    TWILL_CHECK(twill_now() < deadline);
+    TWILL_CHECK(meet(&w));
+    watcher_close(&w);
+}
+
+static void vanishes(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    job.odd = -1;
+    twill_test_run_processes(2, rank_vanishes, &job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves),
+        cmocka_unit_test(cut_off_twice),
+        cmocka_unit_test(calls_others),
+        cmocka_unit_test(vanishes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

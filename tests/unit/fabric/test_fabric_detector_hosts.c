@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The watch between hosts: one that vanishes is noticed by ranks that had no connection to it, by
+ * one rank of a host alone, and where hosts are not all connected; and one that is still there is
+ * not called lost. Ranks are processes that meet over TCP. */
+#include "fabric/detector/detector_state.h"
+#include "fabric/shm/fd_passing.h"
+#include "tests/support/detector_ranks.h"
+#include "tests/support/noise.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#define FILES 256
+
+/* Where each rank is, and how many connections it may have. */
+struct place {
+    struct twill_test_job job;
+    uint32_t host[16];
+    size_t most;
+    int ends;                                           /* a rank that does before the others */
+    enum { CONNECTS, CANNOT_CALL, IS_LED_ASTRAY } zero; /* rank 0, when it calls host 1 */
+};
+
+struct connected {
+    struct watcher watcher;
+    bool before[FILES]; /* descriptors of other things */
+};
+
+static bool is_tcp(int fd)
+{
+    struct twill_endpoint endpoint;
+    return twill_socket_name(fd, false, &endpoint);
+}
+
+/* Rank 0 has no address of rank 1, or one that answers but is not it. Who waits longer than the
+ * others' bootstrap does fails them. */
+static void mislead(struct watcher *w, const struct place *place, int rank)
+{
+    if (place->zero == CONNECTS)
+        return;
+    bool patient = place->zero == CANNOT_CALL && rank == 1;
+    w->boot->timeout_ns = patient ? TWILL_TEST_PATIENCE : TWILL_TEST_SOON;
+    if (rank == 0 && place->zero == CANNOT_CALL)
+        memcpy(w->watch->place[1].address, "nowhere", sizeof("nowhere"));
+    else if (rank == 0)
+        w->watch->place[1].port = (uint64_t)newest_listener();
+}
+
+static bool connect_all(struct connected *c, struct place *place, int rank)
+{
+    for (int fd = 0; fd < FILES; fd++)
+        c->before[fd] = false;
+    struct watcher *w = &c->watcher;
+    memset(w, 0, sizeof(*w));
+    twill_status status = twill_test_job_open(&place->job, rank, &w->boot, &w->error);
+    for (int fd = 0; fd < FILES; fd++)
+        c->before[fd] = is_tcp(fd);
+    if (status == TWILL_OK)
+        status = twill_watch_open(&w->watch, w->boot, &w->error);
+    if (status == TWILL_OK)
+        mislead(w, place, rank);
+    if (status == TWILL_OK)
+        status = twill_watch_connect(w->watch, w->boot, place->host, place->most, &w->error);
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
+                           w->error.message);
+}
+
+/* From now on nothing arrives at this process's sockets of the watch, also at those that wait to be
+ * connected. */
+static int vanish(const struct connected *c)
+{
+    int deaf = 0;
+    for (int fd = 0; fd < FILES; fd++)
+        if (!c->before[fd] && is_tcp(fd))
+            deaf += twill_test_deafen(fd);
+    return deaf;
+}
+
+/* Have the ends of connections that are kept in the queue of this socket, to vanish with the rest;
+ * returns how many. */
+static int take_kept(int keeper)
+{
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(TWILL_FILES_MOST * sizeof(int))];
+    } control;
+    char byte;
+    struct iovec data = {.iov_base = &byte, .iov_len = 1};
+    struct msghdr message = {.msg_iov = &data,
+                             .msg_iovlen = 1,
+                             .msg_control = control.space,
+                             .msg_controllen = sizeof(control.space)};
+    if (recv(keeper, &byte, 1, MSG_DONTWAIT) != 1 || recvmsg(keeper, &message, MSG_DONTWAIT) != 1)
+        return -1;
+    const struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+    return c != NULL ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : -1;
+}
+
+static void run(struct place *place, int size, twill_rank_fn fn)
+{
+    twill_test_job_init(&place->job, "127.0.0.1", size);
+    place->job.odd = -1;
+    twill_test_run_processes(size, fn, place);
+}
+
+/* Two hosts of two ranks. Nobody has looked at anybody before the second host vanishes; then only
+ * rank 1 does, which holds no connection itself. */
+static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct connected c;
+    char text[160];
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    TWILL_CHECK(twill_watch_describe(c.watcher.watch, text, sizeof(text)) == 0);
+    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
+    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank != 1 || dies(&c.watcher, 3));
+    TWILL_CHECK(rank != 1 || twill_watch_lost_host(c.watcher.watch, 3) != NULL);
+    TWILL_CHECK(rank != 1 ||
+                twill_watch_is_dead(c.watcher.watch, 2)); /* at once: its host is known */
+    TWILL_CHECK(rank != 1 || !twill_watch_is_dead(c.watcher.watch, 0));
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void vanishes(void **state)
+{
+    struct place place = {.host = {0, 0, 1, 1}, .most = 8};
+    (void)state;
+    run(&place, 4, rank_of_two);
+}
+
+/* The same, but the lowest rank of a host has closed its ends before: the connection stays. */
+static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    const struct place *place = user;
+    struct connected c;
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    struct twill_hosts *hosts = &c.watcher.watch->hosts;
+    TWILL_CHECK(meet(&c.watcher));
+    if (rank == place->ends) /* its listener stays, to be deaf: this machine would answer for it */
+        twill_hosts_close(hosts);
+    TWILL_CHECK(meet(&c.watcher));
+    for (uint64_t until = twill_now() + TWILL_TEST_SECOND; rank == 1 && twill_now() < until;
+         usleep(1000))
+        TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, 3));
+    TWILL_CHECK(rank != 1 || hosts->state[1] == HOST_WATCHED);
+    TWILL_CHECK(rank != 3 || take_kept(hosts->keeper) == 1);
+    TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
+    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank != 1 || dies(&c.watcher, 3));
+    TWILL_CHECK(rank != 1 || twill_watch_lost_host(c.watcher.watch, 3) != NULL);
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void outlives(void **state)
+{
+    (void)state;
+    for (int ends = 0; ends <= 2; ends += 2) {
+        struct place place = {.host = {0, 0, 1, 1}, .most = 8, .ends = ends};
+        run(&place, 4, rank_outlived);
+    }
+}
+
+/* Nine hosts, each with connections to those 1, 2 and 4 away: hosts 3 and 6 have none to host 0. */
+static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct connected c;
+    struct twill_news news;
+    (void)unused;
+    if (!connect_all(&c, user, rank))
+        return;
+    uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
+    TWILL_CHECK(c.watcher.watch->hosts.fd[(rank + 3) % size] < 0);
+    TWILL_CHECK(c.watcher.watch->hosts.fd[(rank + 4) % size] >= 0);
+    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank != 0 || vanish(&c) >= 7); /* listener and connections */
+    TWILL_CHECK(meet(&c.watcher));
+    while (rank != 0 && !twill_watch_is_dead(c.watcher.watch, 0) && twill_now() < deadline) {
+        TWILL_CHECK(!twill_watch_hear(c.watcher.watch, &news)); /* it is for the watch itself */
+        usleep(1000);
+    }
+    TWILL_CHECK(twill_now() < deadline);
+    for (uint32_t r = 1; rank != 0 && r < (uint32_t)size; r++)
+        TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, r));
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void passes_it_on(void **state)
+{
+    struct place place = {.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2};
+    (void)state;
+    run(&place, 9, rank_of_many);
+}
+
+/* A connection that is cut off on the way makes a suspect, who answers; and one that is closed does
+ * not even that. */
+static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct connected c;
+    struct linger now = {.l_onoff = 1, .l_linger = 0};
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    struct twill_hosts *hosts = &c.watcher.watch->hosts;
+    TWILL_CHECK(meet(&c.watcher));
+    for (uint32_t h = 1; rank == 0 && h < 3; h++) {
+        if (h == 1)
+            TWILL_CHECK(setsockopt(hosts->fd[h], SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
+        close(hosts->fd[h]);
+        hosts->fd[h] = -1;
+    }
+    TWILL_CHECK(meet(&c.watcher));
+    for (uint64_t until = twill_now() + 4 * TWILL_TEST_SECOND; rank != 0 && twill_now() < until;
+         usleep(1000))
+        TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, 0));
+    TWILL_CHECK(rank == 0 || hosts->state[0] == HOST_CLOSED);
+    TWILL_CHECK(meet(&c.watcher));
+    if (rank == 0) {
+        twill_watch_close(c.watcher.watch);
+        c.watcher.watch = NULL;
+    }
+    TWILL_CHECK(rank == 0 || dies(&c.watcher, 0));
+    TWILL_CHECK(rank == 0 || twill_watch_lost_host(c.watcher.watch, 0) == NULL); /* it alone */
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void answers(void **state)
+{
+    struct place place = {.host = {0, 1, 2}, .most = 8};
+    (void)state;
+    run(&place, 3, rank_answers);
+}
+
+/* A connection that cannot be made is done without: the job starts all the same. */
+static void rank_does_without(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    const struct place *place = user;
+    struct connected c;
+    char text[160];
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    TWILL_CHECK(meet(&c.watcher));
+    size_t missing = twill_watch_describe(c.watcher.watch, text, sizeof(text));
+    TWILL_CHECK(missing == (rank == 1 || (rank == 0 && place->zero == CANNOT_CALL)));
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void does_without(void **state)
+{
+    struct place cannot = {.host = {0, 1, 2}, .most = 8, .zero = CANNOT_CALL};
+    struct place astray = {.host = {0, 1, 2}, .most = 8, .zero = IS_LED_ASTRAY};
+    (void)state;
+    run(&cannot, 3, rank_does_without);
+    run(&astray, 3, rank_does_without);
+}
+
+/* An attempt that began long ago, and has come to nothing, does not make a suspect a lost host. */
+static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct connected c;
+    int ends[2];
+    (void)unused;
+    (void)size;
+    if (!connect_all(&c, user, rank))
+        return;
+    struct twill_watch *watch = c.watcher.watch;
+    TWILL_CHECK(meet(&c.watcher));
+    if (rank == 0) {
+        TWILL_CHECK(pipe(ends) == 0);
+        watch->link[1].fd = ends[0]; /* of which nothing is ever reported */
+        watch->link[1].state = LINK_CONNECTING;
+        watch->link[1].point = 1;
+        twill_hosts_suspect(watch, 1);
+        for (uint64_t until = twill_now() + TWILL_TEST_PATIENCE;
+             watch->hosts.state[1] == HOST_SUSPECT && twill_now() < until; usleep(1000))
+            TWILL_CHECK(!twill_watch_is_dead(watch, 1));
+        TWILL_CHECK(watch->hosts.state[1] == HOST_CLOSED);
+        close(ends[1]);
+    }
+    TWILL_CHECK(meet(&c.watcher));
+    watcher_close(&c.watcher);
+}
+
+static void tries_afresh(void **state)
+{
+    struct place place = {.host = {0, 1}, .most = 8};
+    (void)state;
+    run(&place, 2, rank_tries_afresh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vanishes),     cmocka_unit_test(passes_it_on), cmocka_unit_test(answers),
+        cmocka_unit_test(does_without), cmocka_unit_test(tries_afresh), cmocka_unit_test(outlives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

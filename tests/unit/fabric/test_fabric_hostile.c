@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hostile bytes, drawn from fixed seeds: rendezvous and watch are fed what was right
+ * once and has been changed, cut off, repeated, put in another order or made up. Nobody without the
+ * key gets in, nothing crashes or is left open, and the ranks still meet. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "fabric/detector/detector_state.h"
+#include "tests/support/job_ranks.h"
+#include "tests/support/noise.h"
+#include "tests/support/numbers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* --- rendezvous ------------------------------------------------------------------------------ */
+
+#define RANKS   4
+#define CROWD   40   /* connections of one wave */
+#define HOSTILE 1000 /* connections in all */
+
+/* What a rank that knew the key once said: recorded from a hello of its own. */
+static bool record(const struct twill_test_job *job, struct twill_noise *said)
+{
+    const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
+                                          .rank = 2,
+                                          .size = RANKS,
+                                          .argument = TWILL_TEST_PATIENCE / 1000000};
+    struct twill_secret key;
+    struct twill_hello hello;
+    struct twill_session session;
+    enum twill_wire_moved outcome;
+    int fd = twill_test_dial(job);
+    TWILL_REQUIRE(fd >= 0 && twill_secret_parse(&key, "key", TWILL_TEST_KEY, NULL) == TWILL_OK &&
+                  twill_hello_call(&hello, &key, &card));
+    do
+        outcome = twill_hello_move(&hello, fd, &session);
+    while (outcome == TWILL_WIRE_LATER &&
+           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
+               TWILL_WIRE_DONE);
+    said->count = 0;
+    twill_noise_add(said, &hello.said.call, sizeof(hello.said.call));
+    twill_noise_add(said, hello.reply, sizeof(hello.reply));
+    close(fd);
+    return outcome == TWILL_WIRE_DONE;
+}
+
+/* When ranks come: rank 2 soon after who was recorded in its name, or it would have ended; rank 3
+ * in the midst of it; rank 1 when all is over, so that all of it was met by rank 0. */
+enum { RECORDED = 1, HALF, OVER };
+static const int comes_at[RANKS] = {0, OVER, RECORDED, HALF};
+
+/* Waves of connections; some stay as long as their wave does, and some say a byte at a time. */
+static void attack(struct twill_test_job *job)
+{
+    uint64_t seed = 4;
+    struct twill_noise said;
+    TWILL_CHECK(record(job, &said));
+    atomic_store(&job->arrived, RECORDED);
+    for (int wave = 0; wave < HOSTILE / CROWD && !twill_test_failed(); wave++) {
+        int fds[CROWD];
+        for (int i = 0; i < CROWD; i++) {
+            struct twill_noise noise = said;
+            fds[i] = twill_test_dial(job);
+            TWILL_CHECK(fds[i] >= 0);
+            if (i % 4 != 0) /* the fourth is as recorded */
+                twill_noise_change(&noise, &seed);
+            size_t bytes = i % 8 == 7 ? 1 : noise.count;
+            (void)!send(fds[i], noise.bytes, bytes, MSG_NOSIGNAL);
+        }
+        for (int i = 0; i < CROWD; i++)
+            close(fds[i]);
+        if (wave == HOSTILE / CROWD / 2)
+            atomic_store(&job->arrived, HALF);
+    }
+}
+
+static void rank_under_attack(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    (void)unused;
+    (void)size;
+    if (rank == RANKS) {
+        attack(job);
+        atomic_store(&job->arrived, OVER);
+        return;
+    }
+    while (atomic_load(&job->arrived) < comes_at[rank] && !twill_test_failed())
+        usleep(1000);
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
+    for (int round = 0; round < 3 && twill_test_gather(boot, 100, round); round++)
+        ;
+    if (rank == 0) {
+        const unsigned *count = boot->strays.count;
+        TWILL_CHECK(count[TWILL_FAULT_REPLAYED] > 0 || count[TWILL_FAULT_CLOSED] > 0);
+        TWILL_CHECK(count[TWILL_FAULT_KEY] > 0 && count[TWILL_FAULT_MALFORMED] > 0);
+        TWILL_CHECK(count[TWILL_FAULT_REFUSED] == 0);
+        TWILL_CHECK(twill_strays_total(&boot->strays) >= HOSTILE * 9 / 10);
+    }
+    twill_boot_close(boot);
+}
+
+static void rendezvous(void **state)
+{
+    struct twill_test_job job;
+    int before = twill_test_open_files();
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", RANKS);
+    twill_test_run_ranks(RANKS + 1, rank_under_attack, &job);
+    assert_int_equal(twill_test_open_files(), before);
+}
+
+/* --- a rank, or rank 0, that knows the key and sends what it should not ------------------------
+ */
+
+struct liar {
+    struct twill_test_job job;
+    uint64_t seed;
+    int which;
+    bool late; /* who was to hear it gave up before */
+};
+
+/* A frame that is right but for what is drawn: kind, argument, length, or bytes of it. */
+static void send_lie(int fd, struct twill_session *session, struct liar *liar,
+                     enum twill_wire_kind kind, const void *body, size_t bytes)
+{
+    struct twill_noise noise = {.count = 0};
+    struct twill_wire_header header;
+    uint64_t *seed = &liar->seed;
+    size_t real = bytes;
+    int what = liar->which % 4;
+    if (what == 0)
+        kind = (enum twill_wire_kind)((kind + 1 + twill_test_random(seed) % 15) % 16);
+    if (what == 1) /* proven all the same */
+        bytes = twill_test_random(seed) % 2 ? SIZE_MAX - 10 : bytes + 1;
+    uint8_t digest[TWILL_DIGEST_BYTES] = {0};
+    int64_t argument = what == 2 ? (int64_t)twill_test_random(seed) : 1;
+    twill_wire_seal(session, &header, kind, argument, body, bytes, what == 1 ? digest : NULL);
+    twill_noise_add(&noise, &header, sizeof(header));
+    twill_noise_add(&noise, body, real);
+    if (what == 3)
+        twill_noise_change(&noise, seed);
+    (void)!send(fd, noise.bytes, noise.count, MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+}
+
+/* Rank 1 lies in its part of the first all-gather: rank 0 ends the job at once, as it should be.
+ */
+static void rank_hears_lies(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct liar *liar = user;
+    const struct twill_hello_card card = {
+        .role = TWILL_HELLO_JOIN, .rank = 1, .size = 2, .argument = TWILL_TEST_PATIENCE / 1000000};
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    char mine[100] = "", all[200];
+    (void)unused;
+    (void)size;
+    if (rank == 0) {
+        TWILL_CHECK_OK(&error, twill_test_job_open(&liar->job, rank, &boot, &error));
+        twill_status status = twill_boot_allgather(boot, mine, all, sizeof(mine), &error);
+        TWILL_CHECK(status != TWILL_OK && status != TWILL_ERR_TIMEOUT);
+        twill_boot_close(boot);
+        return;
+    }
+    struct twill_session session;
+    int fd = twill_test_dial(&liar->job);
+    TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &card, &session));
+    send_lie(fd, &session, liar, TWILL_WIRE_GATHER, mine, sizeof(mine));
+    while (recv(fd, all, sizeof(all), 0) > 0)
+        ;
+    close(fd);
+}
+
+/* Rank 0 lies in its welcome: rank 1 is not let in anywhere, and says so by its deadline. */
+static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct liar *liar = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    (void)unused;
+    (void)size;
+    if (rank == 1) {
+        twill_status status = twill_test_job_open(&liar->job, rank, &boot, &error);
+        if (twill_test_note(status != TWILL_OK || liar->which % 4 == 2, __FILE__, __LINE__,
+                            "lie %d was believed", liar->which) &&
+            status == TWILL_OK)
+            twill_boot_close(boot);
+        return;
+    }
+    struct twill_secret key;
+    struct twill_hello hello;
+    struct twill_session session;
+    struct twill_tcp_welcome body = {.address = "127.0.0.1"};
+    int listener = atoi(liar->job.listen_fd);
+    TWILL_CHECK(twill_wire_wait(listener, POLLIN, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
+                TWILL_WIRE_DONE);
+    int fd = twill_socket_accept(listener);
+    TWILL_CHECK(fd >= 0 && twill_secret_parse(&key, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_hello_expect(&hello, &key, TWILL_HELLO_JOIN, 0, 2));
+    enum twill_wire_moved outcome;
+    do
+        outcome = twill_hello_move(&hello, fd, &session);
+    while (outcome == TWILL_WIRE_LATER &&
+           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
+               TWILL_WIRE_DONE);
+    liar->late = outcome != TWILL_WIRE_DONE;
+    if (!liar->late)
+        send_lie(fd, &session, liar, TWILL_WIRE_WELCOME, &body, sizeof(body));
+    close(fd);
+    close(listener);
+}
+
+static void liars(void **state)
+{
+    struct liar liar = {.seed = 5};
+    int before = twill_test_open_files();
+    (void)state;
+    for (liar.which = 0; liar.which < 40; liar.which++) {
+        twill_test_job_init(&liar.job, "127.0.0.1", 2);
+        twill_test_run_ranks(2, rank_hears_lies, &liar);
+    }
+    for (liar.which = 0; liar.which < 12; liar.which++) {
+        uint64_t patience = TWILL_TEST_SECOND / 10; /* all of it is spent, on some lies */
+        do {
+            twill_test_job_init(&liar.job, "127.0.0.1", 2);
+            liar.job.timeout_ns = patience;
+            int fd = twill_test_listen("127.0.0.1", liar.job.port);
+            snprintf(liar.job.listen_fd, sizeof(liar.job.listen_fd), "%d", fd);
+            twill_test_run_ranks(2, rank_is_welcomed_by_liar, &liar);
+            patience *= 3;
+        } while (liar.late && patience < 30 * TWILL_TEST_SECOND);
+        assert_false(liar.late);
+    }
+    assert_int_equal(twill_test_open_files(), before);
+}
+
+/* --- watch ----------------------------------------------------------------------------------- */
+
+static void pester(const struct twill_test_job *job, const struct twill_watch *watch,
+                   const struct twill_secret *run, const struct twill_hello_card *card)
+{
+    struct twill_test_job there = *job;
+    struct twill_noise said = {.count = 0};
+    struct twill_hello hello;
+    uint64_t seed = 6;
+    char byte;
+    snprintf(there.port, sizeof(there.port), "%u", (unsigned)watch->place[0].port);
+    TWILL_CHECK(twill_hello_call(&hello, run, card));
+    twill_noise_add(&said, &hello.said.call, sizeof(hello.said.call));
+    for (int i = 0; i < 600; i++) {
+        struct twill_noise noise = said;
+        int fd = twill_test_dial(&there);
+        TWILL_CHECK(fd >= 0);
+        if (i % 4 != 0)
+            twill_noise_change(&noise, &seed);
+        else if (i % 8 != 0) /* and something after it */
+            twill_noise_add(&noise, &hello.said.call, sizeof(hello.said.call));
+        (void)!send(fd, noise.bytes, noise.count, MSG_NOSIGNAL);
+        shutdown(fd, SHUT_WR);
+        while (recv(fd, &byte, 1, 0) > 0) /* "no", at most; then dropped */
+            ;
+        close(fd);
+    }
+}
+
+/* Rank 0 listens while rank 1 calls with what it once said to a watch, changed; then it has news.
+ */
+static void rank_watches(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    const struct twill_hello_card card = {
+        .role = TWILL_HELLO_WATCH, .rank = 1, .size = 2, .argument = 2};
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    struct twill_watch *watch;
+    struct twill_news news = {.comm = 9, .message = "right"};
+    (void)unused;
+    (void)size;
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
+    TWILL_CHECK_OK(&error, twill_watch_open(&watch, boot, &error));
+    if (rank == 0) {
+        while (!twill_watch_hear(watch, &news) && !twill_test_failed())
+            usleep(100);
+        TWILL_CHECK(news.comm == 9 && news.from == 1 && strcmp(news.message, "right") == 0);
+        TWILL_CHECK(twill_strays_total(twill_watch_strays(watch)) >= 500);
+        TWILL_CHECK(twill_watch_strays(watch)->count[TWILL_FAULT_REPLAYED] > 0);
+    } else {
+        pester(job, watch, &boot->secret, &card);
+        twill_watch_tell(watch, &news, (const uint32_t[]){0}, 1, TWILL_TEST_PATIENCE);
+    }
+    TWILL_CHECK(twill_test_gather(boot, 1, 0));
+    twill_watch_close(watch);
+    twill_boot_close(boot);
+}
+
+static void watches(void **state)
+{
+    struct twill_test_job job;
+    int before = twill_test_open_files();
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    twill_test_run_ranks(2, rank_watches, &job);
+    assert_int_equal(twill_test_open_files(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rendezvous),
+        cmocka_unit_test(liars),
+        cmocka_unit_test(watches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

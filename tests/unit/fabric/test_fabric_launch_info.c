@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Launchers without a launcher: who is detected from which variables, what contradictions say,
+ * names of hosts, rank 0's card, PALS's file. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "tests/support/job_ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HYDRA     "PMI_FD=900", "PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=1"
+#define STEP      "SLURM_STEP_ID=2", "SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_JOB_ID=77"
+#define PMIX      "PMIX_NAMESPACE=x", "PMIX_RANK=1", "OMPI_COMM_WORLD_SIZE=4"
+#define PMI_PORT  "PMI_PORT=n1:1234", "PMI_ID=2"
+#define PALS      "PALS_RANKID=0", "PALS_APID=abc", "ALPS_APP_PE=0", "PMI_SIZE=2", "PMI_RANK=0"
+#define VARIABLES .rank = "1", .world_size = "4", .master_addr = "127.0.0.1", .master_port = "9"
+
+/* PMI_FD: 900 is open, and a socket, where socket is set. */
+static const struct {
+    const char *environment[16];
+    struct twill_boot_params params;
+    const char *wanted;
+    bool socket;
+} seen[] = {
+    {{NULL}, {0}, "none", false},
+    {{HYDRA}, {0}, "pmi", true},
+    {{HYDRA}, {0}, "none", false}, /* which then complains */
+    {{PMI_PORT}, {0}, "pmi", false},
+    {{"PMI_PORT=n1:1234"}, {0}, "none", false},
+    {{PMIX}, {0}, "pmix", false},
+    {{"PMIX_RANK=1"}, {0}, "none", false},
+    {{STEP}, {0}, "slurm", false},
+    {{STEP, HYDRA}, {0}, "pmi", true},
+    {{STEP, HYDRA}, {0}, "slurm", false}, /* of a wrapper that closes descriptors: still right */
+    {{STEP, PMIX}, {0}, "pmix", false},
+    /* A launcher that another one has started: the inner one is whose descriptor is open. */
+    {{HYDRA, PMIX}, {0}, "pmi", true},
+    {{HYDRA, PMIX}, {0}, "pmix", false},
+    /* A batch script, an interactive shell, a step of one task: one rank. */
+    {{"SLURM_JOB_ID=77", "SLURM_PROCID=0", "SLURM_NTASKS=4"}, {0}, "none", false},
+    {{"SLURM_JOB_ID=77", "SLURM_PROCID=0", "SLURM_STEP_ID=4294967290", "SLURM_STEP_NUM_TASKS=4"},
+     {0},
+     "none",
+     false},
+    {{"SLURM_STEP_ID=2", "SLURM_STEP_NUM_TASKS=1", "SLURM_PROCID=0"}, {0}, "none", false},
+    {{PALS}, {0}, "pals", false},
+    {{PALS, STEP}, {0}, "pals", false},
+    {{"ALPS_APP_PE=3"}, {0}, "alps", false},
+    {{"ALPS_APP_PE=3"}, {.world_size = "4", .master_addr = "a", .master_port = "9"}, "alps", false},
+    /* RANK and the others are of this process, whatever started what started it. */
+    {{STEP, PMIX}, {VARIABLES}, "torchrun", false},
+    {{HYDRA}, {VARIABLES}, "torchrun", true},
+    {{HYDRA}, {VARIABLES, .job = "1"}, "twillrun", true},
+    {{HYDRA}, {.job = "1"}, "pmi", true}, /* a key for the job, no rank */
+    {{NULL}, {VARIABLES, .job = "1"}, "twillrun", false},
+    {{NULL}, {.rank = "1", .world_size = "4"}, "none", false},
+    {{HYDRA}, {.rank = "1"}, "pmi", true},
+    /* Chosen by hand. */
+    {{HYDRA}, {.launcher = "none"}, "none", true},
+    {{HYDRA, STEP}, {.launcher = "slurm"}, "slurm", true},
+    {{HYDRA, STEP}, {.launcher = "auto"}, "pmi", true},
+    {{HYDRA}, {VARIABLES, .launcher = "pmi"}, "pmi", true},
+    {{NULL}, {.launcher = "alps"}, "alps", false},
+};
+
+static void detection(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(seen); i++) {
+        struct twill_boot_params params = seen[i].params;
+        int ends[2];
+        params.environment = seen[i].environment;
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+        if (seen[i].socket)
+            assert_int_equal(dup2(ends[0], 900), 900);
+        const struct twill_boot_ops *ops = twill_boot_detect(&params);
+        close(ends[0]);
+        close(ends[1]);
+        if (seen[i].socket)
+            close(900);
+        if (strcmp(seen[i].wanted, "pmix") == 0 && twill_pmix_missing(&params))
+            continue; /* not built, or the library is not there */
+        if (!ops || strcmp(ops->name, seen[i].wanted) != 0)
+            fail_msg("%zu: %s instead of %s", i, ops ? ops->name : "nothing", seen[i].wanted);
+    }
+}
+
+/* What cannot be is said, with what was found and what to do. */
+static const struct {
+    const char *environment[16];
+    struct twill_boot_params params;
+    twill_status status;
+    const char *says[3];
+} wrong[] = {
+    {{HYDRA}, {0}, TWILL_ERR_BOOTSTRAP, {"PMI_SIZE=4", "PMI_FD", "TWILL_LAUNCHER=none"}},
+    {{"OMPI_COMM_WORLD_SIZE=4"}, {0}, TWILL_ERR_BOOTSTRAP, {"Open MPI's mpirun", "PMI"}},
+    {{"PMIX_RANK=2"}, {0}, TWILL_ERR_BOOTSTRAP, {"PMIX_RANK=2", "PMI"}},
+    {{"MV2_COMM_WORLD_SIZE=2"}, {0}, TWILL_ERR_BOOTSTRAP, {"MVAPICH2", "PMI_PORT"}},
+    {{"PALS_LOCAL_SIZE=2"}, {0}, TWILL_ERR_BOOTSTRAP, {"PALS_RANKID is not set"}},
+    {{HYDRA},
+     {.rank = "0", .world_size = "1", .master_addr = "127.0.0.1", .master_port = "9", .job = "1"},
+     TWILL_ERR_BOOTSTRAP,
+     {"PMI_SIZE=4", "WORLD_SIZE=1 is set as well"}},
+    {{"PMI_PORT=nowhere", "PMI_ID=0", "PMI_SIZE=2"},
+     {0},
+     TWILL_ERR_CONFIG,
+     {"PMI_PORT=nowhere is not host:port"}},
+    {{NULL}, {.launcher = "pmi"}, TWILL_ERR_CONFIG, {"TWILL_LAUNCHER=pmi, but", "PMI_FD"}},
+    {{NULL}, {.launcher = "pmix"}, TWILL_ERR_CONFIG, {"TWILL_LAUNCHER=pmix, but"}},
+    {{NULL}, {.launcher = "slurm"}, TWILL_ERR_CONFIG, {"SLURM_PROCID is not set"}},
+    {{NULL}, {.launcher = "torchrun"}, TWILL_ERR_CONFIG, {"RANK WORLD_SIZE MASTER_ADDR"}},
+    {{NULL}, {.launcher = "ssh"}, TWILL_ERR_CONFIG, {"TWILL_LAUNCHER=ssh"}},
+    {{"ALPS_APP_PE=3"}, {0}, TWILL_ERR_CONFIG, {"ALPS_APP_PE=3", "-e WORLD_SIZE=64"}},
+    {{"ALPS_APP_PE=3"}, {.world_size = "4"}, TWILL_ERR_CONFIG, {"rank 3", "MASTER_ADDR=$("}},
+    {{"ALPS_APP_PE=4"}, {.world_size = "4"}, TWILL_ERR_CONFIG, {"ALPS_APP_PE=4 must be below"}},
+    {{"ALPS_APP_PE=3", "COBALT_PARTNAME=x1"},
+     {.world_size = "4"},
+     TWILL_ERR_CONFIG,
+     {"COBALT_PARTNAME names no node"}},
+    {{STEP, "SLURM_STEP_NODELIST=n[]"}, {0}, TWILL_ERR_CONFIG, {"SLURM_STEP_NODELIST=n[]"}},
+    {{"SLURM_STEP_ID=1", "SLURM_STEP_NUM_TASKS=x", "SLURM_PROCID=0"},
+     {0},
+     TWILL_ERR_CONFIG,
+     {"SLURM_STEP_NUM_TASKS=x is not a number"}},
+    {{PALS}, {0}, TWILL_ERR_CONFIG, {"PALS_APINFO", "MASTER_ADDR"}},
+    {{PALS, "PALS_APINFO=/dev/null"}, {0}, TWILL_ERR_CONFIG, {"PALS_APINFO=/dev/null"}},
+};
+
+static void contradictions(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
+        struct twill_boot_params params = wrong[i].params;
+        struct twill_error error = {0};
+        struct twill_boot *boot;
+        params.environment = wrong[i].environment;
+        params.timeout_ns = TWILL_TEST_SECOND;
+        twill_status status = twill_boot_open(&boot, &params, &error);
+        assert_null(boot);
+        assert_int_equal(status, wrong[i].status);
+        for (size_t k = 0; k < 3 && wrong[i].says[k]; k++)
+            if (!strstr(error.message, wrong[i].says[k]))
+                fail_msg("%zu: \"%s\" is not in \"%s\"", i, wrong[i].says[k], error.message);
+    }
+}
+
+/* Nobody else says otherwise, or the user knows better: one rank. */
+static void alone(void **state)
+{
+    static const char *const hydra[] = {HYDRA, NULL}, *const batch[] = {"SLURM_JOB_ID=77", NULL};
+    const struct {
+        const char *const *environment;
+        const char *launcher, *how;
+    } table[] = {{hydra, "none", "TWILL_LAUNCHER=none"},
+                 {batch, NULL, "Slurm's job 77"},
+                 {NULL, "auto", "no launcher"}};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        struct twill_boot_params params = {.launcher = table[i].launcher,
+                                           .environment = table[i].environment};
+        struct twill_error error = {0};
+        struct twill_boot *boot;
+        assert_int_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
+        assert_int_equal(boot->size, 1);
+        assert_non_null(strstr(boot->how, table[i].how));
+        twill_boot_close(boot);
+    }
+}
+
+static void first_rank(void **state)
+{
+    static const char *const first[] = {"PMI_RANK=0", "SLURM_PROCID=0", NULL};
+    static const char *const second[] = {"PMIX_RANK=1", NULL};
+    twill_bootstrap lent = {.rank = 0, .size = 2};
+    (void)state;
+    assert_true(twill_boot_is_first(&(struct twill_boot_params){.environment = first}));
+    assert_false(twill_boot_is_first(&(struct twill_boot_params){.environment = second}));
+    assert_true(twill_boot_is_first(&(struct twill_boot_params){.environment = NULL}));
+    assert_false(
+        twill_boot_is_first(&(struct twill_boot_params){.environment = first, .rank = "3"}));
+    assert_true(
+        twill_boot_is_first(&(struct twill_boot_params){.environment = second, .caller = &lent}));
+}
+
+/* --- names of hosts -------------------------------------------------------------------------- */
+
+static void host_lists(void **state)
+{
+    static const struct {
+        const char *list, *first; /* NULL: it is no list */
+    } table[] = {
+        {"n1", "n1"},
+        {"n1,n2", "n1"},
+        {"n[1-3,5],b2", "n1"},
+        {"n[007-012]", "n007"},
+        {"rack[2-3]node[10,12]", "rack2node10"},
+        {"a-b.c_d[9].site.org,x", "a-b.c_d9.site.org"},
+        {"nid[00012]", "nid00012"},
+        {"", NULL},
+        {",n1", NULL},
+        {"n[", NULL},
+        {"n[]", NULL},
+        {"n[1-3", NULL},
+        {"n[x]", NULL},
+        {"n[1;reboot]", NULL},
+        {"n 1", NULL},
+        {"n$(x)", NULL},
+        {"n]1", NULL},
+        {"a-name-that-is-too-long-for-its-place", NULL},
+        {"n[123456789012345678901234567890]", NULL},
+    };
+    char host[24];
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        bool good = twill_launch_first_host(table[i].list, host, sizeof(host));
+        if (good != (table[i].first != NULL) || (good && strcmp(host, table[i].first) != 0))
+            fail_msg("%s: %s", table[i].list, good ? host : "no list");
+    }
+}
+
+/* --- the card -------------------------------------------------------------------------------- */
+
+static void cards(void **state)
+{
+    struct twill_boot_params params = {0};
+    struct twill_job job = {.rank = 0, .size = 2, .listener = -1}, other = {.rank = 1};
+    struct twill_error error = {0};
+    char card[TWILL_JOB_CARD];
+    static const char *const links[] = {"fe80::1%hsn0", "10.0.0.1 fe80::1%ib0.8001 fd00::2",
+                                        "%eth0", "hsn0", "fe80::1%a;b"};
+    (void)state;
+    assert_int_equal(twill_launch_listen(&job, &params, true, &error), TWILL_OK);
+    assert_string_equal(job.hosts, "127.0.0.1");
+    assert_true(job.listener >= 0 && job.port > 0 && job.has_key);
+    close(job.listener);
+    snprintf(job.hosts, sizeof(job.hosts), "10.0.0.1 fd00::2");
+    assert_int_equal(twill_launch_write_card(&job, card, sizeof(card), &error), TWILL_OK);
+    assert_null(strpbrk(card, " \n;=")); /* what launchers' stores cannot carry */
+    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_OK);
+    assert_string_equal(other.hosts, "10.0.0.1 fd00::2");
+    assert_int_equal(other.port, job.port);
+    assert_true(other.has_key);
+    assert_memory_equal(&other.key, &job.key, sizeof(job.key));
+    /* What a store has no room for is left out, but for the likeliest. */
+    assert_int_equal(twill_launch_write_card(&job, card, 90, &error), TWILL_OK);
+    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_OK);
+    assert_string_equal(other.hosts, "10.0.0.1");
+    assert_int_equal(twill_launch_write_card(&job, card, 80, &error), TWILL_ERR_BOOTSTRAP);
+    /* An address of a link, where TWILL_INTERFACE has no other. */
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(links); i++) {
+        snprintf(job.hosts, sizeof(job.hosts), "%s", links[i]);
+        assert_int_equal(twill_launch_write_card(&job, card, sizeof(card), &error), TWILL_OK);
+        assert_int_equal(twill_launch_read_card(&other, &params, card, &error),
+                         i < 2 ? TWILL_OK : TWILL_ERR_BOOTSTRAP);
+        assert_string_equal(other.hosts, links[i < 2 ? i : 1]);
+    }
+    /* A key that all have does not travel; who has not got it is told. */
+    params.job = "12ab";
+    assert_int_equal(twill_launch_listen(&job, &params, true, &error), TWILL_OK);
+    close(job.listener);
+    assert_false(job.has_key);
+    assert_int_equal(twill_launch_write_card(&job, card, sizeof(card), &error), TWILL_OK);
+    assert_null(strstr(card, "12ab"));
+    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_OK);
+    params.job = NULL;
+    twill_error_clear(&error);
+    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_ERR_CONFIG);
+    assert_non_null(strstr(error.message, "set for rank 0, but not here"));
+}
+
+/* Whatever is on it: a refusal, or something sane. Most cards are good ones with a byte changed. */
+static void damaged_cards(void **state)
+{
+    static const char good[] =
+        "twill1,12345,00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff,10.0.0.1";
+    unsigned seed = 17, refused = 0;
+    (void)state;
+    for (unsigned i = 0; i < 20000; i++) {
+        struct twill_boot_params params = {0};
+        struct twill_job job = {.rank = 1};
+        struct twill_error error = {0};
+        char card[sizeof(good)];
+        memcpy(card, good, sizeof(card));
+        for (unsigned k = rand_r(&seed) % 3 + 1; k > 0; k--)
+            card[(unsigned)rand_r(&seed) % (sizeof(card) - 1)] = (char)(rand_r(&seed) & 255);
+        twill_status status = twill_launch_read_card(&job, &params, card, &error);
+        refused += status != TWILL_OK;
+        assert_true(status != TWILL_OK || (job.port > 0 && job.hosts[0] && job.has_key));
+    }
+    assert_true(refused > 10000);
+}
+
+/* --- PALS ------------------------------------------------------------------------------------ */
+
+/* As in Slurm's apinfo.h, version 5. */
+struct header {
+    int version;
+    size_t total, profile_bytes, profile_offset;
+    int profiles;
+    size_t command_bytes, command_offset;
+    int commands;
+    size_t rank_bytes, rank_offset;
+    int ranks;
+    size_t node_bytes, node_offset;
+    int nodes;
+    size_t rest[6];
+};
+struct file {
+    struct header header;
+    int rank[2][3];
+    struct {
+        int number;
+        char host[64];
+    } node[2];
+};
+
+static void write_file(const char *path, const struct file *file, size_t bytes)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    assert_int_equal(write(fd, file, bytes), (ssize_t)bytes);
+    close(fd);
+}
+
+static void apinfo(void **state)
+{
+    char path[] = "/tmp/twill-apinfo-XXXXXX", variable[64];
+    struct file file = {
+        .header = {.version = 5,
+                   .rank_bytes = sizeof(file.rank[0]),
+                   .rank_offset = offsetof(struct file, rank),
+                   .ranks = 2,
+                   .node_bytes = sizeof(file.node[0]),
+                   .node_offset = offsetof(struct file, node),
+                   .nodes = 2},
+        .rank = {{0, 0, 1}, {0, 0, 0}},
+        .node = {{0, "not-this.invalid"}, {1, "rank-0-is-here.invalid"}},
+    };
+    const char *environment[] = {"PALS_RANKID=1", "PALS_APID=a", "PMI_SHARED_SECRET=7", variable,
+                                 NULL};
+    struct twill_boot_params params = {.environment = environment, .timeout_ns = TWILL_TEST_SECOND};
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    unsigned seed = 4;
+    (void)state;
+    close(mkstemp(path));
+    snprintf(variable, sizeof(variable), "PALS_APINFO=%s", path);
+    write_file(path, &file, sizeof(file));
+    assert_int_equal(twill_boot_open(&boot, &params, &error), TWILL_ERR_BOOTSTRAP);
+    assert_non_null(strstr(error.message, "rank 1: PALS_APINFO=rank-0-is-here.invalid"));
+    for (size_t bytes = 0; bytes < sizeof(file); bytes += 7) {
+        write_file(path, &file, bytes);
+        assert_int_not_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
+    }
+    /* With a single node all is on this host; with damage there is no more than an error. */
+    params.timeout_ns = 1;
+    for (int i = 0; i < 300; i++) {
+        struct file damaged = file;
+        damaged.node[1].host[0] = '\0'; /* so that nothing asks a name server */
+        ((unsigned char *)&damaged)[rand_r(&seed) % sizeof(damaged.header)] ^=
+            (unsigned char)(1 << rand_r(&seed) % 8);
+        write_file(path, &damaged, sizeof(damaged));
+        assert_int_not_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
+    }
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(detection),     cmocka_unit_test(contradictions), cmocka_unit_test(alone),
+        cmocka_unit_test(first_rank),    cmocka_unit_test(host_lists),     cmocka_unit_test(cards),
+        cmocka_unit_test(damaged_cards), cmocka_unit_test(apinfo),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The mock misbehaves as its script says, and carries messages all the same. */
+#include "fabric/transports.h"
+#include "tests/support/messages.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define LONGER UINT64_C(100000000)
+
+struct mock_end {
+    struct twill_test_end end; /* first */
+    struct twill_boot *boot;
+};
+
+/* All ranks here. */
+static bool meet(struct twill_test_end *end)
+{
+    int mine = 1, all[16];
+    return twill_boot_allgather(((struct mock_end *)end)->boot, &mine, all, sizeof(mine),
+                                &end->error) == TWILL_OK;
+}
+
+/* What a case does on each rank once the mock is open. */
+struct mock_case {
+    const char *script;
+    bool (*body)(struct twill_test_end *end);
+    twill_status open_status;
+    const char *says; /* part of the message when it does not open */
+};
+
+static void mock_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct mock_case *c = user;
+    struct mock_end it = {.end = {.rank = (uint32_t)rank, .size = (uint32_t)size},
+                          .boot = twill_test_boot(caller)};
+    struct twill_test_end *end = &it.end;
+    struct twill_transport_params params = {.boot = it.boot, .mock = c->script};
+    int status = twill_mock_transport.open(&end->transport, &params, &end->error);
+    if (twill_test_note(status == c->open_status, __FILE__, __LINE__, "open: %d: %s", status,
+                        end->error.message) &&
+        status == TWILL_OK)
+        (void)(c->body(end) && meet(end)); /* nobody closes while others still receive */
+    else if (c->says != NULL)
+        twill_test_note(strstr(end->error.message, c->says) != NULL, __FILE__, __LINE__,
+                        "message is: %s", end->error.message);
+    if (end->transport != NULL)
+        end->transport->ops->close(end->transport);
+    twill_test_boot_close(it.boot);
+}
+
+static bool carry(struct twill_test_end *end)
+{
+    static const size_t sizes[] = {0, 1, 8, 47, 48, 49, 4096, 100003};
+    return twill_test_sweep(end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
+           twill_test_flood(end, 40, 3000);
+}
+
+static void test_carries(void **state)
+{
+    (void)state;
+    static const char *const scripts[] = {
+        "seed=1",          "seed=7,delay=3",  "seed=2,reorder=1",
+        "seed=3,again=60", "seed=4,chunk=64", "seed=5,delay=9,reorder=1,again=30,chunk=1000"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(scripts); i++) {
+        struct mock_case c = {.script = scripts[i], .body = carry};
+        twill_test_run_ranks(3, mock_rank, &c);
+    }
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    struct mock_case c = {.script = "seed=1,delay=2", .body = twill_test_mismatch};
+    twill_test_run_ranks(2, mock_rank, &c);
+}
+
+/* --- failures: rank 0 sends 8 messages, rank 1 receives -------------------------------------- */
+
+enum { COUNT = 8 };
+
+static uint32_t count_done(const struct twill_transfer *requests)
+{
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < COUNT; i++)
+        done += requests[i].status != TWILL_PENDING;
+    return done;
+}
+
+/* Post all, and call progress until so many are done, and for longer: no more may be. An error of
+ * progress comes out. */
+static int exchange(struct twill_test_end *end, struct twill_transfer *requests, uint64_t *payload,
+                    uint32_t wanted)
+{
+    bool sends = end->rank == 0, longer = false;
+    int status = TWILL_OK;
+    for (uint32_t i = 0; i < COUNT && status >= 0; i++) {
+        payload[i] = sends ? 100 + i : 0;
+        requests[i] =
+            (struct twill_transfer){.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                    .peer = 1 - end->rank,
+                                    .signature = 8,
+                                    .buffer = &payload[i],
+                                    .bytes = sizeof(payload[i])};
+        status = end->transport->ops->post(end->transport, &requests[i], &end->error);
+    }
+    (void)meet(end);
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (status >= 0 && twill_now() < limit) {
+        status = end->transport->ops->progress(end->transport, &end->error);
+        if (longer || count_done(requests) < wanted)
+            continue;
+        longer = true;
+        limit = twill_now() + LONGER;
+    }
+    return status < 0 ? status : TWILL_OK;
+}
+
+static bool fails_with_error(struct twill_test_end *end)
+{
+    struct twill_transfer requests[COUNT];
+    uint64_t payload[COUNT];
+    int rc = exchange(end, requests, payload, end->rank == 0 ? COUNT : 3);
+    TWILL_REQUIRE(rc == (end->rank == 0 ? TWILL_ERR_FABRIC : TWILL_OK));
+    for (uint32_t i = 0; i < COUNT; i++)
+        TWILL_REQUIRE(requests[i].status == (i < 3 ? TWILL_OK : TWILL_PENDING));
+    return true;
+}
+
+static bool loses_one(struct twill_test_end *end)
+{
+    struct twill_transfer requests[COUNT];
+    uint64_t payload[COUNT];
+    TWILL_REQUIRE(exchange(end, requests, payload, COUNT - 1) == TWILL_OK);
+    if (end->rank == 0)
+        return true;
+    for (uint32_t i = 0; i < COUNT - 1; i++)
+        TWILL_REQUIRE(requests[i].status == TWILL_OK && payload[i] == 100 + i + (i >= 3));
+    TWILL_REQUIRE(requests[COUNT - 1].status == TWILL_PENDING);
+    return true;
+}
+
+static bool corrupts_one(struct twill_test_end *end)
+{
+    struct twill_transfer requests[COUNT];
+    uint64_t payload[COUNT];
+    TWILL_REQUIRE(exchange(end, requests, payload, COUNT) == TWILL_OK);
+    for (uint32_t i = 0; i < COUNT; i++)
+        TWILL_REQUIRE(requests[i].status ==
+                      (end->rank == 1 && i == 3 ? TWILL_ERR_MISMATCH : TWILL_OK));
+    return true;
+}
+
+static bool falls_silent(struct twill_test_end *end)
+{
+    struct twill_transfer requests[COUNT];
+    uint64_t payload[COUNT];
+    TWILL_REQUIRE(exchange(end, requests, payload, 3) == TWILL_OK);
+    for (uint32_t i = 0; i < COUNT; i++)
+        TWILL_REQUIRE(requests[i].status == (i < 3 ? TWILL_OK : TWILL_PENDING));
+    return true;
+}
+
+static void test_failures(void **state)
+{
+    (void)state;
+    struct mock_case cases[] = {{.script = "fail=3:1,rank=0", .body = fails_with_error},
+                                {.script = "fail=3:2,rank=0,delay=1", .body = loses_one},
+                                {.script = "seed=9,fail=3:3", .body = corrupts_one},
+                                {.script = "fail=3:4", .body = falls_silent}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(2, mock_rank, &cases[i]);
+}
+
+/* The same seed delays the same messages: every one of rank 0's, each time by as much. */
+static bool count_again(struct twill_test_end *end)
+{
+    struct twill_transfer requests[COUNT];
+    uint64_t payload[COUNT];
+    TWILL_REQUIRE(exchange(end, requests, payload, COUNT) == TWILL_OK);
+    uint64_t again = end->transport->counters.again;
+    int64_t all[2] = {0};
+    static _Atomic int64_t before; /* of the first run */
+    if (end->rank == 0) {
+        all[0] = (int64_t)again;
+        TWILL_REQUIRE(again >= COUNT && again <= 16 * COUNT);
+        TWILL_REQUIRE(atomic_load(&before) == 0 || atomic_load(&before) == all[0]);
+        atomic_store(&before, all[0]);
+    }
+    return true;
+}
+
+static void test_reproducible(void **state)
+{
+    (void)state;
+    struct mock_case c = {.script = "seed=11,again=100", .body = count_again};
+    twill_test_run_ranks(2, mock_rank, &c);
+    twill_test_run_ranks(2, mock_rank, &c);
+}
+
+static void test_refuses(void **state)
+{
+    (void)state;
+    struct mock_case cases[] = {
+        {"seed", NULL, TWILL_ERR_CONFIG, "\"seed\""},
+        {"seed=1,dealy=3", NULL, TWILL_ERR_CONFIG, "\"dealy=3\""},
+        {"seed=1;delay=3", NULL, TWILL_ERR_CONFIG, "\"seed=1;"},
+        {"delay=", NULL, TWILL_ERR_CONFIG, "delay"},
+        {"chunk=7", NULL, TWILL_ERR_CONFIG, "out of range"},
+        {"fail=1:9", NULL, TWILL_ERR_CONFIG, "out of range"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(2, mock_rank, &cases[i]);
+    struct mock_case processes = {"seed=1", NULL, TWILL_ERR_UNSUPPORTED, "another process"};
+    twill_test_run_processes(2, mock_rank, &processes);
+}
+
+static void test_reaches(void **state)
+{
+    (void)state;
+    struct twill_transport_params params = {0};
+    assert_false(twill_mock_transport.reaches(&params, 0, 1));
+    params.mock = "";
+    assert_false(twill_mock_transport.reaches(&params, 0, 1));
+    params.mock = "seed=1";
+    assert_true(twill_mock_transport.reaches(&params, 0, 1));
+    assert_false(twill_mock_transport.reaches(&params, 1, 1));
+}
+
+static void test_registry(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"self", "mock", "shm", "tcp", "ofi"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
+        const struct twill_transport_ops *ops = twill_transport_at(i);
+        assert_non_null(ops);
+        assert_string_equal(ops->name, names[i]);
+        assert_int_equal(ops->size_of, sizeof(*ops));
+        assert_true(ops->reaches && ops->open && ops->close && ops->post && ops->progress &&
+                    ops->cancel && ops->describe);
+    }
+    assert_null(twill_transport_at(TWILL_ARRAY_LENGTH(names)));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_carries),  cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_reproducible),
+        cmocka_unit_test(test_registry), cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_reaches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Conformance: the ofi transport does the same on every provider of libfabric. All cases run over
+ * each provider of a list, between two processes; what is not there is skipped by name. The last
+ * lines are a matrix, a line a provider.
+ *
+ * TEST_PROVIDER names one provider to run instead of the list (TEST_ADDRESS: its rank's address);
+ * there doubles are not loaded. TEST_ROWS runs those rows whose title contains it. A double is an
+ * external provider of tests/doubles, over libfabric's tcp, with the limits of hardware that is not
+ * here: it fails calls that the hardware's provider would not take, and says so on stderr. */
+#include "tests/support/provider_cases.h"
+#include "tests/support/sanitizers.h"
+
+#include <execinfo.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define ALARM_S 480 /* of one case: a provider may hang inside a call */
+
+static const struct provider providers[] = {
+    {"tcp", "tcp", NULL, NULL, NULL, 16, "", false},
+    {"tcp, IPv6", "tcp", "::1", NULL, NULL, 28, "an interface with ::1", false},
+    {"net", "net", NULL, NULL, NULL, 16, "libfabric 1.17", false},
+    {"sockets", "sockets", NULL, NULL, NULL, 16, "", false},
+    {"udp;ofi_rxd", "udp", NULL, NULL, NULL, 16, "", true},
+    {"shm", "shm", NULL, NULL, NULL, 0, "", true},
+    {"verbs;ofi_rxm", "verbs", NULL, NULL, NULL, 0, "an RDMA device: see tests/system/vm/rxe.sh",
+     false},
+    {"efa", "efa", NULL, NULL, NULL, 32, "the hardware", false},
+    {"psm2", "psm2", NULL, NULL, NULL, 16, "the hardware", false},
+    {"opx", "opx", NULL, NULL, NULL, 0, "the hardware", false},
+    {"cxi", "cxi", NULL, NULL, NULL, 8, "the hardware, libfabric 1.20 or later", false},
+    {"gni", "gni", NULL, NULL, NULL, 48, "the hardware, libfabric up to 1.20, aprun", false},
+#ifdef TEST_DOUBLES
+    {"gni (double)", "gni", NULL, "gni", NULL, 48, "", false},
+    {"gni (double), short messages", "gni", NULL, "gni", "TEST_DOUBLE_MAX_MESSAGE=65536", 48, "",
+     false},
+    {"gni (double), not by aprun", "gni", NULL, "gni", "ALPS_APP_PE=", 48, "aprun", false},
+    {"cxi (double)", "cxi", NULL, "cxi", NULL, 8, "", false},
+    {"cxi (double), registering", "cxi", NULL, "cxi", "TEST_DOUBLE_LOCAL=1", 8, "", false},
+    {"psm2 (double)", "psm2", NULL, "psm2", NULL, 16, "", false},
+    {"opx (double)", "opx", NULL, "opx", NULL, 8, "", false},
+    {"efa (double)", "efa", NULL, "efa", NULL, 32, "", false},
+    {"efa (double), long addresses", "efa", NULL, "efa", "TEST_DOUBLE_ADDRESS=256", 256, "", false},
+#endif
+};
+#define PROVIDERS TWILL_ARRAY_LENGTH(providers)
+
+static struct run runs[PROVIDERS];
+
+/* --- the runs ----------------------------------------------------------------------------------
+ */
+
+/* Where it crashed, for machines without a debugger. */
+static void crashed(int signal_number)
+{
+    void *frames[32];
+    backtrace_symbols_fd(frames, backtrace(frames, 32), 2);
+    (void)raise(signal_number);
+}
+
+/* cmocka's handlers are the parent's: here a crash ends the process. */
+static void die_of_signals(void)
+{
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGALRM};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(deadly); i++)
+        (void)signal(deadly[i], SIG_DFL);
+    struct sigaction action = {.sa_handler = crashed, .sa_flags = SA_RESETHAND};
+    (void)sigaction(SIGSEGV, &action, NULL);
+    (void)sigaction(SIGBUS, &action, NULL);
+}
+
+/* Is the provider there? Asked in a process of its own, as libfabric reads its surroundings once.
+ */
+static void rank_probe(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)rank;
+    (void)size;
+    const struct run *run = user;
+    die_of_signals();
+    struct twill_boot *boot = twill_test_boot(caller);
+    TWILL_CHECK(boot != NULL);
+    if (run->address != NULL)
+        snprintf(boot->address, sizeof(boot->address), "%s", run->address);
+    struct twill_error error = {0};
+    char text[256] = "";
+    struct twill_transport_params params = {
+        .boot = boot, .provider = run->provider->name, .interface = run->provider->interface};
+    alarm(ALARM_S);
+    twill_status status = twill_ofi_transport.preview(&params, text, sizeof(text), &error);
+    run->outcome->absent = status != TWILL_OK;
+    snprintf(run->outcome->why, sizeof(run->outcome->why), "%.*s", 255, error.message);
+    twill_test_boot_close(boot);
+}
+
+static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct run *run = user;
+    (void)size;
+    die_of_signals();
+    for (const struct test_case *c = test_provider_cases; c->name != NULL; c++) {
+        if (run->only == NULL ? c->alone : run->only != c)
+            continue;
+        if (rank == 0)
+            snprintf(run->outcome->at, sizeof(run->outcome->at), "%s", c->name);
+        alarm(ALARM_S);
+        uint64_t begun = twill_now();
+        if (!c->fn(run, caller))
+            return;
+        if (rank == 0 && getenv("TEST_TIMES") != NULL)
+            print_message("  %-30s %6.2f s\n", c->name, (double)(twill_now() - begun) * 1e-9);
+        if (rank == 0)
+            run->outcome->cases++;
+    }
+    alarm(0);
+}
+
+/* What the provider's processes find in their environment. */
+static void surround(const struct provider *p)
+{
+    char text[512];
+    unsetenv("FI_PROVIDER_PATH");
+    unsetenv("ALPS_APP_PE");
+#ifdef TEST_DOUBLES
+    if (p->doubled != NULL) {
+        snprintf(text, sizeof(text), "%s/%s", TEST_DOUBLES, p->doubled);
+        setenv("FI_PROVIDER_PATH", text, 1);
+        setenv("ALPS_APP_PE", "0", 1);
+    }
+#endif
+    if (p->settings != NULL) {
+        snprintf(text, sizeof(text), "%s", p->settings);
+        char *value = strchr(text, '=');
+        *value++ = '\0';
+        setenv(text, value, 1);
+    }
+}
+
+static void clear(const struct provider *p)
+{
+    char text[512];
+    snprintf(text, sizeof(text), "%s", p->settings == NULL ? "" : p->settings);
+    text[strcspn(text, "=")] = '\0';
+    if (text[0] != '\0')
+        unsetenv(text);
+}
+
+/* What doubles refused, a line each. */
+static char refusals[] = "/tmp/twill-doubles-XXXXXX";
+
+static off_t refused(void)
+{
+    struct stat file;
+    return stat(refusals, &file) == 0 ? file.st_size : -1;
+}
+
+static void run_cases(struct run *run, const struct test_case *only)
+{
+    for (size_t r = 0; r < TWILL_ARRAY_LENGTH(run->outcome->arrived); r++)
+        atomic_store(&run->outcome->arrived[r], 0);
+    run->only = only;
+    twill_test_run_processes(only == NULL ? 2 : only->ranks, rank_cases, run);
+}
+
+static void test_provider(void **state)
+{
+    struct run *run = *state;
+    uint64_t begun = twill_now();
+    off_t before = refused();
+    surround(run->provider);
+    twill_test_run_processes(1, rank_probe, run);
+    if (run->provider->refused) {
+        assert_true(run->outcome->absent);
+        assert_non_null(strstr(run->outcome->why, "is not used: "));
+    }
+    /* A double is there, and not where its provider would refuse to be. */
+    if (run->provider->doubled != NULL)
+        assert_int_equal(run->outcome->absent, run->provider->needs[0] != '\0');
+    if (run->outcome->absent) {
+        clear(run->provider);
+        skip();
+    }
+    run_cases(run, NULL);
+    for (const struct test_case *c = test_provider_cases; c->name != NULL; c++)
+        if (c->alone)
+            run_cases(run, c);
+    clear(run->provider);
+    if (refused() != before) {
+        run->outcome->cases = 0;
+        fail_msg("%s refused what it was asked for: see above", run->provider->title);
+    }
+    run->outcome->seconds = (double)(twill_now() - begun) * 1e-9;
+}
+
+/* --- the matrix ----------------------------------------------------------------------------------
+ */
+
+static uint32_t cases_in_all(void)
+{
+    uint32_t n = 0;
+    while (test_provider_cases[n].name != NULL)
+        n++;
+    return n;
+}
+
+static void print_modes(int mode)
+{
+    static const struct {
+        int bit;
+        const char *name;
+    } modes[] = {{FI_MR_LOCAL, "LOCAL"},
+                 {FI_MR_VIRT_ADDR, "VIRT_ADDR"},
+                 {FI_MR_ALLOCATED, "ALLOCATED"},
+                 {FI_MR_PROV_KEY, "PROV_KEY"},
+                 {FI_MR_ENDPOINT, "ENDPOINT"}};
+    const char *between = "";
+    printf(", registration ");
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(modes); i++)
+        if ((mode & modes[i].bit) != 0) {
+            printf("%s%s", between, modes[i].name);
+            between = "|";
+        }
+    printf("%s", between[0] == '\0' ? "none" : "");
+}
+
+static void print_line(const struct run *run)
+{
+    const struct outcome *o = run->outcome;
+    const char *title = run->provider->title;
+    if (run->provider->refused && o->absent) {
+        printf("matrix: %-30s refused: %s\n", title, o->why);
+        return;
+    }
+    if (o->absent) {
+        printf("matrix: %-30s skipped: not here%s%s\n", title,
+               run->provider->needs[0] == '\0' ? "" : ", needs ", run->provider->needs);
+        return;
+    }
+    if (o->cases != cases_in_all()) {
+        printf("matrix: %-30s FAILED at: %s\n", title, o->at);
+        return;
+    }
+    int tag = o->tag_format == 0 ? 64 : 64 - __builtin_clzll(o->tag_format);
+    printf("matrix: %-30s ran %u cases in %.1f s: %s%s, addresses of %zu B, tags of %d bits, "
+           "inject %zu, ",
+           title, o->cases, o->seconds, o->name,
+           run->provider->doubled != NULL ? " (a double)" : "", o->address_bytes, tag, o->inject);
+    if (o->max_message > SIZE_MAX / 2)
+        printf("messages of any size");
+    else
+        printf("messages up to %zu B", o->max_message);
+    print_modes(o->mr_mode);
+    printf("\n");
+}
+
+int main(void)
+{
+    const char *only = getenv("TEST_PROVIDER"), *rows = getenv("TEST_ROWS");
+    static struct provider named = {.needs = "the hardware"};
+    struct CMUnitTest tests[PROVIDERS];
+    setenv("IPATH_NO_BACKTRACE", "1", 1); /* psm's library, which libfabric brings, takes signals */
+    size_t n = 0;
+    for (size_t i = 0; i < (only == NULL ? PROVIDERS : 1); i++) {
+        const struct provider *p = only == NULL ? &providers[i] : &named;
+        if (only != NULL)
+            named.title = named.name = only;
+        if (rows != NULL && strstr(p->title, rows) == NULL)
+            continue;
+        /* Ranks are processes of one thread: the thread sanitizer has little to see. */
+        bool fewer = TEST_TSAN ? strcmp(p->name, "gni") != 0 : TEST_ASAN && i % 2 != 0;
+        if (only == NULL && rows == NULL && fewer)
+            continue;
+#ifdef LEAKS_ARE_FOUND
+        if (strcmp(p->name, "net") == 0) /* that of libfabric 1.17 leaks at fi_close */
+            continue;
+#endif
+        void *shared = mmap(NULL, sizeof(struct outcome), PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (shared == MAP_FAILED)
+            return 1;
+        runs[n] = (struct run){.provider = p, .address = getenv("TEST_ADDRESS"), .outcome = shared};
+        tests[n] = (struct CMUnitTest){
+            .name = p->title, .test_func = test_provider, .initial_state = &runs[n]};
+        n++;
+    }
+    int file = mkstemp(refusals);
+    if (file < 0 || setenv("TEST_DOUBLE_LOG", refusals, 1) != 0)
+        return 1;
+    close(file);
+    int failed = _cmocka_run_group_tests("providers", tests, n, NULL, NULL);
+    for (size_t i = 0; i < n; i++)
+        print_line(&runs[i]);
+    (void)unlink(refusals);
+    return failed;
+}

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The composite of rails, over mocks and over two endpoints of libfabric on loopback; and how ranks
+ * agree about their rails. */
+#include "fabric/rails/rails.h"
+#include "fabric/transports.h"
+#include "tests/support/messages.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct rails_case {
+    const struct twill_transport_ops *ops;
+    uint32_t count, weight[TWILL_RAILS_MOST];
+    size_t stripe;
+    const char *script[TWILL_RAILS_MOST]; /* of mocks */
+    bool (*body)(struct twill_test_end *end, const struct rails_case *c);
+    size_t sent, wanted; /* of a message that does not match */
+    uint32_t signature;
+};
+
+struct rails_end {
+    struct twill_test_end end; /* first */
+    struct twill_boot *boot;
+};
+
+/* All ranks here. */
+static bool meet(struct twill_test_end *end)
+{
+    int mine = 1, all[16];
+    return twill_boot_allgather(((struct rails_end *)end)->boot, &mine, all, sizeof(mine),
+                                &end->error) == TWILL_OK;
+}
+
+static bool open_rails(struct twill_test_end *end, const struct rails_case *c,
+                       struct twill_boot *boot)
+{
+    struct twill_transport *rail[TWILL_RAILS_MOST];
+    for (uint32_t r = 0; r < c->count; r++) {
+        struct twill_transport_params params = {.boot = boot,
+                                                .mock = c->script[r],
+                                                .own_tcp = c->ops == &twill_tcp_transport,
+                                                .provider = "tcp",
+                                                .interface = r % 2 ? "127.0.0.1" : "lo"};
+        twill_status status = c->ops->open(&rail[r], &params, &end->error);
+        if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open: %s",
+                             end->error.message))
+            return false;
+    }
+    struct twill_transport_params params = {.boot = boot};
+    TWILL_REQUIRE(twill_rails_join(&end->transport, rail, c->weight, c->count, c->stripe, &params,
+                                   &end->error) == TWILL_OK);
+    for (uint32_t r = 0; r < end->size; r++)
+        if (r != end->rank)
+            TWILL_REQUIRE(end->transport->ops->connect(end->transport, r, &end->error) == TWILL_OK);
+    return true;
+}
+
+static void rails_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct rails_case *c = user;
+    struct rails_end it = {
+        .end = {.rank = (uint32_t)rank, .size = (uint32_t)size, .in_parts = true},
+        .boot = twill_test_boot(caller)};
+    if (open_rails(&it.end, c, it.boot) && c->body(&it.end, c))
+        (void)meet(&it.end); /* nobody closes while others still receive */
+    if (it.end.transport != NULL)
+        it.end.transport->ops->close(it.end.transport);
+    twill_test_boot_close(it.boot);
+}
+
+/* --- what all transports must do ------------------------------------------------------------- */
+
+static bool counted(const struct twill_test_end *end, const struct rails_case *c)
+{
+    struct twill_transport_counters sum = {0};
+    size_t i = 0;
+    for (struct twill_transport *rail; (rail = end->transport->ops->rail(end->transport, i)); i++) {
+        TWILL_REQUIRE(rail->counters.messages > 0 && rail->counters.bytes > 0);
+        sum.messages += rail->counters.messages;
+        sum.bytes += rail->counters.bytes;
+    }
+    TWILL_REQUIRE(i == c->count);
+    TWILL_REQUIRE(sum.messages == end->transport->counters.messages);
+    TWILL_REQUIRE(sum.bytes == end->transport->counters.bytes);
+    return true;
+}
+
+static bool carry(struct twill_test_end *end, const struct rails_case *c)
+{
+    const size_t s = c->stripe;
+    const size_t sizes[] = {0,      1,      8,      48,        49,    s - 1,     s,        s + 1,
+                            s + 63, s + 64, s + 65, 2 * s - 1, 2 * s, 3 * s + 7, 7 * s + 8};
+    const size_t n = TWILL_ARRAY_LENGTH(sizes) - (s > 20000 ? 2 : 0); /* quick, also when watched */
+    return twill_test_sweep(end, sizes, n) && twill_test_flood(end, s > 20000 ? 4 : 30, 3 * s) &&
+           counted(end, c);
+}
+
+static void test_carries(void **state)
+{
+    (void)state;
+    static const struct rails_case cases[] = {
+        {&twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "seed=2"}, carry, 0, 0, 0},
+        {&twill_mock_transport,
+         2,
+         {1, 1},
+         TWILL_RAILS_STRIPE,
+         {"seed=1", "seed=2"},
+         carry,
+         0,
+         0,
+         0},
+        {&twill_mock_transport,
+         3,
+         {1, 4, 2},
+         512,
+         {"seed=3,delay=9", "seed=4,again=50", "seed=5,reorder=1,chunk=64"},
+         carry,
+         0,
+         0,
+         0},
+        {&twill_mock_transport, 2, {1, 1000}, 1000, {"seed=6,delay=20", "seed=7"}, carry, 0, 0, 0},
+        {&twill_mock_transport, 1, {1}, 1000, {"seed=8"}, carry, 0, 0, 0},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(i == 1 ? 2 : 3, rails_rank, (void *)&cases[i]);
+}
+
+static void test_carries_network(void **state)
+{
+    (void)state;
+    static const struct rails_case two = {
+        &twill_ofi_transport, 2, {1, 1}, TWILL_RAILS_STRIPE, {NULL}, carry, 0, 0, 0};
+    static const struct rails_case three = {
+        &twill_ofi_transport, 3, {10, 25, 10}, 20000, {NULL}, carry, 0, 0, 0};
+    static const struct rails_case four = {
+        &twill_tcp_transport, 4, {1, 1, 1, 2}, TWILL_RAILS_STRIPE, {NULL}, carry, 0, 0, 0};
+    static const struct rails_case other = {
+        &twill_tcp_transport, 2, {1, 3}, 512, {NULL}, carry, 0, 0, 0};
+    const struct rails_case *const all[] = {&two, &three, &four, &other};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++) {
+        print_message("  %s, %u rails\n", all[i]->ops->name, all[i]->count);
+        twill_test_run_ranks(i == 3 ? 3 : 2, rails_rank, (void *)all[i]);
+    }
+}
+
+/* --- shares ---------------------------------------------------------------------------------- */
+
+/* One large message: every rail carries its share of the bytes. */
+static bool share(struct twill_test_end *end, const struct rails_case *c)
+{
+    const size_t bytes = 1100u << 10;
+    if (!twill_test_sweep(end, &bytes, 1))
+        return false;
+    uint64_t all = 0;
+    for (uint32_t r = 0; r < c->count; r++)
+        all += c->weight[r];
+    for (uint32_t r = 0; r < c->count; r++) {
+        uint64_t got = end->transport->ops->rail(end->transport, r)->counters.bytes;
+        uint64_t due = 2 * bytes * c->weight[r] / all; /* a sweep sends it stored and folded */
+        TWILL_REQUIRE(got + 256 > due && got < due + 256);
+    }
+    return true;
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    static const struct rails_case c = {&twill_mock_transport,
+                                        3,
+                                        {2, 5, 4},
+                                        TWILL_RAILS_STRIPE,
+                                        {"seed=1", "seed=1", "seed=1"},
+                                        share,
+                                        0,
+                                        0,
+                                        0};
+    twill_test_run_ranks(2, rails_rank, (void *)&c);
+}
+
+/* --- what does not match --------------------------------------------------------------------- */
+
+static void never(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
+{
+    (void)data;
+    twill_test_note(false, __FILE__, __LINE__, "%zu of %zu bytes folded at %zu", bytes,
+                    request->bytes, offset);
+}
+
+/* Rank 1 has what it waited for; rank 0 moves its messages along until it hears so. */
+static bool hear_of_it(struct twill_test_end *end, bool listens)
+{
+    unsigned char word[8] = {0};
+    struct twill_transfer request = {.kind = listens ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
+                                     .lane = 3,
+                                     .peer = 1 - end->rank,
+                                     .signature = 78,
+                                     .buffer = word,
+                                     .bytes = sizeof(word)};
+    return end->transport->ops->post(end->transport, &request, &end->error) == TWILL_OK &&
+           twill_test_await(end, &request, 1);
+}
+
+/* Rank 0 sends what rank 1 does not expect, behind a message that is right. */
+static bool differ(struct twill_test_end *end, const struct rails_case *c)
+{
+    bool sends = end->rank == 0;
+    size_t bytes = sends ? c->sent : c->wanted;
+    unsigned char small[8] = {0}, *buffer = calloc(1, bytes + 1), *bounce = calloc(1, bytes + 1);
+    struct twill_transfer request[2];
+    for (uint32_t i = 0; i < 2; i++)
+        request[i] =
+            (struct twill_transfer){.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                    .lane = 2,
+                                    .peer = 1 - end->rank,
+                                    .signature = 77 + (sends && i == 1 ? c->signature : 0),
+                                    .buffer = i == 0 ? small : buffer,
+                                    .bytes = i == 0 ? sizeof(small) : bytes,
+                                    .fold = i == 1 && !sends ? never : NULL,
+                                    .bounce = bounce};
+    bool good = buffer != NULL && bounce != NULL;
+    for (uint32_t i = 0; good && i < 2; i++)
+        good = end->transport->ops->post(end->transport, &request[i], &end->error) == TWILL_OK;
+    good = good && twill_test_await(end, request, sends ? 1 : 2) && hear_of_it(end, sends);
+    /* A whole message that met a part knows that part's size only, and parts may be alike. */
+    bool is_told = c->sent != c->wanted && (c->sent < c->stripe || c->wanted > 2 * c->sent ||
+                                            (c->wanted >= c->stripe && c->sent > 2 * c->wanted));
+    if (good && !sends)
+        twill_test_note(request[1].status == TWILL_ERR_MISMATCH &&
+                            (request[1].peer_bytes != c->wanted || !is_told),
+                        __FILE__, __LINE__, "%zu for %zu: status %d, peer's %llu", c->sent,
+                        c->wanted, request[1].status, (unsigned long long)request[1].peer_bytes);
+    good = meet(end) && good; /* before one hangs up */
+    end->transport->ops->cancel(end->transport);
+    free(buffer);
+    free(bounce);
+    return good;
+}
+
+static void test_mismatches(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t sent, wanted;
+        uint32_t signature;
+    } pairs[] = {
+        {100, 64, 0},    {8192, 4096, 0}, {4096, 8192, 0}, {8192, 2048, 0}, {2048, 8192, 0},
+        {4096, 2048, 0}, /* as large as a part of the other */
+        {2048, 4096, 0}, {8192, 8256, 0}, {8192, 8193, 0}, {8193, 8192, 0}, {65536, 16384, 0},
+        {8192, 8192, 1}, {100, 100, 1},   {0, 8192, 0},    {8192, 0, 0},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(pairs); i++) {
+        struct rails_case c = {&twill_mock_transport,
+                               2,
+                               {1, 1},
+                               4096,
+                               {"seed=1,delay=2", "seed=2"},
+                               differ,
+                               pairs[i].sent,
+                               pairs[i].wanted,
+                               pairs[i].signature};
+        twill_test_run_ranks(2, rails_rank, &c);
+        if (i % 3 != 1)
+            continue;
+        c.ops = &twill_ofi_transport;
+        twill_test_run_ranks(2, rails_rank, &c);
+        c.ops = &twill_tcp_transport;
+        twill_test_run_ranks(2, rails_rank, &c);
+    }
+}
+
+/* --- failures -------------------------------------------------------------------------------- */
+
+#define HOPELESS 24
+
+/* More than there are parts for, both ways and of both sorts: whatever has begun, cancel and close
+ * are safe; memory checkers look on. */
+static bool give_up(struct twill_test_end *end, const struct rails_case *c)
+{
+    struct twill_transfer *request = calloc(HOPELESS, sizeof(*request));
+    unsigned char *data = calloc(HOPELESS, 4 * c->stripe);
+    TWILL_REQUIRE(request != NULL && data != NULL);
+    for (uint32_t i = 0; i < HOPELESS; i++) {
+        request[i] = (struct twill_transfer){.kind = (i + end->rank) % 3 == 0 ? TWILL_TRANSFER_SEND
+                                                                              : TWILL_TRANSFER_RECV,
+                                             .lane = 1,
+                                             .peer = 1 - end->rank,
+                                             .signature = 1,
+                                             .buffer = data + 4 * c->stripe * i,
+                                             .bytes = i % 4 == 0 ? 64 : 4 * c->stripe};
+        TWILL_REQUIRE(end->transport->ops->post(end->transport, &request[i], &end->error) ==
+                      TWILL_OK);
+    }
+    TWILL_REQUIRE(meet(end));    /* who posts after the other has given up may hear of that */
+    for (int i = 0; i < 20; i++) /* as far as it goes: some do not match */
+        (void)end->transport->ops->progress(end->transport, &end->error);
+    end->transport->ops->cancel(end->transport);
+    free(request);
+    free(data);
+    return true;
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    struct rails_case c = {
+        &twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "seed=2"}, give_up, 0, 0, 0};
+    twill_test_run_ranks(2, rails_rank, &c);
+    c.ops = &twill_ofi_transport;
+    c.stripe = TWILL_RAILS_STRIPE;
+    twill_test_run_ranks(2, rails_rank, &c);
+    c.ops = &twill_tcp_transport;
+    twill_test_run_ranks(2, rails_rank, &c);
+}
+
+/* An error of one rail is the transport's, and says which rail. */
+static bool fail_one(struct twill_test_end *end, const struct rails_case *c)
+{
+    unsigned char *data = calloc(1, 4 * c->stripe);
+    struct twill_transfer request = {.kind =
+                                         end->rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                     .peer = 1 - end->rank,
+                                     .buffer = data,
+                                     .bytes = 4 * c->stripe};
+    TWILL_REQUIRE(data != NULL &&
+                  end->transport->ops->post(end->transport, &request, &end->error) == TWILL_OK);
+    TWILL_REQUIRE(meet(end));
+    int answer = 0;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (end->rank == 0 && answer >= 0 && twill_now() < limit)
+        answer = end->transport->ops->progress(end->transport, &end->error);
+    twill_test_note(end->rank == 1 || (answer == TWILL_ERR_FABRIC &&
+                                       strncmp(end->error.message, "rail 1: mock", 12) == 0),
+                    __FILE__, __LINE__, "%d: %s", answer, end->error.message);
+    end->transport->ops->cancel(end->transport);
+    free(data);
+    return true;
+}
+
+static void test_fails(void **state)
+{
+    (void)state;
+    struct rails_case c = {
+        &twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "fail=1:1,rank=0"}, fail_one, 0, 0, 0};
+    twill_test_run_ranks(2, rails_rank, &c);
+}
+
+/* --- agreement ------------------------------------------------------------------------------- */
+
+static void deal(struct twill_rails_card *card, enum twill_rails_wish wish, uint32_t wanted,
+                 const char *networks, uint32_t mbits)
+{
+    *card = (struct twill_rails_card){
+        .wish = wish, .wanted = wanted, .count = (uint32_t)strlen(networks)};
+    for (uint32_t i = 0; i < card->count; i++) {
+        card->rail[i].network = (uint64_t)(networks[i] - '0');
+        card->rail[i].mbits = mbits * (i + 1);
+    }
+}
+
+static void test_agree(void **state)
+{
+    (void)state;
+    static const struct {
+        enum twill_rails_wish wish[2];
+        uint32_t wanted[2];
+        const char *networks[2]; /* of two ranks: a digit each rail; 0 reaches all */
+        const char *places[2];   /* that come out, NULL: an error */
+    } table[] = {
+        {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"12", "12"}, {"01", "01"}},
+        {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"12", "21"}, {"01", "10"}},
+        {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"123", "31"}, {"02", "10"}},
+        {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"12", "34"}, {"0", "0"}},
+        {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"000", "00"}, {"01", "01"}},
+        {{TWILL_RAILS_AUTO, TWILL_RAILS_AUTO}, {0, 0}, {"1", "12"}, {"0", "0"}},
+        {{TWILL_RAILS_NUMBER, TWILL_RAILS_NUMBER}, {3, 3}, {"12", "21"}, {"010", "101"}},
+        {{TWILL_RAILS_NUMBER, TWILL_RAILS_NUMBER}, {1, 1}, {"12", "21"}, {"0", "1"}},
+        {{TWILL_RAILS_LIST, TWILL_RAILS_LIST}, {0, 0}, {"12", "34"}, {"01", "01"}},
+        {{TWILL_RAILS_LIST, TWILL_RAILS_LIST}, {0, 0}, {"12", "3"}, {NULL, NULL}},
+        {{TWILL_RAILS_LIST, TWILL_RAILS_AUTO}, {0, 0}, {"12", "12"}, {NULL, NULL}},
+        {{TWILL_RAILS_NUMBER, TWILL_RAILS_NUMBER}, {2, 3}, {"12", "12"}, {NULL, NULL}},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            struct twill_rails_card cards[2];
+            struct twill_error error = {0};
+            uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
+            for (uint32_t r = 0; r < 2; r++)
+                deal(&cards[r], table[i].wish[r], table[i].wanted[r], table[i].networks[r], 100);
+            twill_status status = twill_rails_agree(cards, 2, rank, place, weight, &count, &error);
+            const char *places = table[i].places[rank];
+            assert_int_equal(status, places != NULL ? TWILL_OK : TWILL_ERR_CONFIG);
+            if (places == NULL) {
+                assert_non_null(strstr(error.message, "rank 1"));
+                continue;
+            }
+            assert_int_equal(count, strlen(places));
+            for (uint32_t k = 0; k < count; k++)
+                assert_int_equal(place[k], places[k] - '0');
+        }
+}
+
+static void check_weights(const uint32_t *a, const uint32_t *b, const uint32_t *expected)
+{
+    struct twill_rails_card cards[2];
+    struct twill_error error = {0};
+    uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
+    deal(&cards[0], TWILL_RAILS_LIST, 0, "12", 0);
+    deal(&cards[1], TWILL_RAILS_LIST, 0, "12", 0);
+    for (uint32_t i = 0; i < 2; i++) {
+        cards[0].rail[i].mbits = a[i];
+        cards[1].rail[i].mbits = b[i];
+    }
+    assert_int_equal(twill_rails_agree(cards, 2, 1, place, weight, &count, &error), TWILL_OK);
+    assert_int_equal(weight[0], expected[0]);
+    assert_int_equal(weight[1], expected[1]);
+}
+
+static void test_weights(void **state)
+{
+    (void)state;
+    check_weights((uint32_t[]){100, 100}, (uint32_t[]){100, 100}, (uint32_t[]){1, 1});
+    check_weights((uint32_t[]){10000, 25000}, (uint32_t[]){10000, 25000}, (uint32_t[]){10, 25});
+    check_weights((uint32_t[]){10000, 20000}, (uint32_t[]){10000, 40000}, (uint32_t[]){1, 2});
+    check_weights((uint32_t[]){10000, 20000}, (uint32_t[]){10000, 0}, (uint32_t[]){1, 1});
+    check_weights((uint32_t[]){400000, 1}, (uint32_t[]){400000, 1}, (uint32_t[]){100, 1});
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    struct twill_rails_card cards[2];
+    struct twill_error error = {0};
+    uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
+    deal(&cards[0], TWILL_RAILS_AUTO, 0, "1", 100);
+    deal(&cards[1], TWILL_RAILS_AUTO, 0, "1", 100);
+    cards[1].status = TWILL_ERR_CONFIG;
+    snprintf(cards[1].message, sizeof(cards[1].message), "eth7 is not here");
+    assert_int_equal(twill_rails_agree(cards, 2, 0, place, weight, &count, &error),
+                     TWILL_ERR_CONFIG);
+    assert_string_equal(error.message, "rank 1: eth7 is not here");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_agree),           cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_carries),
+        cmocka_unit_test(test_shares),          cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_cancel),          cmocka_unit_test(test_fails),
+        cmocka_unit_test(test_carries_network),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which rails a job uses: the nearest on recorded machines, and what is left of what the ranks have
+ * when TWILL_RAILS is what it is. */
+#include "fabric/host/interfaces.h"
+#include "fabric/rails/rails.h"
+#include "numa/topology.h"
+#include "tests/support/messages.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* --- nearness -------------------------------------------------------------------------------- */
+
+/* The NICs of a recorded machine, for local rank l that runs on these CPUs, in its order. */
+static size_t order_recorded(const char *file, const char *cpus, uint32_t l,
+                             struct twill_rail *rails, size_t most)
+{
+    char path[512];
+    struct twill_error error = {0};
+    struct twill_topology *topology;
+    struct twill_nic nic;
+    size_t count = 0;
+    snprintf(path, sizeof(path), "%s/topologies/%s", TWILL_TEST_DATA, file);
+    assert_int_equal(twill_topology_open(&topology, path, &error), TWILL_OK);
+    assert_int_equal(twill_topology_locate(topology, cpus, &error), TWILL_OK);
+    for (; count < most && twill_topology_nic(topology, count, &nic); count++) {
+        rails[count] = (struct twill_rail){.mbits = 10000, .distance = nic.distance};
+        snprintf(rails[count].name, sizeof(rails[count].name), "%.30s", nic.name);
+    }
+    struct twill_nic named, placed;
+    assert_true(twill_topology_nic_named(topology, rails[0].name, &named));
+    assert_int_equal(named.distance, rails[0].distance);
+    assert_false(twill_topology_nic_named(topology, "nosuch0", &named));
+    assert_false(twill_topology_nic_at(topology, 0xffff, 0xff, 0x1f, 7, &placed));
+    if (strcmp(file, "96em64t-4n4d3ca2co-pci.xml") == 0) {
+        assert_true(twill_topology_nic_at(topology, 0, 0x32, 0, 1, &placed));
+        assert_string_equal(placed.name, "eth3");
+        assert_int_equal(placed.numa, 1);
+    }
+    twill_topology_close(topology);
+    twill_rails_order(rails, count, l);
+    return count;
+}
+
+/* Four NUMA nodes with two NICs each. */
+static void test_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cpus;
+        uint32_t l;
+        const char *first, *second;
+    } table[] = {
+        {"0-2", 0, "eth0", "eth1"},   {"3-5", 1, "eth1", "eth0"},   {"24-26", 0, "eth2", "eth3"},
+        {"27-29", 3, "eth3", "eth2"}, {"48-71", 2, "eth4", "eth5"}, {"95", 7, "eth7", "eth6"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        struct twill_rail rails[16];
+        size_t n =
+            order_recorded("96em64t-4n4d3ca2co-pci.xml", table[i].cpus, table[i].l, rails, 16);
+        assert_int_equal(n, 8);
+        assert_string_equal(rails[0].name, table[i].first);
+        assert_string_equal(rails[1].name, table[i].second);
+        assert_int_equal(rails[0].distance, 0);
+        assert_int_equal(rails[1].distance, 0);
+        assert_int_equal(rails[2].distance, 2);
+    }
+    /* Who may run everywhere is equally near to all: neighbours begin with different ones. */
+    struct twill_rail a[16], b[16];
+    order_recorded("96em64t-4n4d3ca2co-pci.xml", NULL, 0, a, 16);
+    order_recorded("96em64t-4n4d3ca2co-pci.xml", NULL, 5, b, 16);
+    assert_string_equal(a[0].name, "eth0");
+    assert_string_equal(b[0].name, "eth5");
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(a[i].distance, 0);
+    assert_true(order_recorded("linux-40intel64-2g2n4c+pci.xml", "0", 0, a, 16) >= 5);
+}
+
+static void test_order(void **state)
+{
+    (void)state;
+    struct twill_rail rails[] = {{.name = "slow", .mbits = 1000},
+                                 {.name = "far", .mbits = 400000, .distance = 2},
+                                 {.name = "fast", .mbits = 100000},
+                                 {.name = "fast too", .mbits = 100000},
+                                 {.name = "package", .mbits = 400000, .distance = 1}};
+    static const char *const names[] = {"fast too", "fast", "slow", "package", "far"};
+    twill_rails_order(rails, 5, 1);
+    for (int i = 0; i < 5; i++)
+        assert_string_equal(rails[i].name, names[i]);
+    twill_rails_order(rails, 0, 3);
+}
+
+/* --- the choice ------------------------------------------------------------------------------ */
+
+/* What a rank has and asks for; it comes to the transport below through the name of the mock. */
+struct having {
+    struct twill_rail rail[5];
+    const char *rails, *interface;
+};
+
+static const struct having *havings;
+
+static twill_status have(const struct twill_transport_params *params, const char *name,
+                         struct twill_rail *rails, size_t most, size_t *count,
+                         struct twill_error *error)
+{
+    const struct having *having = &havings[params->boot->rank];
+    *count = 0;
+    for (size_t i = 0; i < 5 && having->rail[i].name[0] != '\0' && *count < most; i++)
+        if (name == NULL || strcmp(having->rail[i].name, name) == 0)
+            rails[(*count)++] = having->rail[i];
+    if (name != NULL && *count == 0)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "there is no %s", name);
+    return TWILL_OK;
+}
+
+struct choice_case {
+    const char *what;
+    struct having rank[2];
+    uint32_t count;
+    const char *names[2]; /* of each rank's rails, or a part of the error */
+    const char *weights;
+};
+
+#define DEVICE(text, net, speed)                                                                   \
+    {                                                                                              \
+        .name = (text), .label = text " 10.0.0.1", .network = (net), .mbits = (speed)              \
+    }
+#define MODEST(text, net, speed)                                                                   \
+    {                                                                                              \
+        .name = (text), .label = (text), .network = (net), .mbits = (speed), .modest = true        \
+    }
+#define FAR(text, net, speed)                                                                      \
+    {                                                                                              \
+        .name = (text), .label = (text), .network = (net), .mbits = (speed), .distance = 2         \
+    }
+
+static const struct choice_case choices[] = {
+    {"two alike",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, NULL, NULL},
+      {{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, "auto", NULL}},
+     2,
+     {"ab", "ab"},
+     "11"},
+    {"the other way round",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, NULL, NULL},
+      {{DEVICE("b", 2, 100), DEVICE("a", 1, 100)}, NULL, NULL}},
+     2,
+     {"ab", "ab"},
+     "11"},
+    {"a slow network for management",
+     {{{DEVICE("a", 1, 100), DEVICE("m", 2, 1)}, NULL, NULL},
+      {{DEVICE("a", 1, 100), DEVICE("m", 2, 1)}, NULL, NULL}},
+     1,
+     {"a", "a"},
+     "1"},
+    {"virtual, or of unknown speed",
+     {{{DEVICE("a", 1, 100), MODEST("v", 2, 100)}, NULL, NULL},
+      {{DEVICE("a", 1, 100), MODEST("v", 2, 0)}, NULL, NULL}},
+     1,
+     {"a", "a"},
+     "1"},
+    {"nothing is known about the first",
+     {{{DEVICE("a", 1, 0), DEVICE("b", 2, 0)}, NULL, NULL},
+      {{DEVICE("a", 1, 0), DEVICE("b", 2, 0)}, NULL, NULL}},
+     1,
+     {"a", "a"},
+     "1"},
+    {"far away",
+     {{{DEVICE("a", 0, 100), FAR("f", 0, 100)}, NULL, NULL},
+      {{DEVICE("a", 0, 100), FAR("f", 0, 100)}, NULL, NULL}},
+     1,
+     {"a", "a"},
+     "1"},
+    {"a network that one rank is not in",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, NULL, NULL},
+      {{DEVICE("a", 1, 100)}, NULL, NULL}},
+     1,
+     {"a", "a"},
+     "1"},
+    {"no network in common: routed",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, NULL, NULL},
+      {{DEVICE("c", 3, 100), DEVICE("d", 4, 100)}, NULL, NULL}},
+     1,
+     {"a", "c"},
+     "1"},
+    {"a number takes modest ones",
+     {{{DEVICE("a", 1, 100), MODEST("v", 2, 0)}, "2", NULL},
+      {{DEVICE("a", 1, 100), MODEST("v", 2, 100)}, "2", NULL}},
+     2,
+     {"av", "av"},
+     "11"},
+    {"a number beyond what there is",
+     {{{DEVICE("a", 1, 100)}, "3", NULL}, {{DEVICE("a", 1, 100)}, "3", NULL}},
+     3,
+     {"aaa", "aaa"},
+     "111"},
+    {"one of two",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, "1", NULL},
+      {{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, "1", NULL}},
+     1,
+     {"a", "a"},
+     "1"},
+    {"listed, by speed",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 300)}, "a,b", NULL},
+      {{DEVICE("x", 1, 100), DEVICE("y", 2, 300)}, "x,y", NULL}},
+     2,
+     {"ab", "xy"},
+     "13"},
+    {"interfaces",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, NULL, "b,a"},
+      {{DEVICE("x", 1, 100), DEVICE("y", 2, 100)}, NULL, "y,x"}},
+     2,
+     {"ba", "yx"},
+     "11"},
+    {"a list wins over interfaces",
+     {{{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, "a", "b,a"},
+      {{DEVICE("a", 1, 100), DEVICE("b", 2, 100)}, "a", "b,a"}},
+     1,
+     {"a", "a"},
+     "1"},
+    {"twice",
+     {{{DEVICE("a", 1, 100)}, "a,a", NULL}, {{DEVICE("x", 1, 100)}, "x,x", NULL}},
+     2,
+     {"aa", "xx"},
+     "11"},
+    {"what is not there",
+     {{{DEVICE("a", 1, 100)}, "a,q", NULL}, {{DEVICE("a", 1, 100)}, "a,a", NULL}},
+     0,
+     {"rank 0: there is no q", "rank 0: there is no q"},
+     NULL},
+    {"none",
+     {{{DEVICE("a", 1, 100)}, "0", NULL}, {{DEVICE("a", 1, 100)}, NULL, NULL}},
+     0,
+     {"TWILL_RAILS=0", "TWILL_RAILS=0"},
+     NULL},
+    {"too many",
+     {{{DEVICE("a", 1, 100)}, "9", NULL}, {{DEVICE("a", 1, 100)}, "9", NULL}},
+     0,
+     {"1 to 8 rails", "1 to 8 rails"},
+     NULL},
+    {"too long a list",
+     {{{DEVICE("a", 1, 100)}, "a,a,a,a,a,a,a,a,a", NULL},
+      {{DEVICE("a", 1, 100)}, "a,a,a,a,a,a,a,a,a", NULL}},
+     0,
+     {"more than 8 rails", "more than 8 rails"},
+     NULL},
+    {"an empty name",
+     {{{DEVICE("a", 1, 100)}, "a,,a", NULL}, {{DEVICE("a", 1, 100)}, "a,,a", NULL}},
+     0,
+     {"there is no name at", "there is no name at"},
+     NULL},
+    {"lists of two lengths",
+     {{{DEVICE("a", 1, 100)}, "a,a", NULL}, {{DEVICE("a", 1, 100)}, "a", NULL}},
+     0,
+     {"rank 1 lists 1 rails, rank 0 lists 2", "rank 1 lists 1 rails, rank 0 lists 2"},
+     NULL},
+};
+
+static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct choice_case *c = user;
+    static const struct twill_transport_ops ops = {.name = "fake", .rails = have};
+    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_error error = {0};
+    struct twill_world world;
+    TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
+    struct twill_transport_params params = {.boot = boot,
+                                            .world = &world,
+                                            .rails = c->rank[rank].rails,
+                                            .interface = c->rank[rank].interface};
+    struct twill_rails_choice choice = {0};
+    twill_status status = twill_rails_choose(&choice, &ops, &params, &error);
+    if (c->count == 0) {
+        twill_test_note(status == TWILL_ERR_CONFIG && strstr(error.message, c->names[rank]) != NULL,
+                        __FILE__, __LINE__, "%s, rank %d: %d: %s", c->what, rank, status,
+                        error.message);
+    } else {
+        char names[TWILL_RAILS_MOST + 1] = "", weights[TWILL_RAILS_MOST + 1] = "";
+        for (uint32_t k = 0; k < choice.count; k++) {
+            names[k] = choice.way[k].rail.name[0];
+            weights[k] = (char)('0' + choice.way[k].weight);
+        }
+        twill_test_note(status == TWILL_OK && choice.count == c->count &&
+                            strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->weights) == 0,
+                        __FILE__, __LINE__, "%s, rank %d: %d: %s (%s): %s", c->what, rank, status,
+                        names, weights, error.message);
+        char taken[32];
+        snprintf(taken, sizeof(taken), "rank %d %c", rank, names[0]);
+        twill_test_note(strncmp(choice.taken, taken, strlen(taken)) == 0, __FILE__, __LINE__,
+                        "%s, rank %d: taken: %s", c->what, rank, choice.taken);
+    }
+    twill_test_world_free(&world);
+    twill_test_boot_close(boot);
+}
+
+static void test_choices(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(choices); i++) {
+        havings = choices[i].rank;
+        twill_test_run_ranks(2, rank_choice, (void *)&choices[i]);
+    }
+}
+
+/* --- lists of interfaces, and addresses with a scope ----------------------------------------- */
+
+static void test_list(void **state)
+{
+    (void)state;
+    char text[120];
+    static const struct twill_link links[] = {
+        {.name = "lo", .address = "127.0.0.1", .kind = TWILL_LINK_LOOPBACK},
+        {.name = "docker0", .address = "172.17.0.1", .kind = TWILL_LINK_INNER},
+        {.name = "eth0", .address = "10.0.0.1", .kind = TWILL_LINK_REAL},
+        {.name = "eth0", .address = "fe80::1%eth0", .six = true, .link_local = true},
+        {.name = "eth1", .address = "fd00::1", .kind = TWILL_LINK_REAL, .six = true},
+        {.name = "br7", .address = "10.7.0.1", .kind = TWILL_LINK_BRIDGE},
+    };
+    twill_links_list(links, TWILL_ARRAY_LENGTH(links), text, sizeof(text));
+    assert_string_equal(text, "eth0 10.0.0.1, eth1 fd00::1, lo 127.0.0.1, br7 10.7.0.1, docker0 "
+                              "172.17.0.1");
+    twill_links_list(links, TWILL_ARRAY_LENGTH(links), text, 50);
+    assert_string_equal(text, "eth0 10.0.0.1, eth1 fd00::1 and 3 more");
+    twill_links_list(&links[3], 1, text, sizeof(text));
+    assert_string_equal(text, "eth0 fe80::1%eth0");
+    twill_links_list(links, 0, text, sizeof(text));
+    assert_string_equal(text, "");
+}
+
+static void test_localise(void **state)
+{
+    (void)state;
+    static const char *const table[][3] = {
+        {"fe80::2%eth1", "fe80::1%eth0", "fe80::2%eth0"},
+        {"fe80::2%en0", "fe80::1%enp129s0f0", "fe80::2%enp129s0f0"},
+        {"10.0.0.2", "10.0.0.1", "10.0.0.2"},
+        {"fd00::2", "fe80::1%eth0", "fd00::2"},
+        {"fe80::2%eth1", "fd00::1", "fe80::2%eth1"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
+        char address[TWILL_ADDRESS_TEXT];
+        snprintf(address, sizeof(address), "%s", table[i][0]);
+        twill_address_localise(address, table[i][1]);
+        assert_string_equal(address, table[i][2]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_list),
+        cmocka_unit_test(test_localise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

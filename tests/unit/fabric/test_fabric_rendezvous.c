@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The TCP bootstrap between ranks that are threads, also with strangers on the port. */
+#include "fabric/bootstrap/bootstrap_tcp.h"
+#include "tests/support/job_ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void tcp_sizes(void **state)
+{
+    static const int sizes[] = {1, 2, 5, 16};
+    struct twill_test_job job;
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        twill_test_job_init(&job, "127.0.0.1", sizes[i]);
+        job.odd = (int)i % sizes[i]; /* rank 0 is late for the first two */
+        for (int r = 0; r < sizes[i] && i % 2; r++)
+            job.key[r] = "2a2a2a2a2a2a2a2a";
+        twill_test_run_ranks(sizes[i], twill_test_rank_gathers, &job);
+    }
+}
+
+static void tcp_ipv6(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "::1", 3);
+    int fd = twill_test_listen("::1", job.port);
+    if (fd < 0)
+        skip();
+    close(fd);
+    twill_test_run_ranks(3, twill_test_rank_gathers, &job);
+}
+
+static void tcp_host_name(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "localhost", 3);
+    twill_test_run_ranks(3, twill_test_rank_gathers, &job);
+}
+
+/* What another program finds that wants this port: 0, or an errno. */
+static int bind_elsewhere(const char *port)
+{
+    struct sockaddr_storage address;
+    socklen_t length;
+    (void)twill_endpoint_address("127.0.0.1", (uint16_t)atoi(port), &address, &length);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    int why = bind(fd, (struct sockaddr *)&address, length) == 0 ? 0 : errno;
+    close(fd);
+    return why;
+}
+
+/* A rank that gathers; when all are there, the port takes nobody any more. */
+static void rank_finds_closed(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    const struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    struct sockaddr_storage address;
+    socklen_t length;
+    (void)unused;
+    (void)size;
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
+    TWILL_CHECK(twill_test_gather(boot, 100, 0));
+    TWILL_CHECK(twill_endpoint_address(job->host, (uint16_t)atoi(job->port), &address, &length));
+    int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    TWILL_CHECK(fd >= 0);
+    bool closed = connect(fd, (struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED;
+    twill_test_note(closed, __FILE__, __LINE__, "the port is open when all ranks are there");
+    close(fd);
+    (void)twill_test_gather(boot, 100, 1);
+    twill_boot_close(boot);
+}
+
+/* The launcher's socket is used when it is one, and ignored when it is not. */
+static void tcp_listen_fd(void **state)
+{
+    static const char *const wrong[] = {"abc", "-1", "0", "999999", "3x"};
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 3);
+    int fd = twill_test_listen("127.0.0.1", job.port), off = 0;
+    snprintf(job.listen_fd, sizeof(job.listen_fd), "%d", fd);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &off, sizeof(off)),
+                     0);                        /* twillrun's */
+    assert_int_equal(fcntl(fd, F_SETFD, 0), 0); /* as it comes through exec() */
+    for (int again = 0; again < 2; again++) {   /* a second context opens it again */
+        twill_test_run_ranks(3, rank_finds_closed, &job);
+        assert_int_equal(bind_elsewhere(job.port), EADDRINUSE); /* nobody else gets the port */
+    }
+    assert_int_equal(fcntl(fd, F_GETFD),
+                     FD_CLOEXEC); /* what this program begins has no use for it */
+    close(fd);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
+        twill_test_job_init(&job, "127.0.0.1", 2);
+        snprintf(job.listen_fd, sizeof(job.listen_fd), "%s", wrong[i]);
+        twill_test_run_ranks(2, twill_test_rank_gathers, &job);
+    }
+}
+
+/* --- strangers ------------------------------------------------------------------------------- */
+
+/* What strangers say, and whether they are told why they are refused. */
+struct stranger {
+    const char *says; /* raw; NULL: a call */
+    struct twill_hello_card card;
+    bool other_version, other_key;
+    enum twill_fault fault;
+    const char *told; /* NULL: just cut off, or refused by fault */
+    bool silent;      /* says nothing and stays */
+};
+
+#define KNOWS_KEY(r, n, t, reason)                                                                 \
+    {                                                                                              \
+        .card = {.role = TWILL_HELLO_JOIN,                                                         \
+                 .rank = (r),                                                                      \
+                 .size = (n),                                                                      \
+                 .to = (t),                                                                        \
+                 .argument = TWILL_TEST_PATIENCE / 1000000},                                       \
+        .fault = TWILL_FAULT_REFUSED, .told = (reason)                                             \
+    }
+#define KNOWS_NOT(field, why)                                                                      \
+    {                                                                                              \
+        .card = {.role = TWILL_HELLO_JOIN,                                                         \
+                 .rank = 1,                                                                        \
+                 .size = 4,                                                                        \
+                 .argument = TWILL_TEST_PATIENCE / 1000000},                                       \
+        .field = true, .fault = (why)                                                              \
+    }
+
+static const struct stranger strangers[] = {
+    {.says = "GET / HTTP/1.1\r\nHost: x\r\n\r\n", .fault = TWILL_FAULT_MALFORMED},
+    {.says = "\x01\x02\x03\x04garbage garbage garbage garbage garbage garbage garbage garbage "
+             "garbage garbage garbage garbage garbage",
+     .fault = TWILL_FAULT_MALFORMED},
+    {.says = "", .fault = TWILL_FAULT_CLOSED}, /* closes at once */
+    {.silent = true, .fault = TWILL_FAULT_SLOW},
+    {.says = "W", .silent = true, .fault = TWILL_FAULT_SLOW},
+    {.says = "WTWL", .silent = true, .fault = TWILL_FAULT_SLOW},
+    KNOWS_NOT(other_version, TWILL_FAULT_VERSION),
+    KNOWS_NOT(other_key, TWILL_FAULT_KEY),
+    KNOWS_KEY(1, 5, 0, "WORLD_SIZE"),
+    KNOWS_KEY(0, 4, 0, "RANK"),
+    KNOWS_KEY(4, 4, 0, "RANK"),
+    KNOWS_KEY(UINT32_MAX, 4, 0, "RANK"),
+    KNOWS_KEY(1, 4, 1, "RANK"),
+    KNOWS_KEY(2, 4, 0, "taken"), /* by the false one */
+    {.card = {.role = TWILL_HELLO_DATA, .rank = 1, .size = 4}, .fault = TWILL_FAULT_MALFORMED},
+};
+
+/* Knows no key, or another: hears "no" at most. */
+static bool be_refused(int fd, const struct stranger *s)
+{
+    struct twill_secret secret;
+    struct twill_hello hello;
+    struct twill_session session;
+    TWILL_REQUIRE(twill_secret_parse(&secret, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
+    secret.key[0] ^= s->other_key;
+    TWILL_REQUIRE(twill_hello_call(&hello, &secret, &s->card));
+    hello.said.call.version = (uint16_t)(hello.said.call.version + s->other_version);
+    enum twill_wire_moved outcome;
+    do
+        outcome = twill_hello_move(&hello, fd, &session);
+    while (outcome == TWILL_WIRE_LATER &&
+           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
+               TWILL_WIRE_DONE);
+    bool told = s->fault != TWILL_FAULT_MALFORMED;
+    TWILL_REQUIRE(outcome == TWILL_WIRE_GONE && hello.refused == told);
+    TWILL_REQUIRE(hello.fault == (told ? s->fault : TWILL_FAULT_CLOSED));
+    return true;
+}
+
+static bool hear_refusal(int fd, struct twill_session *session, const char *wanted)
+{
+    char text[TWILL_WIRE_TEXT + 1] = "";
+    struct twill_wire_header answer;
+    TWILL_REQUIRE(recv(fd, &answer, sizeof(answer), MSG_WAITALL) == (ssize_t)sizeof(answer));
+    TWILL_REQUIRE(twill_wire_check(session, &answer) == TWILL_FAULT_NONE);
+    TWILL_REQUIRE(answer.kind == TWILL_WIRE_REFUSE && answer.length < sizeof(text));
+    TWILL_REQUIRE(recv(fd, text, answer.length, MSG_WAITALL) == (ssize_t)answer.length);
+    TWILL_REQUIRE(twill_wire_is_body(&answer, text));
+    return twill_test_note(strstr(text, wanted) != NULL, __FILE__, __LINE__,
+                           "told \"%s\" instead of \"%s\"", text, wanted);
+}
+
+static bool be_strange(const struct twill_test_job *job, const struct stranger *s, int *kept)
+{
+    char byte;
+    struct twill_session session;
+    int fd = twill_test_dial(job);
+    TWILL_REQUIRE(fd >= 0);
+    *kept = s->silent ? fd : -1;
+    if (s->says)
+        TWILL_REQUIRE(send(fd, s->says, strlen(s->says), MSG_NOSIGNAL) == (ssize_t)strlen(s->says));
+    if (s->silent)
+        return true;
+    if (s->told)
+        TWILL_REQUIRE(twill_test_hello(fd, &s->card, &session) &&
+                      hear_refusal(fd, &session, s->told));
+    else if (!s->says)
+        TWILL_REQUIRE(be_refused(fd, s));
+    if (s->says && !*s->says)
+        shutdown(fd, SHUT_WR);
+    TWILL_REQUIRE(recv(fd, &byte, 1, 0) <= 0); /* cut off */
+    close(fd);
+    return true;
+}
+
+/* Something that greets as rank 2 and is let in before this returns. */
+static int be_false(const struct twill_test_job *job)
+{
+    const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
+                                          .rank = 2,
+                                          .size = (uint32_t)job->size,
+                                          .argument = TWILL_TEST_PATIENCE / 1000000};
+    struct twill_session session;
+    char garbage[200] = "garbage";
+    int fd = twill_test_dial(job), probe = twill_test_dial(job);
+    bool sent = twill_test_hello(fd, &card, &session) &&
+                send(probe, garbage, sizeof(garbage), MSG_NOSIGNAL) == (ssize_t)sizeof(garbage);
+    /* When who came later has been cut off, who came before has been heard. */
+    sent = sent && recv(probe, garbage, 1, 0) <= 0;
+    close(probe);
+    if (twill_test_note(fd >= 0 && sent, __FILE__, __LINE__, "no way in for a false rank"))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* Thread 4 plays all the strangers, then lets ranks 1 and 2 come. */
+static void play_strangers(struct twill_test_job *job)
+{
+    int kept[TWILL_ARRAY_LENGTH(strangers)];
+    int false_rank = be_false(job);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(strangers); i++)
+        if (false_rank < 0 || !be_strange(job, &strangers[i], &kept[i]))
+            return;
+    close(false_rank); /* it came and went: the true one is welcome */
+    atomic_store(&job->arrived, 1);
+    while (atomic_load(&job->arrived) < 1 + job->size && !twill_test_failed())
+        usleep(10000);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(strangers); i++)
+        if (kept[i] >= 0)
+            close(kept[i]);
+}
+
+static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    (void)unused;
+    (void)size;
+    if (rank == job->size) {
+        play_strangers(job);
+        return;
+    }
+    while ((rank == 1 || rank == 2) && atomic_load(&job->arrived) == 0 && !twill_test_failed())
+        usleep(10000);
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
+    for (int round = 0; round < 3 && twill_test_gather(boot, 100, round); round++)
+        ;
+    TWILL_CHECK(rank != 0 ||
+                strstr(boot->how, " stray connections turned away (4 malformed, 1 of"));
+    for (int fault = 1; rank == 0 && fault < TWILL_FAULTS; fault++) {
+        unsigned wanted = fault == TWILL_FAULT_MALFORMED; /* the probe */
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(strangers); i++)
+            wanted += strangers[i].fault == (enum twill_fault)fault;
+        /* Ranks of ours may be slow too, on a busy machine, and come again. */
+        bool more = fault == TWILL_FAULT_SLOW || fault == TWILL_FAULT_CLOSED;
+        (void)twill_test_note(boot->strays.count[fault] == wanted ||
+                                  (more && boot->strays.count[fault] > wanted),
+                              __FILE__, __LINE__, "%u of fault %d instead of %u",
+                              boot->strays.count[fault], fault, wanted);
+    }
+    twill_boot_close(boot);
+    atomic_fetch_add(&job->arrived, 1);
+}
+
+static void tcp_strangers(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 4);
+    twill_test_run_ranks(5, rank_among_strangers, &job);
+}
+
+/* A rank that finds something else at the port goes on looking. */
+static void rank_finds_stranger(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    if (rank == 0) {
+        int fd = twill_test_listen("127.0.0.1", job->port);
+        atomic_store(&job->arrived, 1);
+        struct pollfd one = {.fd = fd, .events = POLLIN};
+        TWILL_CHECK(twill_wire_poll(&one, 1, twill_wire_deadline(TWILL_TEST_PATIENCE)) == 1);
+        int there = accept(fd, NULL, NULL);
+        TWILL_CHECK(send(there, "SSH-2.0-OpenSSH_9.2 and then some more to fill a header\r\n", 57,
+                         MSG_NOSIGNAL) == 57);
+        close(there);
+        close(fd);
+    } else {
+        while (!atomic_load(&job->arrived))
+            usleep(1000);
+    }
+    twill_test_rank_gathers(rank, size, unused, user);
+}
+
+static void tcp_other_service(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    job.odd = -1;
+    twill_test_run_ranks(2, rank_finds_stranger, &job);
+}
+
+/* --- where rank 0 listens ------------------------------------------------------------------- */
+
+/* On the address that was said if it is this host's, else on all, and says why. */
+static void listens(const char *host, bool alone)
+{
+    struct twill_job job = {.size = 2, .source = "MASTER_ADDR"};
+    struct twill_boot_tcp tcp = {
+        .boot = {.size = 2, .timeout_ns = TWILL_TEST_SECOND}, .job = &job, .listener = -1};
+    struct twill_endpoint here;
+    struct twill_error error = {0};
+    char port[8];
+    close(twill_test_listen("127.0.0.1", port));
+    job.port = (uint16_t)atoi(port);
+    snprintf(job.hosts, sizeof(job.hosts), "%s", host);
+    assert_int_equal(
+        twill_tcp_open_port(&tcp, NULL, twill_wire_deadline(TWILL_TEST_SECOND), &error), TWILL_OK);
+    assert_true(twill_socket_name(tcp.listener, false, &here));
+    assert_int_equal(strcmp(here.address, host) == 0, alone);
+    assert_int_equal(tcp.wide == NULL, alone);
+    close(tcp.listener);
+}
+
+static void tcp_where(void **state)
+{
+    char addresses[320] = "", name[64] = "";
+    (void)state;
+    listens("127.0.0.1", true);
+    listens("192.0.2.7", false); /* for examples: nobody has it */
+    twill_interface_addresses(addresses, sizeof(addresses));
+    addresses[strcspn(addresses, " ")] = '\0';
+    if (addresses[0])
+        listens(addresses, true);
+    assert_int_equal(gethostname(name, sizeof(name) - 1), 0);
+    struct addrinfo *found;
+    if (strcmp(name, "localhost") != 0 && getaddrinfo(name, NULL, NULL, &found) == 0) {
+        freeaddrinfo(found);
+        listens(name, false);
+    }
+}
+
+/* Of two addresses the first is somebody's who takes connections and says nothing. */
+static void rank_by_two_addresses(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *test = user;
+    struct twill_job job = {.rank = rank,
+                            .size = size,
+                            .port = (uint16_t)atoi(test->port),
+                            .listener = -1,
+                            .source = "PMI"};
+    struct twill_boot_params params = {.job = TWILL_TEST_KEY, .timeout_ns = test->timeout_ns};
+    struct twill_error error = {0};
+    struct twill_boot *boot;
+    (void)unused;
+    snprintf(job.hosts, sizeof(job.hosts), "%s", rank == 0 ? "127.0.0.2" : "127.0.0.1 127.0.0.2");
+    TWILL_CHECK_OK(&error, twill_tcp_open(&boot, &twill_boot_torchrun, &job, &params, &error));
+    (void)twill_test_gather(boot, 100, 0);
+    twill_boot_close(boot);
+}
+
+static void tcp_silent_address(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    int silent = twill_test_listen("127.0.0.1", job.port);
+    assert_true(silent >= 0);
+    twill_test_run_ranks(2, rank_by_two_addresses, &job);
+    close(silent);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tcp_sizes),     cmocka_unit_test(tcp_ipv6),
+        cmocka_unit_test(tcp_host_name), cmocka_unit_test(tcp_listen_fd),
+        cmocka_unit_test(tcp_strangers), cmocka_unit_test(tcp_other_service),
+        cmocka_unit_test(tcp_where),     cmocka_unit_test(tcp_silent_address),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared memory among ranks: that it is shared, that it is not where that is impossible, and that
+ * all agree on it. */
+#include "fabric/shm/mapping.h"
+#include "tests/support/shared_ranks.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int open_descriptors(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir != NULL && readdir(dir) != NULL)
+        count++;
+    if (dir != NULL)
+        closedir(dir);
+    return count;
+}
+
+static int mappings_named(const char *name)
+{
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+        count += strstr(line, name) != NULL;
+    if (maps != NULL)
+        fclose(maps);
+    return count;
+}
+
+static void shared_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const uint32_t *label = user;
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES - 100);
+    if (twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
+                        "rank %d: %d: %s, because %s", rank, o.status, o.error.message, o.why) &&
+        twill_test_note(memcmp(o.label, label, (size_t)size * sizeof(*label)) == 0, __FILE__,
+                        __LINE__, "labels have changed"))
+        twill_test_is_shared(&o, label);
+    twill_test_share_end(&o);
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    uint32_t labels[][6] = {
+        {0}, {9, 9, 9, 9, 9, 9}, {7, 3, 7, 3, 3, 7}, {0, 1, 2, 3, 4, 5}, {5, 5, 5, 5, 2, 1}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(labels); i++) {
+        int size = i == 0 ? 1 : 6;
+        int descriptors = open_descriptors();
+        twill_test_run_ranks(size, shared_rank, labels[i]);
+        assert_int_equal(open_descriptors(), descriptors);
+        assert_int_equal(mappings_named("memfd:twill-comm"), 0);
+        twill_test_run_processes(size, shared_rank, labels[i]);
+        twill_test_run_mixed(size, 2, shared_rank, labels[i]);
+        twill_test_run_mixed(size, 4, shared_rank, labels[i]);
+    }
+}
+
+/* Many processes; nothing is left behind in any of them; memory has its name. */
+static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)user;
+    uint32_t label[TWILL_TEST_SHARE_RANKS] = {0};
+    int before = open_descriptors();
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %s", rank,
+                    o.error.message);
+    /* Its own memory and that of the others, one descriptor each: all sockets are closed. */
+    twill_test_note(mappings_named("memfd:twill-comm") == size, __FILE__, __LINE__,
+                    "%d mappings are named", mappings_named("memfd:twill-comm"));
+    twill_test_note(open_descriptors() == before + size, __FILE__, __LINE__, "%d descriptors",
+                    open_descriptors() - before);
+    if (!twill_test_failed())
+        twill_test_is_shared(&o, label);
+    twill_test_share_end(&o);
+    twill_test_note(open_descriptors() == before && mappings_named("memfd:twill-comm") == 0,
+                    __FILE__, __LINE__, "something is left");
+}
+
+static void test_tidy(void **state)
+{
+    (void)state;
+    twill_test_run_processes(24, tidy_rank, NULL);
+}
+
+/* Threads use each other's memory as it is, also when its owner has closed. */
+static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    uint32_t label[2] = {0};
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    if (twill_test_note(o.status == TWILL_OK, __FILE__, __LINE__, "%s", o.error.message)) {
+        unsigned char *mine = twill_segment_at(o.segment, (uint32_t)rank);
+        mine[5] = 42;
+        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        if (rank == 0) {
+            twill_segment_close(o.segment);
+            o.segment = NULL;
+        }
+        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        if (rank == 1) {
+            unsigned char *other = twill_segment_at(o.segment, 0);
+            twill_test_note(other[5] == 42, __FILE__, __LINE__, "memory is gone");
+        }
+    }
+    twill_test_share_end(&o);
+}
+
+static void test_outlive(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, outlive_rank, NULL);
+}
+
+/* Without /proc threads still know that they are of one process: one that closes has no other rank
+ * taken for dead. */
+static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)user;
+    uint32_t label[4] = {0};
+    bool blind[4], mine = unshare(CLONE_NEWNS) == 0 &&
+                          mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                          mount("tmpfs", "/proc", "tmpfs", 0, NULL) == 0;
+    TWILL_CHECK(size == 4 && caller->exchange(caller->user, &mine, blind, sizeof(mine)) == 0);
+    if (!blind[0] || !blind[1] || !blind[2] || !blind[3])
+        return;
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    if (twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
+                        "rank %d: %d: %s", rank, o.status, o.error.message)) {
+        twill_test_is_shared(&o, label);
+        if (rank == 1) {
+            twill_segment_close(o.segment);
+            o.segment = NULL;
+        }
+        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        if (rank >= 2)
+            twill_test_note(!twill_segment_owner_dead(o.segment, 0), __FILE__, __LINE__,
+                            "rank 0 seems to be dead");
+        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+    }
+    twill_test_share_end(&o);
+}
+
+static void test_blind(void **state)
+{
+    (void)state;
+    twill_test_run_mixed(4, 2, blind_rank, NULL);
+}
+
+/* --- what cannot be shared ------------------------------------------------------------------- */
+
+struct obstacle {
+    bool (*in_the_way)(void); /* on rank 1; false: not possible here */
+    const char *says;
+    bool own; /* trouble of that rank's process alone */
+};
+
+/* Of {0,0,0,4,4} ranks 0 to 2 end up alone, and 3 and 4 together; every rank sees that. */
+static void obstacle_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct obstacle *obstacle = user;
+    uint32_t label[5] = {0, 0, 0, 4, 4};
+    bool possible[5], mine = rank != 1 || obstacle->in_the_way();
+    TWILL_CHECK(size == 5 && caller->exchange(caller->user, &mine, possible, sizeof(mine)) == 0);
+    if (!possible[1])
+        return;
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    twill_test_note(o.status == TWILL_OK && o.why != NULL && strstr(o.why, obstacle->says) != NULL,
+                    __FILE__, __LINE__, "rank %d: %d, %s: %s", rank, o.status, o.why,
+                    o.error.message);
+    twill_test_note(twill_test_failed() || !obstacle->own || strncmp(o.why, "rank 1: ", 8) == 0 ||
+                        strncmp(o.why, "rank 0: ", 8) == 0, /* of the same process */
+                    __FILE__, __LINE__, "rank %d: %s", rank, o.why);
+    for (int a = 0; a < size && !twill_test_failed(); a++)
+        for (int b = 0; b < a; b++)
+            twill_test_note((o.label[a] == o.label[b]) == (b == 3), __FILE__, __LINE__,
+                            "labels of %d and %d", a, b);
+    uint32_t all[25];
+    twill_test_note(!twill_test_failed() &&
+                        caller->exchange(caller->user, o.label, all, 5 * sizeof(uint32_t)) == 0 &&
+                        memcmp(all, o.label, 5 * sizeof(uint32_t)) == 0,
+                    __FILE__, __LINE__, "rank 0 has other labels than rank %d", rank);
+    if (!twill_test_failed())
+        twill_test_is_shared(&o, o.label);
+    twill_test_share_end(&o);
+}
+
+static bool limit_to(int what, rlim_t n)
+{
+    struct rlimit limit = {.rlim_cur = n, .rlim_max = n};
+    return setrlimit(what, &limit) == 0;
+}
+
+static bool small_files(void)
+{
+    return limit_to(RLIMIT_FSIZE, 65536);
+}
+
+/* Enough descriptors to listen, too few to take the others' files. */
+static bool few_descriptors(void)
+{
+    int top = dup(0);
+    close(top);
+    return top >= 0 && limit_to(RLIMIT_NOFILE, (rlim_t)top + 3);
+}
+
+static bool no_descriptors(void)
+{
+    return limit_to(RLIMIT_NOFILE, 0);
+}
+
+static bool other_network(void)
+{
+    return unshare(CLONE_NEWNET) == 0;
+}
+
+static bool other_user(void)
+{
+    return geteuid() == 0 && setresuid(65534, 65534, 65534) == 0;
+}
+
+static void test_obstacles(void **state)
+{
+    (void)state;
+    struct obstacle obstacles[] = {{small_files, "ulimit -f", true},
+                                   {few_descriptors, "ulimit -n", true},
+                                   {no_descriptors, "ulimit -n", true},
+                                   {other_network, "network namespaces", false},
+                                   {other_user, "different users", false}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(obstacles); i++) {
+        twill_test_run_processes(5, obstacle_rank, &obstacles[i]);
+        twill_test_run_mixed(5, 2, obstacle_rank, &obstacles[i]);
+    }
+}
+
+/* --- what is an error ------------------------------------------------------------------------ */
+
+struct wrong {
+    size_t bytes[3];
+    twill_status status;
+    const char *says;
+};
+
+static void wrong_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct wrong *wrong = user;
+    uint32_t label[3] = {1, 1, 1};
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, wrong->bytes[rank]);
+    twill_test_note(size == 3 && o.status == wrong->status && o.segment == NULL &&
+                        strstr(o.error.message, wrong->says) != NULL,
+                    __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
+    twill_test_share_end(&o);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    size_t too_much = (size_t)1 << 47;
+    struct wrong cases[] = {
+        {{TWILL_TEST_SHARE_BYTES, 2 * TWILL_TEST_SHARE_BYTES, TWILL_TEST_SHARE_BYTES},
+         TWILL_ERR_MISMATCH,
+         "rank 1 asks for"},
+        {{TWILL_TEST_SHARE_BYTES, TWILL_TEST_SHARE_BYTES, too_much}, TWILL_ERR_MEMORY, "rank 2"},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        int descriptors = open_descriptors();
+        twill_test_run_ranks(3, wrong_rank, &cases[i]);
+        assert_int_equal(open_descriptors(), descriptors);
+        twill_test_run_processes(3, wrong_rank, &cases[i]);
+    }
+}
+
+/* A rank that never comes: an error for the others, as soon as the bootstrap knows. */
+static void absent_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    uint32_t label[3] = {0};
+    if (rank == 2)
+        return;
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    twill_test_note(o.status == TWILL_ERR_BOOTSTRAP && o.segment == NULL, __FILE__, __LINE__,
+                    "rank %d: %d: %s", rank, o.status, o.error.message);
+    twill_test_share_end(&o);
+}
+
+static void test_absent(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, absent_rank, NULL);
+    int descriptors = open_descriptors();
+    twill_test_run_ranks(3, absent_rank, NULL);
+    assert_int_equal(open_descriptors(), descriptors);
+}
+
+/* A crash writes no core of all that is reserved: the mapping that begins here has the flag "dd".
+ */
+static bool is_dumped(const void *start)
+{
+    char line[512];
+    unsigned long from, to;
+    bool ours = false, dumped = true;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            ours = from == (unsigned long)(uintptr_t)start;
+        if (ours && strncmp(line, "VmFlags:", 8) == 0)
+            dumped = strstr(line, " dd") == NULL;
+    }
+    fclose(file);
+    return dumped;
+}
+
+static void test_dumps(void **state)
+{
+    (void)state;
+    size_t bytes = 4 * TWILL_HUGE_PAGE;
+    void *at = twill_mapping_map(-1, bytes);
+    assert_true(at != MAP_FAILED);
+    assert_false(is_dumped(at));
+    assert_true(is_dumped(NULL)); /* there is none: it can fail */
+    munmap(at, bytes);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_shared),  cmocka_unit_test(test_tidy),
+        cmocka_unit_test(test_outlive), cmocka_unit_test(test_obstacles),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_dumps),   cmocka_unit_test(test_blind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

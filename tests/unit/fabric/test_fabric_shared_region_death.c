@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared memory when things go wrong: deaths are noticed, also in the midst of sharing, and
+ * strangers are no obstacle. */
+#include "tests/support/shared_ranks.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    const bool *forks = user;
+    uint32_t label[3] = {0};
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "%s",
+                    o.error.message);
+    if (!twill_test_failed() && twill_test_is_shared(&o, label) && rank == 1) {
+        twill_test_expect_death(1);
+        pid_t child = *forks ? fork() : -1;
+        if (child == 0) { /* it has the descriptor too, and outlives its parent */
+            sleep(2);
+            _exit(0);
+        }
+        raise(SIGKILL);
+    }
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (!twill_test_failed() && !twill_segment_owner_dead(o.segment, 1)) {
+        twill_test_note(twill_now() < limit, __FILE__, __LINE__,
+                        "rank 1 is not noticed to be dead");
+        usleep(1000);
+    }
+    twill_test_note(!twill_segment_owner_dead(o.segment, (uint32_t)(rank == 0 ? 0 : 2)), __FILE__,
+                    __LINE__, "rank %d is alive", rank);
+    twill_test_share_end(&o);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    bool forks = false;
+    twill_test_run_processes(3, dying_rank, &forks);
+    forks = true;
+    twill_test_run_processes(3, dying_rank, &forks);
+}
+
+/* A bootstrap that sends a signal to its own rank in the midst of sharing: when all have connected,
+ * before they exchange descriptors. */
+static struct {
+    const struct twill_boot_ops *ops;
+    int calls, signal;
+    atomic_int *tired; /* ranks that wait for that one no longer, of all processes */
+    bool (*hinder)(const struct twill_boot *boot);
+} midst;
+
+static twill_status gather_and_die(struct twill_boot *boot, const void *mine, void *all,
+                                   size_t bytes, struct twill_error *error)
+{
+    if (midst.calls == 2) /* the exchange is over */
+        atomic_fetch_add(midst.tired, 1);
+    twill_status status = midst.ops->allgather(boot, mine, all, bytes, error);
+    if (++midst.calls == 2 && boot->rank == 1)
+        raise(midst.signal);
+    return status;
+}
+
+/* Who has stopped is ended for good when the others have given it up. */
+static int end_later(pid_t stopped)
+{
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (atomic_load(midst.tired) < 2 && twill_now() < limit)
+        usleep(1000);
+    return kill(stopped, SIGKILL);
+}
+
+static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    uint32_t label[3] = {0};
+    struct twill_boot_ops ops = *o.boot->ops;
+    midst.ops = o.boot->ops;
+    midst.signal = *(int *)user;
+    ops.allgather = gather_and_die;
+    o.boot->ops = &ops;
+    if (midst.signal == SIGSTOP) /* a death is noticed long before */
+        o.boot->timeout_ns = TWILL_TEST_SOON;
+    if (rank == 1) {
+        pid_t self = getpid();
+        twill_test_expect_death(1);
+        pid_t child = midst.signal == SIGSTOP ? fork() : -1;
+        if (child == 0)
+            _exit(end_later(self));
+    }
+    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                   &o.error);
+    bool stopped = midst.signal == SIGSTOP;
+    twill_test_note(o.segment == NULL &&
+                        o.status == (stopped ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER) &&
+                        strstr(o.error.message, stopped ? "lost rank 1" : "lost rank") != NULL,
+                    __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
+    twill_test_share_end(&o);
+}
+
+static void test_midst(void **state)
+{
+    (void)state;
+    int signals[] = {SIGKILL, SIGSTOP};
+    midst.tired =
+        mmap(NULL, sizeof(*midst.tired), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(midst.tired != MAP_FAILED);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(signals); i++) {
+        atomic_store(midst.tired, 0);
+        twill_test_run_processes(3, midst_rank, &signals[i]);
+    }
+    munmap(midst.tired, sizeof(*midst.tired));
+}
+
+/* The nonce of a run, out of a socket's name, "@twill-" and that. */
+static void read_nonce(unsigned char nonce[TWILL_NONCE_BYTES], const char *name)
+{
+    unsigned byte = 0;
+    for (int i = 0; i < TWILL_NONCE_BYTES; i++) {
+        sscanf(name + strlen("@twill-") + 2 * i, "%2x", &byte);
+        nonce[i] = (unsigned char)byte;
+    }
+}
+
+/* Tests beside this one are left in peace: see group_create() in tests/support/ranks.c. */
+static bool is_of(const char *name, pid_t tester)
+{
+    unsigned char nonce[TWILL_NONCE_BYTES];
+    read_nonce(nonce, name);
+    return memcmp(nonce + sizeof(uint64_t), &tester, sizeof(tester)) == 0;
+}
+
+/* A greeting as rank r + 1 would send it to rank r, but for the key, which no name gives away. */
+static void forge(unsigned char hello[32], const char *name)
+{
+    unsigned rank = 0, version = 0x74770001u;
+    memset(hello, 0x5a, 32);
+    read_nonce(hello, name);
+    sscanf(name + strlen("@twill-") + 2 * TWILL_NONCE_BYTES, "-%u-", &rank);
+    rank++;
+    memcpy(hello + 24, &rank, sizeof(rank));
+    memcpy(hello + 28, &version, sizeof(version));
+}
+
+/* Connect to every socket of this test in sight; say nothing, or something wrong; be quick about
+ * it. */
+static void pester(pid_t tester, long *visits)
+{
+    char line[512];
+    unsigned char garbage[200];
+    memset(garbage, 0x5a, sizeof(garbage));
+    for (unsigned turn = 0;; turn++) {
+        FILE *sockets = fopen("/proc/net/unix", "r");
+        while (sockets != NULL && fgets(line, sizeof(line), sockets) != NULL) {
+            const char *name = strstr(line, "@twill-");
+            if (name == NULL || !is_of(name, tester))
+                continue;
+            struct sockaddr_un address = {.sun_family = AF_UNIX};
+            size_t length = strcspn(name + 1, "\n");
+            memcpy(address.sun_path + 1, name + 1, length);
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+            if (turn % 2)
+                forge(garbage, name);
+            if (connect(fd, (struct sockaddr *)&address,
+                        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length)) == 0)
+                *visits += send(fd, garbage, turn % 2 ? 32 : sizeof(garbage), MSG_NOSIGNAL) > 0;
+            close(fd);
+        }
+        if (sockets != NULL)
+            fclose(sockets);
+    }
+}
+
+static void share_in_peace(int rank, twill_bootstrap *caller)
+{
+    uint32_t label[4] = {0};
+    struct twill_test_share o;
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
+                    "rank %d: %d: %s: %s", rank, o.status, o.error.message, o.why);
+    if (!twill_test_failed())
+        twill_test_is_shared(&o, label);
+    twill_test_share_end(&o);
+}
+
+/* Share a few times, and until what is to happen meanwhile has happened to any rank, or nothing was
+ * tested. The ranks agree on that. */
+static void share_until(int rank, twill_bootstrap *caller, int turns, const long *happened)
+{
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    long mine = 0, all[4] = {0};
+    for (int turn = 0; turn < turns || all[0] + all[1] + all[2] + all[3] == 0; turn++) {
+        share_in_peace(rank, caller);
+        mine = __atomic_load_n(happened, __ATOMIC_RELAXED);
+        TWILL_CHECK(twill_now() < limit && !twill_test_failed());
+        TWILL_CHECK(caller->exchange(caller->user, &mine, all, sizeof(mine)) == 0);
+    }
+}
+
+static pid_t pest;
+static long *pest_visits;
+
+static void pestered_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    share_until(rank, caller, 30, pest_visits);
+}
+
+static int begin_pest(void **state)
+{
+    (void)state;
+    pest_visits =
+        mmap(NULL, sizeof(*pest_visits), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (pest_visits == MAP_FAILED)
+        return -1;
+    pest = fork();
+    if (pest == 0) {
+        alarm(TWILL_TEST_PATIENCE / 1000000000);
+        pester(getppid(), pest_visits);
+    }
+    return pest > 0 ? 0 : -1;
+}
+
+static int end_pest(void **state)
+{
+    (void)state;
+    kill(pest, SIGKILL);
+    bool ended = waitpid(pest, NULL, 0) == pest;
+    munmap(pest_visits, sizeof(*pest_visits));
+    return ended ? 0 : -1;
+}
+
+static void test_strangers(void **state)
+{
+    (void)state;
+    twill_test_run_processes(4, pestered_rank, NULL);
+}
+
+/* Linux looks for a message, and then whether the other end has closed: here both come in between.
+ */
+static bool between;
+static long early_ends;
+
+ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    ssize_t got = syscall(SYS_recvmsg, fd, message, flags);
+    if (got >= 0 || errno != EAGAIN || !between)
+        return got;
+    struct pollfd end = {.fd = fd};
+    if (poll(&end, 1, 200) == 1 && (end.revents & POLLHUP) != 0) {
+        early_ends++;
+        return 0;
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+static void early_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    (void)user;
+    between = true;
+    share_until(rank, caller, 5, &early_ends);
+}
+
+static void test_early_end(void **state)
+{
+    (void)state;
+    twill_test_run_processes(4, early_rank, NULL);
+}
+
+/* A rank that gives up may do so between our connection and our greeting: here it always does. */
+static bool hesitant;
+static int late_greetings;
+
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    struct pollfd end = {.fd = fd};
+    if (hesitant && poll(&end, 1, 200) == 1 && (end.revents & POLLHUP) != 0)
+        late_greetings++;
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* The exchange in which all say that they have connected fails on every rank, at once. */
+static twill_status gather_once(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+                                struct twill_error *error)
+{
+    if (++midst.calls > 1)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "no more than one");
+    return midst.ops->allgather(boot, mine, all, bytes, error);
+}
+
+static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    uint32_t label[3] = {0};
+    struct twill_boot_ops ops = *o.boot->ops;
+    midst.ops = o.boot->ops;
+    ops.allgather = gather_once;
+    o.boot->ops = &ops;
+    hesitant = true;
+    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                   &o.error);
+    twill_test_note(o.segment == NULL && o.status == TWILL_ERR_BOOTSTRAP &&
+                        strstr(o.error.message, "no more than one") != NULL,
+                    __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
+    *(atomic_int *)user += late_greetings;
+    twill_test_share_end(&o);
+}
+
+static void test_late_greetings(void **state)
+{
+    (void)state;
+    atomic_int *late =
+        mmap(NULL, sizeof(*late), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(late != MAP_FAILED);
+    /* A rank that comes when the others no longer listen is refused, and greets nobody. */
+    for (int turn = 0; turn < 100 && *late == 0; turn++)
+        twill_test_run_processes(3, hesitant_rank, late);
+    assert_true(*late > 0); /* or nothing was tested */
+    munmap(late, sizeof(*late));
+}
+
+/* This rank's own socket. 0: it has none. */
+static socklen_t own_socket(const struct twill_boot *boot, struct sockaddr_un *address)
+{
+    char line[512], own[2 * TWILL_NONCE_BYTES + 32] = "@twill-";
+    socklen_t length = 0;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
+        snprintf(own + strlen(own), 3, "%02x", boot->nonce[i]);
+    snprintf(own + strlen(own), 16, "-%d-", boot->rank);
+    FILE *sockets = fopen("/proc/net/unix", "r");
+    while (sockets != NULL && length == 0 && fgets(line, sizeof(line), sockets) != NULL) {
+        const char *name = strstr(line, own);
+        if (name == NULL)
+            continue;
+        size_t bytes = strcspn(name + 1, "\n");
+        memcpy(address->sun_path + 1, name + 1, bytes);
+        length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + bytes);
+    }
+    if (sockets != NULL)
+        fclose(sockets);
+    return length;
+}
+
+/* Fill the queue of connections of this rank's own socket. */
+static bool crowd(const struct twill_boot *boot)
+{
+    struct sockaddr_un address;
+    socklen_t length = own_socket(boot, &address);
+    int rc = length == 0;
+    while (rc == 0) { /* closed, a connection still waits to be accepted */
+        int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+        rc = connect(fd, (struct sockaddr *)&address, length);
+        close(fd);
+    }
+    return length > 0;
+}
+
+#define SIEGE 40 /* connections: more than are let in at a time */
+
+static pid_t besieger;
+
+/* Another user connects to this rank's own socket, says nothing, and stays. */
+static bool besiege(const struct twill_boot *boot)
+{
+    struct sockaddr_un address;
+    socklen_t length = own_socket(boot, &address);
+    int ready[2];
+    char word = 0;
+    if (length == 0 || pipe(ready) != 0)
+        return false;
+    besieger = fork();
+    if (besieger == 0) {
+        bool fine = setresuid(65534, 65534, 65534) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+        for (int i = 0; i < SIEGE && fine; i++) {
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+            fine = fd >= 0 && connect(fd, (struct sockaddr *)&address, length) == 0;
+        }
+        fine = fine && write(ready[1], "", 1) == 1;
+        close(ready[0]);
+        close(ready[1]);
+        while (fine)
+            pause();
+        _exit(1);
+    }
+    close(ready[1]);
+    bool begun = read(ready[0], &word, 1) == 1;
+    close(ready[0]);
+    return begun;
+}
+
+static twill_status gather_crowded(struct twill_boot *boot, const void *mine, void *all,
+                                   size_t bytes, struct twill_error *error)
+{
+    if (++midst.calls == 1)
+        twill_test_note(midst.hinder(boot), __FILE__, __LINE__, "rank %d is not hindered",
+                        boot->rank);
+    return midst.ops->allgather(boot, mine, all, bytes, error);
+}
+
+/* Strangers are there first, and leave no room: the true peers get in nevertheless. */
+static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)size;
+    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    uint32_t label[3] = {0};
+    struct twill_boot_ops ops = *o.boot->ops;
+    midst.ops = o.boot->ops;
+    midst.hinder = user == NULL ? crowd : besiege;
+    ops.allgather = gather_crowded;
+    o.boot->ops = &ops;
+    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                   &o.error);
+    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %d: %s",
+                    rank, o.status, o.error.message);
+    if (!twill_test_failed())
+        twill_test_is_shared(&o, label);
+    twill_test_share_end(&o);
+    if (besieger > 0) {
+        kill(besieger, SIGKILL);
+        waitpid(besieger, NULL, 0);
+    }
+}
+
+static void test_crowd(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, crowded_rank, NULL);
+}
+
+static void test_siege(void **state)
+{
+    (void)state;
+    if (geteuid() != 0)
+        skip();
+    twill_test_run_processes(3, crowded_rank, "siege");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_midst),
+        cmocka_unit_test_setup_teardown(test_strangers, begin_pest, end_pest),
+        cmocka_unit_test(test_early_end),
+        cmocka_unit_test(test_late_greetings),
+        cmocka_unit_test(test_crowd),
+        cmocka_unit_test(test_siege),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages through shared memory, and to oneself; areas, bells and bad news of a node. */
+#include "fabric/transports.h"
+#include "tests/support/messages.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define SHARED_BYTES 5000
+
+/* A node with its transport, on one rank. */
+struct fixture {
+    struct twill_boot *boot;
+    struct twill_world world;
+    struct twill_node *node;
+    struct twill_test_end end;
+};
+
+static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node,
+                   const struct twill_transport_ops *ops)
+{
+    *f = (struct fixture){.end = {.rank = (uint32_t)caller->rank, .size = (uint32_t)caller->size}};
+    struct twill_error *error = &f->end.error;
+    const char *why = NULL;
+    f->boot = twill_test_boot(caller);
+    TWILL_REQUIRE(f->boot != NULL && twill_test_world(&f->world, f->end.size, per_node));
+    uint32_t label[64];
+    memcpy(label, f->world.node, f->end.size * sizeof(*label));
+    twill_status status = twill_node_open(&f->node, f->boot, label, SHARED_BYTES,
+                                          twill_shm_channel_bytes(per_node), NULL, &why, error);
+    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message))
+        return false;
+    TWILL_REQUIRE(why == NULL);
+    struct twill_transport_params params = {.boot = f->boot, .world = &f->world, .node = f->node};
+    status = ops->open(&f->end.transport, &params, error);
+    f->end.to_self = ops == &twill_self_transport;
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message);
+}
+
+static void tear_down(struct fixture *f)
+{
+    if (f->end.transport != NULL)
+        f->end.transport->ops->close(f->end.transport);
+    twill_node_close(f->node);
+    twill_test_world_free(&f->world);
+    twill_test_boot_close(f->boot);
+}
+
+static void run_fixture(twill_bootstrap *caller, const struct twill_transport_ops *ops,
+                        bool (*body)(struct fixture *))
+{
+    struct fixture f;
+    if (set_up(&f, caller, (uint32_t)caller->size, ops))
+        body(&f);
+    tear_down(&f);
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+static bool sweep(struct fixture *f)
+{
+    static const size_t sizes[] = {0,     1,     7,     8,      47,     48,
+                                   49,    64,    8191,  8192,   8193,   16384,
+                                   65535, 65536, 65537, 131072, 131073, (1u << 20) + 3};
+    return twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes));
+}
+
+static bool flood(struct fixture *f)
+{
+    return twill_test_flood(&f->end, 60, 30000);
+}
+
+static bool mismatch(struct fixture *f)
+{
+    return twill_test_mismatch(&f->end);
+}
+
+#define RANK_FN(name, ops)                                                                         \
+    static void name##_rank(int rank, int size, twill_bootstrap *caller, void *user)               \
+    {                                                                                              \
+        (void)rank;                                                                                \
+        (void)size;                                                                                \
+        (void)user;                                                                                \
+        run_fixture(caller, ops, name);                                                            \
+    }
+RANK_FN(sweep, &twill_shm_transport)
+RANK_FN(flood, &twill_shm_transport)
+RANK_FN(mismatch, &twill_shm_transport)
+
+static void test_sweep(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, sweep_rank, NULL);
+    twill_test_run_ranks(4, sweep_rank, NULL);
+    twill_test_run_processes(2, sweep_rank, NULL);
+}
+
+static void test_flood(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, flood_rank, NULL);
+    twill_test_run_mixed(4, 2, flood_rank, NULL);
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, mismatch_rank, NULL);
+    twill_test_run_processes(2, mismatch_rank, NULL);
+}
+
+/* Far more than the ring holds, sent before the receiver looks, and without its progress. */
+static bool fill(struct fixture *f)
+{
+    enum { COUNT = 40 };
+    uint64_t payload[COUNT];
+    struct twill_transfer *requests = calloc(COUNT, sizeof(*requests));
+    TWILL_REQUIRE(requests != NULL);
+    bool sends = f->end.rank == 0, good = true;
+    uint32_t posted = 0;
+    for (int late = 0; late < 2; late++) {
+        for (uint32_t i = 0; good && sends == (late == 0) && i < COUNT; i++, posted++) {
+            payload[i] = sends ? 1000 + i : 0;
+            requests[i] =
+                (struct twill_transfer){.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                        .peer = sends ? 1 : 0,
+                                        .buffer = &payload[i],
+                                        .bytes = sizeof(payload[i])};
+            good = f->end.transport->ops->post(f->end.transport, &requests[i], NULL) == TWILL_OK;
+        }
+        uint64_t all[2];
+        good = good && twill_boot_allgather(f->boot, all, all, 8, NULL) == TWILL_OK;
+        /* Only what the ring takes is gone yet. */
+        for (uint32_t i = 0; good && sends && late == 0 && i < COUNT; i++)
+            good = twill_test_note((requests[i].status == TWILL_PENDING) == (i >= 8), __FILE__,
+                                   __LINE__, "message %u is %d", i, requests[i].status);
+    }
+    good = good && twill_test_await(&f->end, requests, COUNT);
+    for (uint32_t i = 0; good && i < COUNT; i++)
+        good = twill_test_note(payload[i] == 1000 + i, __FILE__, __LINE__, "message %u holds %llu",
+                               i, (unsigned long long)payload[i]);
+    good = good && (!sends || twill_test_note(f->end.transport->counters.messages == COUNT &&
+                                                  f->end.transport->counters.bytes == 8 * COUNT &&
+                                                  f->end.transport->counters.copied == 0 &&
+                                                  f->end.transport->counters.again > 0,
+                                              __FILE__, __LINE__, "counters"));
+    free(requests);
+    return good;
+}
+RANK_FN(fill, &twill_shm_transport)
+
+static void test_fill(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, fill_rank, NULL);
+}
+
+/* What was cancelled is not touched, and nothing is left to do. */
+static bool cancelled(struct fixture *f)
+{
+    unsigned char buffer[64];
+    memset(buffer, 0xee, sizeof(buffer));
+    const struct twill_transport_ops *ops = f->end.transport->ops;
+    struct twill_transfer request = {
+        .kind = TWILL_TRANSFER_RECV, .peer = 1, .buffer = buffer, .bytes = sizeof(buffer)};
+    unsigned char message[64] = {0}, all[2] = {0};
+    if (f->end.rank == 0) {
+        TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
+        ops->cancel(f->end.transport);
+    }
+    TWILL_REQUIRE(twill_boot_allgather(f->boot, all, all, 1, NULL) == TWILL_OK);
+    if (f->end.rank == 1) {
+        request = (struct twill_transfer){
+            .kind = TWILL_TRANSFER_SEND, .peer = 0, .buffer = message, .bytes = sizeof(message)};
+        TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
+        TWILL_REQUIRE(request.status == TWILL_OK);
+    }
+    TWILL_REQUIRE(twill_boot_allgather(f->boot, all, all, 1, NULL) == TWILL_OK);
+    TWILL_REQUIRE(ops->progress(f->end.transport, NULL) == 0);
+    if (f->end.rank == 0)
+        TWILL_REQUIRE(request.status == TWILL_PENDING && buffer[0] == 0xee);
+    struct twill_transfer wrong = {.kind = TWILL_TRANSFER_SEND, .peer = f->end.rank};
+    TWILL_REQUIRE(ops->post(f->end.transport, &wrong, NULL) == TWILL_ERR_INTERNAL);
+    wrong = (struct twill_transfer){.kind = TWILL_TRANSFER_SEND, .peer = 7};
+    TWILL_REQUIRE(ops->post(f->end.transport, &wrong, NULL) == TWILL_ERR_INTERNAL);
+    return true;
+}
+RANK_FN(cancelled, &twill_shm_transport)
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, cancelled_rank, NULL);
+}
+
+static bool to_self(struct fixture *f)
+{
+    return sweep(f) && flood(f);
+}
+RANK_FN(to_self, &twill_self_transport)
+
+static void test_self(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, to_self_rank, NULL);
+}
+
+static bool self_mismatch(struct fixture *f)
+{
+    unsigned char from[16] = {1}, to[16];
+    memset(to, 0xee, sizeof(to));
+    const struct twill_transport_ops *ops = f->end.transport->ops;
+    struct twill_transfer send = {
+        .kind = TWILL_TRANSFER_SEND, .signature = 4, .buffer = from, .bytes = 16};
+    struct twill_transfer recv = {
+        .kind = TWILL_TRANSFER_RECV, .signature = 4, .buffer = to, .bytes = 8};
+    TWILL_REQUIRE(ops->post(f->end.transport, &recv, NULL) == TWILL_OK);
+    TWILL_REQUIRE(recv.status == TWILL_PENDING);
+    TWILL_REQUIRE(ops->post(f->end.transport, &send, NULL) == TWILL_OK);
+    TWILL_REQUIRE(recv.status == TWILL_ERR_MISMATCH && send.status == TWILL_OK);
+    TWILL_REQUIRE(recv.peer_bytes == 16 && recv.peer_signature == 4 && to[0] == 0xee);
+    return true;
+}
+RANK_FN(self_mismatch, &twill_self_transport)
+
+static void test_self_mismatch(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, self_mismatch_rank, NULL);
+}
+
+static void test_reaches(void **state)
+{
+    (void)state;
+    struct twill_world world;
+    struct twill_node node = {.size = 2};
+    assert_true(twill_test_world(&world, 4, 2));
+    struct twill_transport_params params = {.world = &world, .node = &node};
+    for (uint32_t a = 0; a < 4; a++) {
+        for (uint32_t b = 0; b < 4; b++) {
+            assert_int_equal(twill_shm_transport.reaches(&params, a, b), a != b && a / 2 == b / 2);
+            assert_int_equal(twill_self_transport.reaches(&params, a, b), a == b);
+        }
+    }
+    params.node = NULL;
+    assert_false(twill_shm_transport.reaches(&params, 0, 1));
+    twill_test_world_free(&world);
+}
+
+/* --- node ------------------------------------------------------------------------------------ */
+
+/* Two nodes of two: areas are separate, staging memory is zero, shared, and of its size. */
+static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    (void)user;
+    (void)size;
+    struct fixture f;
+    if (set_up(&f, caller, 2, &twill_shm_transport)) {
+        struct twill_node *node = f.node;
+        int all[64];
+        bool good = node->size == 2 && node->me == (uint32_t)rank % 2 &&
+                    node->rank[0] == (uint32_t)rank / 2 * 2 && node->rank[1] == node->rank[0] + 1 &&
+                    node->shared_bytes >= SHARED_BYTES;
+        unsigned char *mine = node->shared[node->me], *peers = node->shared[1 - node->me];
+        for (size_t i = 0; good && i < TWILL_COPIES * node->shared_bytes; i++)
+            good = mine[i] == 0;
+        memset(mine, rank + 1, TWILL_COPIES * node->shared_bytes);
+        uint64_t value = 77 + (uint64_t)rank;
+        twill_node_put(node, 5, 9, 3, &value, sizeof(value));
+        twill_node_signal(node, 2, 12, 3);
+        good = twill_boot_allgather(f.boot, &rank, all, sizeof(rank), NULL) == TWILL_OK && good;
+        good = good && peers[0] == (rank ^ 1) + 1 &&
+               peers[TWILL_COPIES * node->shared_bytes - 1] == (rank ^ 1) + 1 &&
+               node->channels[0][0] == 0;
+        const struct twill_immediate *line = twill_node_imm(node, 1 - node->me, 5, 9);
+        good = good && line != NULL && line->signature == 3 && line->bytes == sizeof(value);
+        good = good && line->payload[0] == 77 + (rank ^ 1);
+        good = good && twill_node_imm(node, 1 - node->me, 5, 13) == NULL;
+        good = good && twill_node_flag(node, 1 - node->me, 2) == 12;
+        twill_test_note(good, __FILE__, __LINE__, "areas of rank %d", rank);
+    }
+    tear_down(&f);
+}
+
+static void test_areas(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(4, areas_rank, NULL);
+    twill_test_run_processes(4, areas_rank, NULL);
+}
+
+/* A rank that asks for another layout is found out by all. */
+static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const size_t *shared = user;
+    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_node *node = NULL;
+    struct twill_error error;
+    twill_error_clear(&error);
+    uint32_t label[4] = {0};
+    const char *why;
+    twill_status status = twill_node_open(&node, boot, label, shared[rank], rank == 1 ? 4096 : 8192,
+                                          NULL, &why, &error);
+    twill_test_boot_close(boot);
+    twill_node_close(node);
+    TWILL_CHECK(size == 3 && node == NULL && status == TWILL_ERR_MISMATCH);
+    TWILL_CHECK(strstr(error.message, "ank 1") != NULL || strstr(error.message, "and 1") != NULL);
+}
+
+static void test_layout(void **state)
+{
+    (void)state;
+    /* Different in total; and the same in total, but divided differently. */
+    size_t sizes[2][3] = {{4096, 4096, 4096}, {4096, 4096 + 1024, 4096}};
+    twill_test_run_ranks(3, layout_rank, sizes[0]);
+    twill_test_run_ranks(3, layout_rank, sizes[1]);
+}
+
+/* To and fro, asleep between: sleeping and waking lose no message. */
+static bool to_and_fro(struct fixture *f)
+{
+    const struct twill_transport_ops *ops = f->end.transport->ops;
+    uint64_t started = twill_now();
+    for (uint64_t i = 0; i < 400; i++) {
+        uint64_t value = i;
+        bool sends = f->end.rank == i % 2;
+        struct twill_transfer request = {.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                         .peer = 1 - f->end.rank,
+                                         .buffer = &value,
+                                         .bytes = sizeof(value)};
+        value += sends ? 7 : 0;
+        TWILL_REQUIRE(ops->post(f->end.transport, &request, &f->end.error) == TWILL_OK);
+        while (request.status == TWILL_PENDING) {
+            uint32_t word = twill_node_sleep_begin(f->node);
+            TWILL_REQUIRE(ops->progress(f->end.transport, &f->end.error) >= 0);
+            if (request.status == TWILL_PENDING)
+                twill_node_sleep(f->node, word, 1000000);
+            twill_node_sleep_end(f->node);
+            TWILL_REQUIRE(twill_now() - started < TWILL_TEST_PATIENCE);
+        }
+        TWILL_REQUIRE(request.status == TWILL_OK && value == i + 7);
+    }
+    return true;
+}
+RANK_FN(to_and_fro, &twill_shm_transport)
+
+/* Woken for certain: the sleeper's time limit is beyond that of the test. */
+static bool woken(struct fixture *f)
+{
+    struct twill_bell_line *bell = &f->node->area[0]->bell;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    if (f->end.rank == 0) {
+        uint32_t word = twill_node_sleep_begin(f->node);
+        twill_node_sleep(f->node, word, 2 * TWILL_TEST_PATIENCE);
+        twill_node_sleep_end(f->node);
+        return twill_test_note(twill_now() < limit, __FILE__, __LINE__, "nobody woke rank 0");
+    }
+    while (atomic_load(&bell->sleeping) == 0)
+        TWILL_REQUIRE(twill_now() < limit);
+    twill_node_ring(f->node, 0);
+    return true;
+}
+RANK_FN(woken, &twill_shm_transport)
+
+static void test_sleep(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, to_and_fro_rank, NULL);
+    twill_test_run_processes(2, to_and_fro_rank, NULL);
+    twill_test_run_ranks(2, woken_rank, NULL);
+    twill_test_run_processes(2, woken_rank, NULL);
+}
+
+static bool bad_news(struct fixture *f)
+{
+    struct twill_node *node = f->node;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    if (f->end.rank == 1) {
+        TWILL_REQUIRE(twill_node_aborted(node, 7) == UINT32_MAX);
+        twill_node_abort(node, TWILL_ERR_TIMEOUT, 1, 7, "rank 1 gave up");
+        twill_node_abort(node, TWILL_ERR_PEER, 0, 7, "the second one does not count");
+    }
+    TWILL_REQUIRE(twill_node_aborted(node, 6) == UINT32_MAX);
+    while (twill_node_aborted(node, 7) == UINT32_MAX)
+        TWILL_REQUIRE(twill_now() < limit);
+    TWILL_REQUIRE(twill_node_aborted(node, 8) == 1);
+    const struct twill_abort_line *line = &node->area[1]->abort;
+    TWILL_REQUIRE(line->status == TWILL_ERR_TIMEOUT && line->from == 1);
+    TWILL_REQUIRE(strcmp(line->message, "rank 1 gave up") == 0);
+    return true;
+}
+RANK_FN(bad_news, &twill_shm_transport)
+
+static void test_bad_news(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(3, bad_news_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sweep),         cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_mismatch),      cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_cancel),        cmocka_unit_test(test_self),
+        cmocka_unit_test(test_self_mismatch), cmocka_unit_test(test_reaches),
+        cmocka_unit_test(test_areas),         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_sleep),         cmocka_unit_test(test_bad_news),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reaching other ranks' memory: found out between the very ranks, agreed on by all, and what
+ * happens when it is refused, when the peer is somebody else, has died, or has nothing there. */
+#include "fabric/shm/single_copy.h"
+#include "tests/support/ranks.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct scene {
+    enum twill_reach_wish wish;
+    int refused;  /* a rank whose system refuses process_vm_readv, or -1 */
+    int stranger; /* a rank that gives somebody else's number for its own, or -1 */
+    uint32_t nodes;
+    bool fetches, maps; /* what must come of it */
+    const char *says[2];
+};
+
+/* From now on this process is told that it may not. */
+static bool refuse_reads(void)
+{
+    struct sock_filter rule[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {TWILL_ARRAY_LENGTH(rule), rule};
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* A bootstrap through which a rank's first message, its card, tells a lie. */
+static struct {
+    const struct twill_boot_ops *ops;
+    int calls;
+} lying;
+
+static twill_status gather_lie(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+                               struct twill_error *error)
+{
+    struct twill_reach_card card;
+    if (lying.calls++ > 0)
+        return lying.ops->allgather(boot, mine, all, bytes, error);
+    memcpy(&card, mine, sizeof(card));
+    card.token[3] ^= 1; /* as if another process had something else there */
+    return lying.ops->allgather(boot, &card, all, bytes, error);
+}
+
+struct end {
+    struct twill_boot *boot;
+    struct twill_world world;
+    struct twill_reach *reach;
+    char how[200];
+};
+
+static bool open_end(struct end *end, twill_bootstrap *caller, const struct scene *scene)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    uint32_t label[8] = {0};
+    *end = (struct end){.boot = twill_test_boot(caller)};
+    struct twill_boot_ops ops = *end->boot->ops;
+    const struct twill_boot_ops *honest = end->boot->ops;
+    for (int r = 0; r < caller->size; r++)
+        label[r] = (uint32_t)r % scene->nodes;
+    TWILL_REQUIRE(twill_world_create(&end->world, (uint32_t)caller->size, label, &error) ==
+                  TWILL_OK);
+    if (caller->rank == scene->stranger) {
+        lying.ops = honest;
+        lying.calls = 0;
+        ops.allgather = gather_lie;
+        end->boot->ops = &ops;
+    }
+    twill_status status = twill_reach_open(&end->reach, end->boot, &end->world, scene->wish,
+                                           end->how, sizeof(end->how), &error);
+    end->boot->ops = honest;
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message);
+}
+
+static void close_end(struct end *end)
+{
+    twill_reach_close(end->reach);
+    twill_world_destroy(&end->world);
+    twill_test_boot_close(end->boot);
+}
+
+static bool gather(struct end *end, const void *mine, void *all, size_t bytes)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    return twill_test_note(twill_boot_allgather(end->boot, mine, all, bytes, &error) == TWILL_OK,
+                           __FILE__, __LINE__, "%s", error.message);
+}
+
+/* Everybody reads what every other has, over page boundaries, and what nobody has. */
+static bool read_all(struct end *end, int rank, int size)
+{
+    enum { PAGES = 4, PAGE = 4096 };
+    static const size_t from[] = {0, 1, 4090, 0}, bytes[] = {1, 4095, 20, 3 * PAGE};
+    unsigned char got[3 * PAGE];
+    uint64_t all[8], mine;
+    unsigned char *memory =
+        mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TWILL_REQUIRE(memory != MAP_FAILED);
+    TWILL_REQUIRE(munmap(memory + 3 * PAGE, PAGE) == 0);
+    memset(memory, 10 + rank, 3 * PAGE);
+    mine = (uint64_t)(uintptr_t)memory;
+    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    for (int r = 0; r < size; r++) {
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(from) && r != rank; i++) {
+            memset(got, 0, sizeof(got));
+            int cause = twill_reach_fetch(end->reach, (uint32_t)r, got, all[r] + from[i], bytes[i]);
+            TWILL_REQUIRE(cause == 0 && got[0] == 10 + r && got[bytes[i] - 1] == 10 + r);
+            TWILL_REQUIRE(bytes[i] == sizeof(got) || got[bytes[i]] == 0);
+        }
+    }
+    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    TWILL_REQUIRE(munmap(memory + 2 * PAGE, PAGE) == 0);
+    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    int other = (rank + 1) % size;
+    TWILL_REQUIRE(twill_reach_fetch(end->reach, (uint32_t)other, got, all[other], 3 * PAGE) ==
+                  EFAULT);
+    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    munmap(memory, 2 * PAGE);
+    return true;
+}
+
+/* Pages of another rank, where they are here; the same again is no new attachment. */
+static bool attach_all(struct end *end, int rank, int size)
+{
+    struct twill_region *region[2];
+    void *at[2];
+    uint64_t all[8], mine;
+    int value = 100 + rank;
+    mine = (uint64_t)(uintptr_t)&value;
+    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    for (int r = 0; r < size; r++) {
+        for (int i = 0; i < 2 && r != rank; i++)
+            TWILL_REQUIRE(twill_reach_attach(end->reach, (uint32_t)r, all[r], sizeof(value),
+                                             &region[i], &at[i]) == 0);
+        if (r == rank)
+            continue;
+        TWILL_REQUIRE(region[0] == region[1] && at[0] == at[1] && *(int *)at[0] == 100 + r);
+        twill_region_leave(region[0]);
+        twill_region_leave(region[1]);
+    }
+    return gather(end, &mine, all, sizeof(mine));
+}
+
+/* The same ranks the other way round, and then all but one of those, have it of each other. */
+static bool hand_on(struct end *end, int rank, int size)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    struct twill_world world;
+    struct twill_reach *reach, *less;
+    uint32_t ranks[8], fewer[8], label[8] = {0};
+    uint64_t all[8], mine;
+    int value = 50 + rank, got = 0;
+    mine = (uint64_t)(uintptr_t)&value;
+    for (int r = 0; r < size; r++)
+        ranks[r] = (uint32_t)(size - 1 - r);
+    TWILL_REQUIRE(twill_reach_hand_on(&reach, end->reach, &end->world, ranks, &end->world,
+                                      ranks[rank], &error) == TWILL_OK);
+    TWILL_REQUIRE(twill_world_create(&world, (uint32_t)size - 1, label, &error) == TWILL_OK);
+    for (int r = 0; r < size - 1; r++)
+        fewer[r] = (uint32_t)r + 1;
+    TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
+    if (rank < size - 1) {
+        TWILL_REQUIRE(twill_reach_hand_on(&less, reach, &end->world, fewer, &world, ranks[rank] - 1,
+                                          &error) == TWILL_OK);
+        TWILL_REQUIRE(twill_reach_is_known(less));
+        for (int r = 0; r < size - 1; r++) { /* number r of `world` is size - 2 - r of all */
+            int of = size - 2 - r;
+            TWILL_REQUIRE(twill_reach_fetch(less, (uint32_t)r, &got, all[of], sizeof(got)) == 0);
+            TWILL_REQUIRE(got == 50 + of);
+        }
+        twill_reach_close(less);
+    }
+    twill_world_destroy(&world);
+    twill_reach_close(reach);
+    return gather(end, &mine, all, sizeof(mine));
+}
+
+static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct scene *scene = user;
+    struct end end;
+    if (rank == scene->refused)
+        TWILL_CHECK(refuse_reads());
+    if (open_end(&end, caller, scene)) {
+        bool fetches = twill_reach_fetches(end.reach), maps = twill_reach_maps(end.reach);
+        twill_test_note(fetches == scene->fetches && maps == scene->maps &&
+                            (end.reach != NULL) == (fetches || maps) &&
+                            strstr(end.how, scene->says[0]) != NULL &&
+                            strstr(end.how, scene->says[1]) != NULL,
+                        __FILE__, __LINE__, "fetches %d, maps %d: %s", fetches, maps, end.how);
+        if (fetches && scene->nodes == 1 && !twill_test_failed())
+            (void)read_all(&end, rank, size);
+        TWILL_CHECK(twill_reach_is_known(end.reach) == (fetches && !maps));
+        if (fetches && !maps && scene->nodes == 1 && !twill_test_failed())
+            (void)hand_on(&end, rank, size);
+        if (maps && scene->nodes == 1 && !twill_test_failed())
+            (void)attach_all(&end, rank, size);
+    }
+    close_end(&end);
+}
+
+#define NOBODY (-1)
+
+/* A refusal between any two of a node closes the way for all. */
+static void test_processes(void **state)
+{
+    (void)state;
+    static const struct scene scenes[] = {
+        {TWILL_REACH_AUTO, NOBODY, NOBODY, 1, true, false, {"cma: yes", "xpmem: none (rank 0"}},
+        {TWILL_REACH_CMA, NOBODY, NOBODY, 1, true, false, {"cma: yes", "xpmem: not wanted"}},
+        {TWILL_REACH_CMA, NOBODY, NOBODY, 2, true, false, {"cma: yes", ""}},
+        {TWILL_REACH_CMA, NOBODY, NOBODY, 4, false, false, {"no rank shares a node", ""}},
+        {TWILL_REACH_NONE, NOBODY, NOBODY, 1, false, false, {"TWILL_REACH", ""}},
+        {TWILL_REACH_XPMEM, NOBODY, NOBODY, 1, false, false, {"xpmem: none", "cma: not wanted"}},
+        {TWILL_REACH_AUTO,
+         2,
+         NOBODY,
+         1,
+         false,
+         false,
+         {"cma: none (rank 2 reads rank 0: ", "not permitted"}},
+        {TWILL_REACH_AUTO, 3, NOBODY, 2, false, false, {"cma: none (rank 3 reads rank 1: ", ""}},
+        {TWILL_REACH_AUTO, NOBODY, 1, 1, false, false, {"cma: none (rank 0 reads rank 1: ", ""}},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(scenes); i++) {
+        struct scene scene = scenes[i];
+        twill_test_run_processes(4, probing_rank, &scene);
+    }
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    struct scene scene = {TWILL_REACH_AUTO,          NOBODY, NOBODY, 1, true, true,
+                          {"cma: yes", "xpmem: yes"}};
+    twill_test_run_ranks(3, probing_rank, &scene);
+    scene.maps = false; /* the double does not reach other processes */
+    scene.says[1] = "xpmem: none (rank 0 reads rank 2";
+    twill_test_run_mixed(4, 2, probing_rank, &scene);
+}
+
+static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct scene scene = {TWILL_REACH_CMA, NOBODY, NOBODY, 1, true, false, {"", ""}};
+    struct end end;
+    uint64_t all[8], mine;
+    int value = 7, got = 0, cause = 0;
+    (void)size, (void)user;
+    mine = (uint64_t)(uintptr_t)&value;
+    if (open_end(&end, caller, &scene) && gather(&end, &mine, all, sizeof(mine))) {
+        if (rank == 1) {
+            twill_test_expect_death(1);
+            raise(SIGKILL);
+        }
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        while (cause == 0 && twill_now() < limit)
+            cause = twill_reach_fetch(end.reach, 1, &got, all[1], sizeof(got));
+        twill_test_note(cause == ESRCH, __FILE__, __LINE__, "%s", strerror(cause));
+    }
+    close_end(&end);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, dying_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_death),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill's own tcp transport where it cannot work: strangers at the door, peers that give up or die,
+ * settings that cannot be. */
+#include "tests/support/noise.h"
+#include "tests/support/shared_pages.h"
+#include "tests/support/tcp_ends.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* --- strangers ------------------------------------------------------------------------------- */
+
+/* What a stranger says; rank 1 answers the door. */
+static const struct stranger {
+    const char *says;
+    size_t bytes;
+    enum { NOISE, UNPROVEN, REPLAY } kind;
+} strangers[] = {
+    {"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything\r\n\r\n", 54, NOISE},
+    {"", 0, NOISE},
+    {"\x02\x01", 2, NOISE},
+    {NULL, 0, UNPROVEN}, /* the right call, but for its proof */
+    {NULL, 0, REPLAY},   /* the very call that rank 0 says, and no idea what to reply */
+};
+
+static int knock(const struct twill_tcp *t, const struct stranger *stranger)
+{
+    const struct twill_tcp_address *to = &t->common->address[1];
+    int fd = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct twill_tcp_lane lane = {.peer = t->peers[1], .number = 4};
+    struct twill_hello hello;
+    if (fd < 0 || !twill_tcp_hello_call(t, &lane, &hello) ||
+        connect(fd, &to->at.any, to->length) != 0)
+        return -1;
+    struct twill_hello_call *call = &hello.said.call;
+    call->proof[3] ^= stranger->kind == UNPROVEN;
+    const void *what = stranger->kind == NOISE ? stranger->says : (const void *)call;
+    size_t bytes = stranger->kind == NOISE ? stranger->bytes : sizeof(*call);
+    if (send(fd, what, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
+        return -1;
+    if (stranger->kind == REPLAY &&
+        send(fd, hello.reply, sizeof(hello.reply), MSG_NOSIGNAL) != sizeof(hello.reply))
+        return -1;
+    shutdown(fd, SHUT_WR);
+    return fd;
+}
+
+static void rank_strangers(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)user;
+    (void)size;
+    int fd[TWILL_ARRAY_LENGTH(strangers)];
+    if (end_open(&end, caller, NULL)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(strangers); i++)
+            twill_test_note((fd[i] = knock(t, &strangers[i])) >= 0, __FILE__, __LINE__, "knock: %s",
+                            strerror(errno));
+        meet(&end);
+        char data[8] = "genuine";
+        struct twill_transfer r =
+            transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 4,
+                     rank == 0 ? data : memset(data, 0, 8), sizeof(data));
+        post(&end, &r);
+        twill_test_await(&end.end, &r, 1);
+        twill_test_note(r.status == TWILL_OK && strcmp(data, "genuine") == 0, __FILE__, __LINE__,
+                        "%d: %s", r.status, data);
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        while (rank == 1 && t->common->strays < TWILL_ARRAY_LENGTH(strangers) &&
+               twill_now() < limit)
+            twill_tcp_common_claim(t, &end.end.error);
+        twill_test_note(t->common->strays == (rank == 1 ? TWILL_ARRAY_LENGTH(strangers) : 0),
+                        __FILE__, __LINE__, "%u strays", t->common->strays);
+        meet(&end);
+        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(strangers); i++)
+            close(fd[i]);
+    }
+    end_close(&end);
+}
+
+static void test_strangers(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_strangers, NULL);
+}
+
+/* --- who takes its time ---------------------------------------------------------------------- */
+
+static bool guests_are(struct end *end, unsigned count)
+{
+    struct twill_tcp *t = (struct twill_tcp *)end->end.transport;
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (t->common->guest_count != count && twill_now() < limit)
+        TWILL_REQUIRE(progress(end) >= 0);
+    return twill_test_note(t->common->guest_count == count, __FILE__, __LINE__, "%u guests, not %u",
+                           t->common->guest_count, count);
+}
+
+/* Rank 0 begins to connect and leaves the library for long; rank 1 waits for it meanwhile. */
+static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)size;
+    (void)user;
+    if (end_open(&end, caller, NULL)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        char data[8] = "late";
+        struct twill_transfer r =
+            transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 0,
+                     rank == 0 ? data : memset(data, 0, 8), sizeof(data));
+        post(&end, &r);
+        if (rank == 1 && guests_are(&end, 2)) {
+            for (struct twill_tcp_guest *g = t->common->guests; g != NULL; g = g->next)
+                g->until = 0;
+            for (unsigned i = 0; i < 100; i++)
+                progress(&end);
+            guests_are(&end, 2);
+        }
+        meet(&end);
+        twill_test_await(&end.end, &r, 1);
+        twill_test_note(r.status == TWILL_OK && strcmp(data, "late") == 0, __FILE__, __LINE__,
+                        "%d: %s", r.status, data);
+        meet(&end);
+    }
+    end_close(&end);
+}
+
+static void test_away(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_away, NULL);
+}
+
+/* A peer that ends before a lane is connected that was only made ready: who uses that lane hears of
+ * it, nobody else. */
+static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)size;
+    (void)user;
+    if (end_open(&end, caller, NULL)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        char data[8] = "last";
+        enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
+        struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
+                                           (uint32_t)(1 - rank), 0, data, sizeof(data));
+        post(&end, &r);
+        if (rank == 0)
+            t->busy_count--; /* the next lane: a lost packet holds it up */
+        twill_test_await(&end.end, &r, 1);
+        meet(&end);
+        if (rank == 1) {
+            twill_tcp_transport.close(end.end.transport);
+            end.common->close(end.common);
+            end.end.transport = NULL;
+            end.common = NULL;
+        }
+        meet(&end);
+        if (rank == 0) {
+            struct twill_tcp_lane *lane = &t->peers[1]->lanes[next];
+            uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+            int moved = 0;
+            lane->busy = false;
+            twill_tcp_busy(t, lane);
+            while (lane->state != TWILL_TCP_LOST && moved >= 0 && twill_now() < limit)
+                moved = progress(&end);
+            twill_test_note(moved >= 0 && lane->state == TWILL_TCP_LOST, __FILE__, __LINE__,
+                            "%d: %s", moved, end.end.error.message);
+            r = transfer(TWILL_TRANSFER_RECV, 1, next, data, sizeof(data));
+            twill_status status = twill_tcp_transport.post(&t->base, &r, &end.end.error);
+            twill_test_note(status == TWILL_ERR_PEER, __FILE__, __LINE__, "%d: %s", status,
+                            end.end.error.message);
+        }
+    }
+    end_close(&end);
+}
+
+static void test_ended(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_ended, NULL);
+}
+
+/* Connections for a communicator that is no more are not kept. */
+static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end, other = {0};
+    atomic_int *over = user;
+    (void)size;
+    if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        struct twill_transfer vain = transfer(TWILL_TRANSFER_SEND, 1, 0, NULL, 0);
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        if (rank == 1) {
+            twill_tcp_transport.close(other.end.transport);
+            other.end.transport = NULL;
+        }
+        meet(&end);
+        if (rank == 0 && post(&other, &vain)) {
+            while (progress(&other) >= 0 && vain.status == TWILL_PENDING && twill_now() < limit)
+                ;
+            atomic_store(over, 1);
+        }
+        while (rank == 1 && (!atomic_load(over) || t->common->guest_count > 1) &&
+               twill_now() < limit)
+            TWILL_CHECK(twill_tcp_common_claim(t, &end.end.error) >= 0);
+        twill_test_note(atomic_load(over) && t->common->guest_count <= 1, __FILE__, __LINE__,
+                        "%u guests", t->common->guest_count);
+        meet(&end);
+    }
+    if (other.end.transport != NULL)
+        twill_tcp_transport.close(other.end.transport);
+    end_close(&end);
+}
+
+static void test_past(void **state)
+{
+    atomic_int over = 0;
+    (void)state;
+    twill_test_run_ranks(2, rank_past, &over);
+}
+
+/* --- failure --------------------------------------------------------------------------------- */
+
+/* Rank 0 gives up with everything posted; rank 1 hears of it at once, from the lane it uses. */
+static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)size;
+    (void)user;
+    enum { n = 6 };
+    if (end_open(&end, caller, NULL)) {
+        struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
+        unsigned char *data = page_map((size_t)n << 24);
+        for (unsigned i = 0; i < n; i++) {
+            r[i] = transfer(i % 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank),
+                            i / 2, data + ((size_t)i << 24), (1u << 24) - (unsigned)rank);
+            r[i].signature += (uint32_t)rank * (i % 2); /* nothing fits */
+            if (i != 0)
+                post(&end, &r[i]);
+        }
+        uint64_t until = twill_now() + SECOND / 20;
+        while (twill_now() < until && progress(&end) >= 0)
+            ;
+        meet(&end);
+        if (rank == 0) {
+            twill_tcp_transport.cancel(end.end.transport);
+            munmap(data, (size_t)n << 24);
+            munmap(r, 1u << 20);
+            struct twill_transfer late = transfer(TWILL_TRANSFER_SEND, 1, 0, NULL, 0);
+            twill_test_note(twill_tcp_transport.post(end.end.transport, &late, NULL) ==
+                                    TWILL_ERR_BROKEN &&
+                                twill_tcp_transport.progress(end.end.transport, NULL) < 0,
+                            __FILE__, __LINE__, "a cancelled transport still works");
+        } else {
+            post(&end, &r[0]); /* whose message never comes */
+            int moved = 0;
+            uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+            while ((moved = progress(&end)) >= 0 && twill_now() < limit)
+                ;
+            twill_test_note(moved == TWILL_ERR_PEER &&
+                                strstr(end.end.error.message, "rank 0") != NULL,
+                            __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
+            twill_tcp_transport.cancel(end.end.transport);
+            munmap(data, (size_t)n << 24);
+            munmap(r, 1u << 20);
+        }
+        meet(&end);
+    }
+    end_close(&end);
+}
+
+static void test_cancel(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_cancel, NULL);
+}
+
+#define HUGE_BYTES ((size_t)64 << 20)
+
+/* A killed peer is noticed by who waits for it, and by who sends to it. */
+static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    enum twill_transfer_kind kind = *(const enum twill_transfer_kind *)user;
+    (void)size;
+    if (rank == 1)
+        twill_test_expect_death(1);
+    TWILL_CHECK(end_open(&end, caller, NULL));
+    char word[8] = "hello";
+    struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                       (uint32_t)(1 - rank), 0, word, sizeof(word));
+    TWILL_CHECK(post(&end, &r) && twill_test_await(&end.end, &r, 1));
+    if (rank == 1)
+        _exit(9);
+    unsigned char *data = calloc(1, HUGE_BYTES);
+    r = transfer(kind, 1, 0, data, HUGE_BYTES);
+    twill_status status = twill_tcp_transport.post(end.end.transport, &r, &end.end.error);
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (status == TWILL_OK && twill_now() < limit) {
+        int moved = progress(&end);
+        status = moved < 0 ? (twill_status)moved : TWILL_OK;
+    }
+    twill_test_note(status == TWILL_ERR_PEER && strstr(end.end.error.message, "rank 1") != NULL &&
+                        r.status == TWILL_PENDING,
+                    __FILE__, __LINE__, "%d: %s", status, end.end.error.message);
+    twill_tcp_transport.cancel(end.end.transport);
+    free(data);
+    end_close(&end);
+}
+
+static void test_death(void **state)
+{
+    (void)state;
+    enum twill_transfer_kind kinds[] = {TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV};
+    twill_test_run_processes(2, rank_death, &kinds[0]);
+    twill_test_run_processes(2, rank_death, &kinds[1]);
+}
+
+/* Nothing arrives at rank 1 any more, as if its host had vanished, while rank 0 sends to it. */
+static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)size;
+    (void)user;
+    if (end_open(&end, caller, NULL)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        char word[8] = "hello";
+        struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                           (uint32_t)(1 - rank), 0, word, sizeof(word));
+        if (post(&end, &r))
+            twill_test_await(&end.end, &r, 1);
+        TWILL_CHECK(rank == 0 || twill_test_deafen(t->peers[0]->lanes[0].fd));
+        meet(&end);
+        unsigned char *data = calloc(1, HUGE_BYTES);
+        struct twill_transfer huge = transfer(TWILL_TRANSFER_SEND, 1, 0, data, HUGE_BYTES);
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        int moved = 0;
+        if (rank == 0 && post(&end, &huge)) {
+            while (moved >= 0 && twill_now() < limit)
+                moved = progress(&end);
+            twill_test_note(moved == TWILL_ERR_PEER &&
+                                strstr(end.end.error.message, "rank 1 has died") != NULL &&
+                                strstr(end.end.error.message, strerror(ETIMEDOUT)) != NULL,
+                            __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
+        }
+        meet(&end);
+        twill_tcp_transport.cancel(end.end.transport);
+        free(data);
+    }
+    end_close(&end);
+}
+
+static void test_vanishes(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_vanishes, NULL);
+}
+
+#define FLUSHED (48u << 10) /* less than the kernel takes for who does not read */
+
+/* What was sent arrives although its sender has closed at once, with input it never read. */
+static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    (void)size;
+    (void)user;
+    unsigned char *data = malloc(FLUSHED);
+    memset(data, rank == 0 ? 5 : 0, FLUSHED);
+    if (end_open(&end, caller, NULL)) {
+        struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                                           (uint32_t)(1 - rank), 0, data, FLUSHED);
+        char more[100] = {0};
+        struct twill_transfer vain = transfer(TWILL_TRANSFER_SEND, 0, 0, more, sizeof(more));
+        if (rank == 1 && post(&end, &vain))
+            twill_test_await(&end.end, &vain, 1);
+        if (rank == 0 && post(&end, &r)) /* connects, which the other waits for */
+            twill_test_await(&end.end, &r, 1);
+        meet(&end);
+        if (rank == 0) {
+            twill_tcp_transport.close(end.end.transport);
+            end.end.transport = NULL;
+        }
+        meet(&end);
+        if (rank == 1 && post(&end, &r))
+            twill_test_await(&end.end, &r, 1);
+        twill_test_note(r.status == TWILL_OK && data[0] == 5 && data[FLUSHED - 1] == 5, __FILE__,
+                        __LINE__, "%d", r.status);
+        meet(&end);
+    }
+    end_close(&end);
+    free(data);
+}
+
+static void test_flush(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_flush, NULL);
+}
+
+/* --- settings that cannot be ------------------------------------------------------------------ */
+
+static const struct setting {
+    const char *interface, *congestion, *says;
+    twill_status status;
+} settings[] = {{"eth99", NULL, "TWILL_INTERFACE=eth99", TWILL_ERR_CONFIG},
+                {NULL, "sundial", "TWILL_CONGESTION=sundial", TWILL_ERR_CONFIG},
+                {"lo", NULL, "127.0.0.1", TWILL_OK},
+                {NULL, "reno", "congestion control reno", TWILL_OK}};
+
+/* Rank 0 has a setting, rank 1 has none: both must hear of what cannot be. */
+static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct setting *s = user;
+    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_error error = {0};
+    struct twill_transport *transport = NULL;
+    struct twill_transport_params params = {.boot = boot,
+                                            .interface = rank == 0 ? s->interface : NULL,
+                                            .congestion = rank == 0 ? s->congestion : NULL};
+    (void)size;
+    twill_status status = twill_tcp_transport.open(&transport, &params, &error);
+    const char *text = status == TWILL_OK ? twill_tcp_transport.describe(transport) : error.message;
+    twill_test_note(status == s->status && (transport != NULL) == (status == TWILL_OK), __FILE__,
+                    __LINE__, "rank %d: %d: %s", rank, status, text);
+    twill_test_note((status == TWILL_OK && rank == 1) || strstr(text, s->says) != NULL, __FILE__,
+                    __LINE__, "\"%s\" does not say \"%s\"", text, s->says);
+    if (transport != NULL)
+        twill_tcp_transport.close(transport);
+    twill_test_boot_close(boot);
+}
+
+static void test_settings(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(settings); i++)
+        twill_test_run_ranks(2, rank_setting, (void *)&settings[i]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_strangers), cmocka_unit_test(test_away),
+        cmocka_unit_test(test_ended),     cmocka_unit_test(test_past),
+        cmocka_unit_test(test_cancel),    cmocka_unit_test(test_death),
+        cmocka_unit_test(test_vanishes),  cmocka_unit_test(test_flush),
+        cmocka_unit_test(test_settings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

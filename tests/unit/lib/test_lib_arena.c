@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The allocator of libtwill-heap.so against a page by page record of what it gave out: blocks never
+ * overlap, are aligned, are zero when it says so, and everything comes back in one piece. */
+#include "lib/memory/malloc/arena.h"
+#include "tests/support/numbers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define PAGES  8192
+#define BYTES  ((size_t)PAGES * TWILL_ARENA_PAGE)
+#define BLOCKS 64
+#define STEPS  40000
+
+/* Addresses are all the allocator deals in: nothing is mapped there. */
+#define BASE ((unsigned char *)((uintptr_t)0x7e0000000000 + 3 * TWILL_ARENA_PAGE))
+
+struct block {
+    unsigned char *at;
+    size_t pages;
+};
+
+struct record {
+    struct twill_arena arena;
+    uint8_t owner[PAGES];   /* 1 + block, or 0 */
+    uint8_t touched[PAGES]; /* since it was last given back */
+    struct block block[BLOCKS];
+    size_t taken; /* pages */
+    uint64_t seed;
+};
+
+static size_t page_of(const unsigned char *at)
+{
+    return (size_t)(at - BASE) / TWILL_ARENA_PAGE;
+}
+
+static size_t pages_of(size_t bytes)
+{
+    return (bytes + TWILL_ARENA_PAGE - 1) / TWILL_ARENA_PAGE;
+}
+
+static void own(struct record *record, unsigned b, size_t from, size_t to, bool zero)
+{
+    for (size_t p = from; p < to; p++) {
+        assert_int_equal(record->owner[p], 0);
+        if (zero)
+            assert_int_equal(record->touched[p], 0);
+        record->owner[p] = (uint8_t)(b + 1);
+        record->touched[p] = 1;
+    }
+    record->taken += to - from;
+}
+
+static void disown(struct record *record, size_t from, size_t to)
+{
+    memset(record->owner + from, 0, to - from);
+    record->taken -= to - from;
+}
+
+static void take(struct record *record, unsigned b)
+{
+    size_t bytes = 1 + twill_test_random(&record->seed) % (600 * TWILL_ARENA_PAGE);
+    size_t alignment = (size_t)1 << twill_test_random(&record->seed) % 23;
+    bool zero = false;
+    unsigned char *at = twill_arena_alloc(&record->arena, bytes, alignment, &zero);
+    if (at == NULL)
+        return;
+    assert_int_equal((uintptr_t)at % alignment, 0);
+    assert_true(at >= BASE && at + bytes <= BASE + BYTES);
+    assert_int_equal(twill_arena_size(&record->arena, at), pages_of(bytes) * TWILL_ARENA_PAGE);
+    if (bytes > TWILL_ARENA_PAGE)
+        assert_int_equal(twill_arena_size(&record->arena, at + TWILL_ARENA_PAGE), 0);
+    assert_int_equal(twill_arena_size(&record->arena, at + 8), 0);
+    record->block[b] = (struct block){at, pages_of(bytes)};
+    own(record, b, page_of(at), page_of(at) + pages_of(bytes), zero);
+}
+
+static void give(struct record *record, unsigned b)
+{
+    struct block *block = &record->block[b];
+    twill_arena_free(&record->arena, block->at);
+    disown(record, page_of(block->at), page_of(block->at) + block->pages);
+    block->at = NULL;
+}
+
+static void resize(struct record *record, unsigned b)
+{
+    struct block *block = &record->block[b];
+    size_t bytes = 1 + twill_test_random(&record->seed) % (700 * TWILL_ARENA_PAGE);
+    size_t first = page_of(block->at), pages = pages_of(bytes);
+    if (!twill_arena_resize(&record->arena, block->at, bytes)) {
+        assert_true(pages > block->pages); /* shorter always works; longer only if in the way */
+        assert_true(first + pages > PAGES ||
+                    twill_arena_size(&record->arena, block->at) == block->pages * TWILL_ARENA_PAGE);
+        return;
+    }
+    if (pages > block->pages)
+        own(record, b, first + block->pages, first + pages, false);
+    else
+        disown(record, first + pages, first + block->pages);
+    block->pages = pages;
+}
+
+/* The longest free extents that are in memory go back to the system. */
+static void give_back(struct record *record, size_t keep)
+{
+    size_t bytes;
+    while (record->arena.dirty > keep) {
+        unsigned char *at = twill_arena_pick(&record->arena, &bytes);
+        assert_non_null(at);
+        for (size_t p = page_of(at); p < page_of(at) + bytes / TWILL_ARENA_PAGE; p++) {
+            assert_int_equal(record->owner[p], 0);
+            record->touched[p] = 0;
+        }
+        twill_arena_return(&record->arena, at, true);
+    }
+}
+
+static void test_against_record(void **state)
+{
+    (void)state;
+    struct record *record = calloc(1, sizeof(*record));
+    void *pages = calloc(1, twill_arena_record_bytes(BYTES));
+    bool zero = false;
+    record->seed = 4;
+    twill_arena_init(&record->arena, BASE, BYTES, pages);
+    for (unsigned step = 0; step < STEPS; step++) {
+        unsigned b = (unsigned)(twill_test_random(&record->seed) % BLOCKS);
+        unsigned what = (unsigned)(twill_test_random(&record->seed) % 8);
+        if (record->block[b].at == NULL)
+            take(record, b);
+        else if (what < 3)
+            resize(record, b);
+        else
+            give(record, b);
+        assert_int_equal(record->arena.taken, record->taken * TWILL_ARENA_PAGE);
+        if (step % 100 == 0)
+            give_back(record, BYTES / 16);
+    }
+    for (unsigned b = 0; b < BLOCKS; b++)
+        if (record->block[b].at != NULL)
+            give(record, b);
+    give_back(record, 0);
+    assert_int_equal(record->arena.dirty + record->arena.taken, 0);
+    assert_ptr_equal(twill_arena_alloc(&record->arena, BYTES, 1, &zero), BASE);
+    assert_true(zero);
+    free(pages);
+    free(record);
+}
+
+/* The block that was freed last is the next one of its size, so that it is in caches and mapped. */
+static void test_warm_first(void **state)
+{
+    (void)state;
+    void *pages = calloc(1, twill_arena_record_bytes(BYTES));
+    struct twill_arena arena;
+    bool zero = false;
+    size_t bytes = (size_t)20 * TWILL_ARENA_PAGE;
+    twill_arena_init(&arena, BASE, BYTES, pages);
+    void *first = twill_arena_alloc(&arena, bytes, 1, &zero);
+    void *second = twill_arena_alloc(&arena, bytes, 1, &zero);
+    assert_true(zero);
+    twill_arena_free(&arena, first);
+    for (int i = 0; i < 3; i++) {
+        assert_ptr_equal(twill_arena_alloc(&arena, bytes, 1, &zero), first);
+        assert_false(zero);
+        twill_arena_free(&arena, first);
+    }
+    twill_arena_free(&arena, second);
+    twill_arena_free(&arena, second); /* not a block any more: nothing happens */
+    assert_int_equal(arena.taken, 0);
+    assert_int_equal(arena.dirty, 2 * bytes);
+    /* What could not be given back is free all the same. */
+    twill_arena_return(&arena, twill_arena_pick(&arena, &bytes), false);
+    assert_int_equal(arena.dirty, bytes);
+    assert_null(twill_arena_alloc(&arena, BYTES, 1, &zero));
+    assert_null(twill_arena_alloc(&arena, SIZE_MAX, 1, &zero));
+    assert_null(twill_arena_alloc(&arena, 1, (size_t)1 << 62, &zero));
+    free(pages);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_record),
+        cmocka_unit_test(test_warm_first),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How soon a prepared call is out: the instructions from the entry of twill_request_start() to the
+ * line in shared memory that its peers wait for, counted one by one. Rank 1 steps rank 0 through
+ * its start by ptrace and looks at what of it can be seen after each instruction. Of optimised
+ * x86-64 builds without sanitizers, where tracing is allowed; else skipped. */
+#include "lib/comm/comm.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#if defined(__x86_64__) && defined(__OPTIMIZE__) && defined(NDEBUG) && !TEST_SLOW
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MOST      100   /* instructions */
+#define MOST_SEEN 10000 /* then it is given up */
+#define WARM      5
+#define COUNT     2
+
+/* What the processes share. */
+struct counted {
+    _Atomic int pid; /* of rank 0, stopped before its start */
+    int trouble;     /* errno of ptrace */
+    int first, line; /* instructions to the first change in shared memory, to the line */
+    bool right;      /* the result */
+};
+
+static bool step(pid_t pid)
+{
+    int status;
+    return ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL) == 0 &&
+           waitpid(pid, &status, __WALL) == pid && WIFSTOPPED(status);
+}
+
+static uintptr_t instruction_of(pid_t pid)
+{
+    struct user_regs_struct registers = {.rip = 0};
+    (void)ptrace(PTRACE_GETREGS, pid, NULL, &registers);
+    return (uintptr_t)registers.rip;
+}
+
+/* The line of rank 0 in the epoch that is next for both. */
+static bool is_there(const struct twill_comm *comm)
+{
+    unsigned lane = (unsigned)(comm->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
+    return twill_node_imm(comm->node, 0, lane, comm->epoch) != NULL;
+}
+
+/* Step rank 0 to the entry, and from there until its line is there. */
+static void count(struct counted *counted, const struct twill_comm *comm, pid_t pid)
+{
+    static struct twill_node_area before[2];
+    int n = 0;
+    for (n = 0; n < MOST_SEEN && instruction_of(pid) != (uintptr_t)twill_request_start; n++)
+        TWILL_CHECK(step(pid));
+    TWILL_CHECK(n < MOST_SEEN);
+    for (unsigned l = 0; l < 2; l++)
+        memcpy(&before[l], comm->node->area[l], sizeof(before[l]));
+    for (n = 0; n < MOST_SEEN && !is_there(comm); n++) {
+        for (unsigned l = 0; l < 2 && counted->first == 0; l++)
+            if (memcmp(&before[l], comm->node->area[l], sizeof(before[l])) != 0)
+                counted->first = n;
+        TWILL_CHECK(step(pid));
+    }
+    counted->line = n;
+}
+
+static void trace(struct counted *counted, const struct twill_comm *comm)
+{
+    int status;
+    pid_t pid;
+    while ((pid = atomic_load(&counted->pid)) == 0 && !twill_test_failed())
+        twill_pause();
+    if (pid == 0)
+        return;
+    if (ptrace(PTRACE_ATTACH, pid, NULL, NULL) != 0) {
+        counted->trouble = errno;
+        kill(pid, SIGCONT);
+        return;
+    }
+    TWILL_CHECK(waitpid(pid, &status, __WALL) == pid);
+    count(counted, comm, pid);
+    TWILL_CHECK(ptrace(PTRACE_DETACH, pid, NULL, NULL) == 0);
+    kill(pid, SIGCONT);
+}
+
+static void rank_starts(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct counted *counted = user;
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *request = NULL;
+    float x[COUNT] = {1.0f, 1.0f};
+    static const char *const settings[] = {NULL};
+    (void)size;
+    if (twill_test_connect(&context, &comm, boot, "2", NULL, settings)) {
+        twill_status status =
+            twill_allreduce_init(comm, x, x, COUNT, TWILL_F32, TWILL_SUM, &request);
+        for (int i = 0; status == TWILL_OK && i < WARM; i++) {
+            status = twill_request_start(request);
+            status = status == TWILL_OK ? twill_wait(&request) : status;
+        }
+        if (status == TWILL_OK && rank == 1)
+            trace(counted, comm);
+        if (status == TWILL_OK && rank == 0) {
+            (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+            atomic_store(&counted->pid, getpid());
+            raise(SIGSTOP);
+        }
+        status = status == TWILL_OK ? twill_request_start(request) : status;
+        status = status == TWILL_OK ? twill_wait(&request) : status;
+        counted->right = x[0] == (float)(1 << (WARM + 1)) && x[1] == x[0];
+        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+        (void)twill_request_free(&request);
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void instructions(void **unused)
+{
+    (void)unused;
+    struct counted *counted =
+        mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(counted != MAP_FAILED);
+    twill_test_run_processes(2, rank_starts, counted);
+    struct counted result = *counted;
+    munmap(counted, sizeof(*counted));
+    assert_true(result.right);
+    if (result.trouble != 0) {
+        print_message("skipped: ptrace: %s\n", strerror(result.trouble));
+        skip();
+    }
+    print_message("%d instructions to the first store, %d to the line\n", result.first,
+                  result.line);
+    assert_in_range(result.first, 1, MOST);
+    assert_in_range(result.line, 1, MOST);
+}
+#else
+static void instructions(void **unused)
+{
+    (void)unused;
+    print_message("skipped: instructions of optimised x86-64 builds are counted\n");
+    skip();
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(instructions)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much address space a job takes, what becomes of twill_alloc() when a rank's part of it is
+ * full, and what is said where there is too little of it. */
+#include "lib/comm/comm.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB ((size_t)1 << 20)
+
+static size_t node_memory(void)
+{
+    return (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t address_space(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file != NULL && fscanf(file, "%lu", &pages) != 1)
+        pages = 0;
+    if (file != NULL)
+        fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static bool sums(twill_comm *comm, float *at, int size)
+{
+    at[0] = at[9999] = 1;
+    TWILL_REQUIRE(twill_allreduce(comm, at, at, 10000, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    TWILL_REQUIRE(at[0] == (float)size && at[9999] == (float)size);
+    return true;
+}
+
+/* All that ranks have mapped of each other is less than the memory of the node. */
+static void run_small(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)rank;
+    (void)user;
+    static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    size_t before = address_space();
+    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+    size_t taken = address_space() - before, part = context->heap.bytes;
+    TWILL_CHECK(before > 0 && part >= TWILL_HUGE_PAGE && part * (size_t)size <= node_memory());
+    twill_test_note(taken > part && taken <= node_memory(), __FILE__, __LINE__,
+                    "%d ranks take %zu MiB of address space, the node has %zu MiB of memory", size,
+                    taken / MIB, node_memory() / MIB);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_address_space(void **state)
+{
+    (void)state;
+    twill_test_run_processes(4, run_small, NULL);
+    twill_test_run_processes(16, run_small, NULL);
+    twill_test_run_mixed(8, 4, run_small, NULL);
+}
+
+/* What is more than a rank's part is private, and works as well; beside it the part is as it was.
+ */
+static void run_spill(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    void *large = NULL, *small = NULL, *again = NULL;
+    bool first = *(const bool *)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+    const struct twill_heap *heap = &context->heap;
+    size_t beyond = heap->bytes + MIB;
+    if (first) /* before the heap has anything */
+        TWILL_CHECK(twill_alloc(context, &large, beyond) == TWILL_OK);
+    TWILL_CHECK(twill_alloc(context, &small, 4 * MIB) == TWILL_OK);
+    if (!first)
+        TWILL_CHECK(twill_alloc(context, &large, beyond) == TWILL_OK);
+    TWILL_CHECK(twill_heap_offset(heap, large, beyond) == TWILL_HEAP_NOWHERE);
+    TWILL_CHECK(twill_heap_offset(heap, small, 4 * MIB) != TWILL_HEAP_NOWHERE);
+    TWILL_CHECK(sums(comm, large, size) && sums(comm, small, size));
+    TWILL_CHECK(sums(comm, rank == 0 ? large : small, size)); /* some private, some not */
+    TWILL_CHECK(twill_alloc(context, &again, (size_t)1 << 60) == TWILL_ERR_MEMORY);
+    TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
+    TWILL_CHECK(twill_free(context, small) == TWILL_OK);
+    TWILL_CHECK(twill_free(context, large) == TWILL_OK);
+    TWILL_CHECK(twill_free(context, large) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_alloc(context, &again, heap->bytes) == TWILL_OK); /* all of it */
+    TWILL_CHECK(twill_heap_offset(heap, again, heap->bytes) == 0);
+    TWILL_CHECK(twill_free(context, again) == TWILL_OK);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_spill(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        bool before = first == 1;
+        twill_test_run_processes(4, run_spill, &before);
+    }
+}
+
+/* Who sets a limit is held to it. */
+static void run_limit(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)rank;
+    (void)user;
+    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=4M", NULL};
+    twill_context *context;
+    twill_comm *comm;
+    void *memory = NULL;
+    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+    TWILL_CHECK(twill_alloc(context, &memory, 5 * MIB) == TWILL_ERR_MEMORY && memory == NULL);
+    TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
+    TWILL_CHECK(twill_alloc(context, &memory, 3 * MIB) == TWILL_OK);
+    TWILL_CHECK(sums(comm, memory, size));
+    TWILL_CHECK(twill_free(context, memory) == TWILL_OK);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_limit(void **state)
+{
+    (void)state;
+    twill_test_run_processes(2, run_limit, NULL);
+}
+
+/* ulimit -v: the default fits below it; a limit of the user's own that does not is named. */
+static void run_ulimit(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    bool *named = user;
+    const char *settings[] = {TWILL_TEST_PATIENT, *named ? "TWILL_HEAP_LIMIT=8G" : NULL, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    struct rlimit limit;
+    TWILL_CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    limit.rlim_cur = address_space() + (rank == 0 ? 600 : 4000) * MIB;
+    TWILL_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    if (!*named) {
+        TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+        void *memory = NULL;
+        TWILL_CHECK(comm->node->size == (uint32_t)size); /* they share memory */
+        TWILL_CHECK(twill_alloc(context, &memory, 8 * MIB) == TWILL_OK);
+        TWILL_CHECK(twill_heap_offset(&context->heap, memory, 8 * MIB) != TWILL_HEAP_NOWHERE);
+        TWILL_CHECK(sums(comm, memory, size));
+    } else {
+        TWILL_CHECK(twill_context_create(&context, boot, settings) == TWILL_ERR_MEMORY);
+        TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
+        TWILL_CHECK(strstr(twill_context_message(context), "rank 0") != NULL);
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_ulimit(void **state)
+{
+    (void)state;
+    if (TEST_SLOW) /* sanitizers take terabytes of address space */
+        skip();
+    for (int i = 0; i < 2; i++) {
+        bool named = i == 1;
+        twill_test_run_processes(4, run_ulimit, &named);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_address_space),
+        cmocka_unit_test(test_spill),
+        cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_ulimit),
+    };
+    return cmocka_run_group_tests_name("lib/heap", tests, NULL, NULL);
+}

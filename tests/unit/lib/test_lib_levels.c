@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The levels of a world: of ranks that are bound, of ranks that are not, and on a described
+ * machine. */
+#include "lib/comm/find_levels.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 6 };
+
+/* Where six ranks of a node are, by level, and which units they make up. */
+static const struct {
+    int16_t card[TWILL_LEVEL_NODE][RANKS];
+    int unit[TWILL_LEVEL_NODE][RANKS]; /* -1: the level is not known */
+} found[] = {
+    /* nobody is bound on a machine of one package: no tile, no L3 cache, no NUMA node */
+    {{{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {0}},
+     {{-1}, {-1}, {-1}, {0, 0, 0, 0, 0, 0}}},
+    /* ranks 2 and 5 lie across all: they share a part with nobody, not even with each other */
+    {{{0, 0, -1, 1, 1, -1}, {0, 0, -1, 0, 0, -1}, {0, 0, -1, 1, 1, -1}, {0, 0, -1, 0, 0, -1}},
+     {{0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 0, 0, 2}}},
+};
+
+static void test_found(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(found); i++) {
+        static const uint32_t one_node[RANKS];
+        struct twill_level_card card[RANKS] = {{.roams = false}};
+        struct twill_error error = {0};
+        struct twill_world world;
+        assert_int_equal(twill_world_create(&world, RANKS, one_node, &error), TWILL_OK);
+        for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
+            for (unsigned r = 0; r < RANKS; r++)
+                card[r].unit[level] = found[i].card[level][r];
+        assert_int_equal(twill_levels_find(&world, card, &error), TWILL_OK);
+        for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+            bool known = found[i].unit[level][0] >= 0;
+            assert_int_equal(world.unit[level] != NULL, known);
+            for (unsigned r = 0; known && r < RANKS; r++)
+                assert_int_equal(world.unit[level][r], found[i].unit[level][r]);
+        }
+        twill_world_destroy(&world);
+    }
+}
+
+/* On a described machine ranks are where twillrun would bind them there; where they do not fit,
+ * nowhere. */
+static const struct described {
+    const char *topology, *nodes, *hierarchy, *line;
+    int ranks;
+} described[] = {
+    {"pack:2 l3:2 core:2 pu:2", "1x8", "hierarchy: 1 node x 2 packages x 2 L3 caches x 2 ranks",
+     "      L3 cache 1 (ranks 6-7)", 8},
+    {"pack:2 l3:2 core:2 pu:2", "2x4", "hierarchy: 2 nodes x 2 packages x 2 L3 caches x 1 rank",
+     "    package 1", 8},
+    {"pack:2 core:2 pu:1", "1x2", "hierarchy: 1 node x 2 packages x 1 rank",
+     "    package 1 (rank 1)", 2},
+    {"pack:2 core:2 pu:1", "1x5", "hierarchy: 1 node x 5 ranks", "  node 0 (ranks 0-4)", 5},
+};
+
+static void look(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const struct described *d = user;
+    char topology[64], nodes[32];
+    snprintf(topology, sizeof(topology), "TWILL_TOPOLOGY=%s", d->topology);
+    snprintf(nodes, sizeof(nodes), "TWILL_NODES=%s", d->nodes);
+    const char *const settings[] = {topology, nodes, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo",
+                                    NULL};
+    twill_context *context;
+    const char *line;
+    bool hierarchy = false, detail = false;
+    (void)rank;
+    (void)size;
+    twill_status status = twill_context_create(&context, boot, settings);
+    twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_context_message(context));
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        hierarchy = hierarchy || strcmp(line, d->hierarchy) == 0;
+        detail = detail || strcmp(line, d->line) == 0;
+    }
+    twill_test_note(hierarchy && detail, __FILE__, __LINE__, "not said: %s", d->hierarchy);
+    twill_test_meet(boot);
+    twill_context_destroy(context);
+}
+
+static void test_described(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(described); i++) {
+        struct described one = described[i];
+        twill_test_run_ranks(one.ranks, look, &one);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_found),
+        cmocka_unit_test(test_described),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Set-up of many ranks, each a process of its own: what a rank holds once it is done, in
+ * descriptors and memory, is bounded; how long it takes is only printed. TEST_RANKS is how many
+ * have a node of their own (256; fewer under a sanitizer). */
+#include "lib/twill.h"
+#include "tests/support/job_ranks.h"
+#include "tests/support/noise.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RANKS     (TEST_SLOW ? 16 : 256)
+#define ON_A_NODE (TEST_SLOW ? 8 : 64)
+
+/* What a rank reports, in memory that all share. */
+struct report {
+    double context, comm; /* seconds since the first process was begun */
+    double cpu;           /* seconds */
+    unsigned files;
+    size_t own; /* bytes of memory that it does not share with other processes */
+    int status; /* 1: never came that far */
+    char message[256];
+};
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static size_t count_own(void)
+{
+    char line[128];
+    size_t total = 0, kib;
+    FILE *file = fopen("/proc/self/smaps_rollup", "r");
+    while (file && fgets(line, sizeof(line), file))
+        if (sscanf(line, "Private_Clean: %zu", &kib) == 1 ||
+            sscanf(line, "Private_Dirty: %zu", &kib) == 1)
+            total += kib << 10;
+    if (file)
+        fclose(file);
+    return total;
+}
+
+struct crowd {
+    int ranks;
+    char port[32], size[32], nodes[64];
+    double begun;
+    struct report *report;
+};
+
+/* One rank: set-up, a report, and a barrier so that all are there while all are measured. */
+static void be_rank(const struct crowd *crowd, int rank)
+{
+    char number[32];
+    struct report *report = &crowd->report[rank];
+    const char *settings[] = {number,
+                              crowd->size,
+                              "MASTER_ADDR=127.0.0.1",
+                              crowd->port,
+                              crowd->nodes,
+                              "TWILL_JOB=c0ffeec0ffeec0ffee",
+                              TWILL_TEST_PATIENT,
+                              "TWILL_PROVIDER=tcp",
+                              NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    struct timespec cpu;
+    snprintf(number, sizeof(number), "RANK=%d", rank);
+    report->status = twill_context_create(&context, NULL, settings);
+    report->context = now() - crowd->begun;
+    if (report->status == TWILL_OK)
+        report->status = twill_comm_create(&comm, context);
+    report->comm = now() - crowd->begun;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    report->cpu = (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec;
+    if (report->status != TWILL_OK)
+        snprintf(report->message, sizeof(report->message), "%s", twill_context_message(context));
+    /* Two folders, this one, and what holds the test's ports. */
+    report->files = (unsigned)twill_test_open_files() - 4;
+    report->own = count_own();
+    if (report->status == TWILL_OK && twill_barrier(comm) != TWILL_OK)
+        report->status = 2;
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void run(struct crowd *crowd)
+{
+    size_t bytes = (size_t)crowd->ranks * sizeof(*crowd->report);
+    crowd->report = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(crowd->report != MAP_FAILED);
+    char port[8];
+    close(twill_test_listen("127.0.0.1", port));
+    snprintf(crowd->port, sizeof(crowd->port), "MASTER_PORT=%s", port);
+    fflush(NULL);
+    crowd->begun = now();
+    for (int r = 0; r < crowd->ranks; r++) {
+        crowd->report[r].status = 1;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            be_rank(crowd, r);
+            _exit(0);
+        }
+    }
+    while (wait(NULL) > 0)
+        ;
+}
+
+struct limits {
+    unsigned root, other; /* descriptors */
+    size_t own;           /* bytes, of any rank */
+};
+
+/* The most that any rank but 0 has of each. */
+static struct report most_of(const struct crowd *crowd)
+{
+    struct report most = {.files = 0};
+    for (int r = 0; r < crowd->ranks; r++) {
+        const struct report *report = &crowd->report[r];
+        if (report->status != TWILL_OK)
+            print_error("rank %d: status %d: %s\n", r, report->status, report->message);
+        assert_int_equal(report->status, TWILL_OK);
+        most.cpu += report->cpu / crowd->ranks;
+        most.context = report->context > most.context ? report->context : most.context;
+        most.comm = report->comm > most.comm ? report->comm : most.comm;
+        if (r > 0 && report->files > most.files)
+            most.files = report->files;
+        if (r > 0 && report->own > most.own)
+            most.own = report->own;
+    }
+    return most;
+}
+
+static void measure(int ranks, const char *nodes, const struct limits *limits)
+{
+    struct crowd crowd = {.ranks = ranks};
+    snprintf(crowd.size, sizeof(crowd.size), "WORLD_SIZE=%d", ranks);
+    snprintf(crowd.nodes, sizeof(crowd.nodes), "TWILL_NODES=%s", nodes);
+    run(&crowd);
+    struct report most = most_of(&crowd), root = crowd.report[0];
+    print_message("%d ranks, nodes %s: context after %.2f s, communicator after %.2f s, %.1f ms of "
+                  "processor each\n"
+                  "    rank 0: %u descriptors, %zu KiB of its own; the others at most %u and %zu "
+                  "KiB\n",
+                  ranks, nodes, most.context, most.comm, 1e3 * most.cpu, root.files, root.own >> 10,
+                  most.files, most.own >> 10);
+    assert_true(root.files <= limits->root && most.files <= limits->other);
+    assert_true(TEST_SLOW || (root.own <= limits->own && most.own <= limits->own));
+    assert_int_equal(munmap(crowd.report, (size_t)ranks * sizeof(*crowd.report)), 0);
+}
+
+/* A node of its own for each: connections to rank 0 for set-up, and the failure detector's to every
+ * other node. */
+static void apart(void **state)
+{
+    const char *given = getenv("TEST_RANKS");
+    unsigned ranks = given ? (unsigned)atoi(given) : RANKS;
+    struct limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048};
+    char nodes[32];
+    (void)state;
+    snprintf(nodes, sizeof(nodes), "%ux1", ranks);
+    measure((int)ranks, nodes, &limits);
+}
+
+/* One node: besides, what is shared with each of the others. */
+static void together(void **state)
+{
+    struct limits limits = {3 * ON_A_NODE + 16, 2 * ON_A_NODE + 16, 4u << 20};
+    char nodes[32];
+    (void)state;
+    snprintf(nodes, sizeof(nodes), "1x%d", ON_A_NODE);
+    measure(ON_A_NODE, nodes, &limits);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(apart),
+        cmocka_unit_test(together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

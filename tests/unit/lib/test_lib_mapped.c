@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill_alloc() memory: every collective that can goes without a copy in between and without a
+ * message, which the counters tell, with 1, 2 and 4 threads lent by each rank; buffers wander from
+ * call to call, and where one rank's are malloc'd all go the other way and come back. */
+#include "lib/comm/comm.h"
+#include "tests/support/collectives.h"
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MEMORIES = 4 };
+/* A rank's share of an f32 result is then enough for three threads. */
+#define BYTES ((size_t)(TEST_TSAN ? 384 : 2048) << 10)
+
+extern void omp_set_num_threads(int threads) __attribute__((weak));
+
+struct job {
+    int threads; /* lent */
+    twill_comm *comm;
+    unsigned char *memory[MEMORIES], *plain[2], *want[2];
+};
+
+static bool get_memory(struct job *job)
+{
+    for (int i = 0; i < MEMORIES; i++) {
+        void *memory;
+        TWILL_REQUIRE(twill_alloc(twill_comm_context(job->comm), &memory, BYTES) == TWILL_OK);
+        job->memory[i] = memory;
+    }
+    for (int i = 0; i < 2; i++) {
+        job->plain[i] = malloc(BYTES);
+        job->want[i] = malloc(BYTES);
+        TWILL_REQUIRE(job->plain[i] != NULL && job->want[i] != NULL);
+    }
+    return true;
+}
+
+/* What may go without any copy: an alltoall in place swaps through scratch. */
+static bool goes_straight(const struct test_call *call)
+{
+    return call->collective != TWILL_BARRIER &&
+           !(call->collective == TWILL_ALLTOALL && call->in_place);
+}
+
+/* One call; the buffers of rank `odd` are malloc'd (none: -1). */
+static bool check(struct job *job, const struct test_call *call, unsigned turn, int odd)
+{
+    const int rank = twill_comm_rank(job->comm), size = twill_comm_size(job->comm);
+    const size_t bytes = test_call_bytes(call, size);
+    struct test_buffers buffers = {.src = job->memory[turn % MEMORIES],
+                                   .dst = job->memory[(turn + 1 + turn / 3 % 2) % MEMORIES],
+                                   .src_want = job->want[0],
+                                   .dst_want = job->want[1],
+                                   .bytes = bytes};
+    twill_counters before, after;
+    if (rank == odd) {
+        buffers.src = job->plain[0];
+        buffers.dst = job->plain[1];
+    }
+    TWILL_REQUIRE(twill_comm_counters(job->comm, &before) == TWILL_OK);
+    TWILL_REQUIRE(test_call_check(call, job->comm, &buffers));
+    TWILL_REQUIRE(twill_comm_counters(job->comm, &after) == TWILL_OK);
+    bool none = after.bytes_copied == before.bytes_copied && after.bytes_sent == before.bytes_sent;
+    if (odd >= 0 || !goes_straight(call))
+        return true;
+    return twill_test_note(none, __FILE__, __LINE__,
+                           "%s of %zu %s, in place %d, form %d: %llu bytes copied, %llu sent",
+                           twill_collective_name(call->collective), call->count,
+                           twill_type_name(call->type), call->in_place, call->form,
+                           (unsigned long long)(after.bytes_copied - before.bytes_copied),
+                           (unsigned long long)(after.bytes_sent - before.bytes_sent));
+}
+
+/* Elements of a part, so that the message has about so many bytes. */
+static size_t count_for(enum twill_collective collective, twill_type type, size_t bytes, int size)
+{
+    size_t parts = twill_collective_facts(collective)->parts ? (size_t)size : 1;
+    return bytes / parts / twill_type_size(type);
+}
+
+static bool check_all(struct job *job)
+{
+    static const twill_type types[] = {TWILL_F32, TWILL_BF16, TWILL_F16, TWILL_I64, TWILL_F8E4M3};
+    const size_t sizes[] = {64 << 10, 130001, BYTES * 3 / 4};
+    const int size = twill_comm_size(job->comm);
+    unsigned turn = 0;
+    for (int c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
+        for (unsigned i = 0; i < 2 * TEST_FORM_COUNT * TWILL_ARRAY_LENGTH(sizes); i++, turn++) {
+            struct test_call call = {.collective = (enum twill_collective)c,
+                                     .type = types[turn % TWILL_ARRAY_LENGTH(types)],
+                                     .op = turn % 4 == 3 ? TWILL_AVG : TWILL_SUM,
+                                     .root = (int)turn % size,
+                                     .in_place = i % 2 != 0,
+                                     .form = (enum test_form)(i / 2 % TEST_FORM_COUNT)};
+            if (!twill_collective_facts(call.collective)->rooted)
+                call.root = 0;
+            size_t bytes = sizes[i / 2 / TEST_FORM_COUNT];
+            call.count = count_for(call.collective, call.type, bytes, size);
+            if (call.collective == TWILL_BARRIER || !test_call_exists(&call))
+                continue;
+            TWILL_REQUIRE(test_call_bytes(&call, size) <= BYTES);
+            if (!check(job, &call, turn, -1) || !check(job, &call, turn + 1, -1))
+                return false;
+            if (turn % 5 == 0 &&
+                (!check(job, &call, turn, (int)turn % size) || !check(job, &call, turn, -1)))
+                return false;
+        }
+    }
+    return true;
+}
+
+static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct job job = *(const struct job *)user;
+    char threads[32];
+    const char *settings[] = {threads, TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    (void)rank;
+    (void)size;
+    snprintf(threads, sizeof(threads), "TWILL_THREADS=%d", job.threads);
+    if (omp_set_num_threads)
+        omp_set_num_threads(job.threads); /* also on a machine with fewer cores */
+    if (twill_test_connect(&context, &job.comm, boot, "", NULL, settings) && get_memory(&job))
+        (void)check_all(&job);
+    for (int i = 0; i < MEMORIES && job.memory[i] != NULL; i++)
+        (void)twill_free(context, job.memory[i]);
+    for (int i = 0; i < 2; i++) {
+        free(job.plain[i]);
+        free(job.want[i]);
+    }
+    twill_comm_destroy(job.comm);
+    twill_context_destroy(context);
+}
+
+/* While another call is under way, and is what a rank shows, the next one has another count on rank
+ * 1: nobody takes where its buffer lies for granted and stores to what is behind it. */
+static void differ_behind(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    enum { LESS = 16 << 10, MORE = 64 << 10 };
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    size_t count = rank == 0 ? LESS : MORE;
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_request *request[2] = {NULL, NULL};
+    void *memory = NULL;
+    int32_t first = 1, sum = 0;
+    (void)user;
+    (void)size;
+    if (twill_test_connect(&context, &comm, boot, "", NULL, settings) &&
+        twill_test_note(twill_alloc(context, &memory, MORE) == TWILL_OK, __FILE__, __LINE__, "%s",
+                        twill_context_message(context))) {
+        unsigned char *at = memory;
+        memset(at, 1, MORE);
+        for (int turn = 0; turn < 2; turn++) { /* rank 0 is waiting when rank 1 comes */
+            if (turn == rank) {
+                (void)twill_allreduce_start(comm, &first, &sum, 1, TWILL_I32, TWILL_SUM,
+                                            &request[0]);
+                (void)twill_allreduce_start(comm, at, at, count, TWILL_U8, TWILL_SUM, &request[1]);
+            }
+            (void)twill_test_meet(boot);
+        }
+        twill_status status = twill_wait_all(2, request);
+        (void)twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "status %d: %s",
+                              status, twill_comm_message(comm));
+        (void)twill_test_meet(boot);
+        size_t kept = LESS;
+        while (rank == 0 && kept < MORE && at[kept] == 1)
+            kept++;
+        (void)twill_test_note(rank != 0 || kept == MORE, __FILE__, __LINE__,
+                              "byte %zu behind the buffer has changed", kept - LESS);
+    }
+    twill_comm_destroy(comm);
+    (void)twill_free(context, memory);
+    twill_context_destroy(context);
+}
+
+static void counts_differ_behind_another(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, differ_behind, NULL);
+}
+
+static void threads_of_one_process(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= (TEST_TSAN ? 1 : 2); threads++) {
+        struct job job = {.threads = threads};
+        twill_test_run_ranks(3, run_rank, &job);
+    }
+}
+
+static void processes(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= (TEST_TSAN ? 1 : 4); threads *= 2) {
+        struct job job = {.threads = threads};
+        twill_test_run_processes(2, run_rank, &job);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(processes),
+                                       cmocka_unit_test(counts_differ_behind_another),
+                                       cmocka_unit_test(threads_of_one_process)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles that are used too late, or by two threads at once, and messages to oneself that nobody
+ * can meet: an error and a sentence, at once, without a touch of memory that is gone. */
+#include "lib/comm/comm.h"
+#include "tests/support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M", "TWILL_LOG=none",
+                                    NULL};
+
+static bool says(const char *message, const char *words)
+{
+    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__,
+                           "\"%s\" is not in \"%s\"", words, message);
+}
+#define SAYS(message, words) TWILL_CHECK(says((message), (words)))
+
+/* --- communicators that have ended ----------------------------------------------------------- */
+
+static void check_ended(twill_comm *comm)
+{
+    float x = 1.0f;
+    twill_request *request = NULL;
+    twill_comm *made = NULL;
+    twill_counters counters;
+    TWILL_CHECK(twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_barrier_start(comm, &request) == TWILL_ERR_ARGUMENT && request == NULL);
+    TWILL_CHECK(twill_barrier_init(comm, &request) == TWILL_ERR_ARGUMENT && request == NULL);
+    TWILL_CHECK(twill_send(comm, &x, 1, TWILL_F32, 0) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_recv_start(comm, &x, 1, TWILL_F32, 0, &request) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_group_start(comm) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_group_end(comm) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_dup(&made, comm) == TWILL_ERR_ARGUMENT && made == NULL);
+    TWILL_CHECK(twill_comm_create_over(&made, comm, 1, (int[]){0}, NULL, NULL) ==
+                TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_counters(comm, &counters) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_rank(comm) == -1 && twill_comm_local_size(comm) == -1);
+    TWILL_CHECK(twill_comm_context(comm) == NULL && twill_comm_rail(comm, 0) == NULL);
+    SAYS(twill_comm_message(comm), "has been destroyed");
+    twill_comm_destroy(comm);
+    twill_comm_leave(comm);
+}
+
+static void ended_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm, *other, *more[20];
+    void *memory;
+    (void)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
+    twill_comm_destroy(other);
+    check_ended(other);
+    for (int i = 0; i < 12; i++) { /* those made since are others */
+        TWILL_CHECK(twill_comm_dup(&more[i], comm) == TWILL_OK && more[i] != other);
+        twill_comm_destroy(more[i]);
+    }
+    check_ended(other);
+    check_ended(more[11]);
+    TWILL_CHECK(twill_comm_rank(comm) == rank && twill_comm_size(comm) == size);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    check_ended(comm);
+    check_ended(other);
+    TWILL_CHECK(twill_alloc(context, &memory, 8) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_ERR_ARGUMENT && comm == NULL);
+    TWILL_CHECK(twill_context_describe(context, 0) == NULL);
+    SAYS(twill_context_message(context), "has been destroyed");
+    twill_context_destroy(context);
+}
+
+static void ended_communicators(void **unused)
+{
+    (void)unused;
+    setenv("TWILL_LOG", "none", 1);
+    twill_test_run_ranks(1, ended_rank, NULL);
+    twill_test_run_ranks(2, ended_rank, NULL);
+    unsetenv("TWILL_LOG");
+}
+
+static void finalized_twice(void **unused)
+{
+    (void)unused;
+    static const char *const settings[] = {"TWILL_LAUNCHER=none", NULL};
+    char message[80];
+    twill_comm *comm;
+    setenv("TWILL_LOG", "none", 1);
+    assert_int_equal(twill_init_with(&comm, NULL, settings, message, sizeof(message)), TWILL_OK);
+    assert_string_equal(message, "");
+    twill_finalize(comm);
+    assert_int_equal(twill_barrier(comm), TWILL_ERR_ARGUMENT);
+    twill_finalize(comm);
+    unsetenv("TWILL_LOG");
+}
+
+/* --- requests that have ended ---------------------------------------------------------------- */
+
+static void waited_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *one, *copy, *next, *two[2];
+    int done, index;
+    (void)rank, (void)size, (void)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
+    copy = one;
+    TWILL_CHECK(twill_wait(&one) == TWILL_OK && one == NULL);
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && copy != NULL);
+    SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
+    TWILL_CHECK(twill_test(&copy, &done) == TWILL_ERR_ARGUMENT && done == 1);
+    for (int i = 0; i < 40; i++) { /* others have its memory meanwhile, and are left alone */
+        TWILL_CHECK(twill_barrier_start(comm, &next) == TWILL_OK && next != copy);
+        TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
+        TWILL_CHECK(twill_request_start(copy) == TWILL_ERR_ARGUMENT);
+        TWILL_CHECK(twill_request_free(&copy) == TWILL_ERR_ARGUMENT);
+        two[0] = next, two[1] = copy;
+        TWILL_CHECK(twill_wait_any(2, two, &index) == TWILL_ERR_ARGUMENT && index == 1);
+        TWILL_CHECK(twill_wait_all(2, two) == TWILL_ERR_ARGUMENT && two[0] == NULL);
+    }
+    TWILL_CHECK(twill_barrier_init(comm, &one) == TWILL_OK);
+    copy = one;
+    TWILL_CHECK(twill_request_free(&one) == TWILL_OK && one == NULL);
+    TWILL_CHECK(twill_request_free(&copy) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_request_start(copy) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_barrier_init(comm, &one) == TWILL_OK); /* goes with its communicator */
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    twill_comm_destroy(comm);
+    TWILL_CHECK(twill_request_start(one) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
+    twill_context_destroy(context);
+    TWILL_CHECK(twill_request_start(one) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_wait(&one) == TWILL_ERR_ARGUMENT);
+}
+
+static const struct twill_request *memory_of(const twill_request *handle)
+{
+    uintptr_t word = (uintptr_t)handle;
+    return (const void *)(word - word % TWILL_GENERATIONS);
+}
+
+/* A handle that has ended harms nobody who is in a call: neither on its own communicator, nor on
+ * one that has its memory by now, and hears nothing of it at all. */
+static void innocent_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm, *first, *second;
+    twill_request *one, *copy, *next;
+    (void)rank, (void)size, (void)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_comm_dup(&first, comm) == TWILL_OK);
+    TWILL_CHECK(twill_barrier_start(first, &one) == TWILL_OK);
+    copy = one;
+    TWILL_CHECK(twill_wait(&one) == TWILL_OK);
+    atomic_store(&first->held, "another thread's call");
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && first->live == TWILL_LIVE);
+    twill_comm_unclaim(first);
+    twill_comm_destroy(first);
+    TWILL_CHECK(twill_comm_dup(&second, comm) == TWILL_OK);
+    TWILL_CHECK(twill_barrier_start(second, &next) == TWILL_OK);
+    TWILL_CHECK(twill_wait(&next) == TWILL_OK && memory_of(copy)->comm == second);
+    atomic_store(&second->held, "another thread's call");
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->live == TWILL_LIVE);
+    twill_comm_unclaim(second);
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->error.status == TWILL_OK);
+    TWILL_CHECK(twill_barrier(second) == TWILL_OK);
+    twill_comm_destroy(second);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+/* Its memory has been used so often since that few bits would not tell it from the present one. */
+static void old_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *one, *copy;
+    (void)rank, (void)size, (void)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
+    copy = one;
+    TWILL_CHECK(twill_wait(&one) == TWILL_OK);
+    for (unsigned i = 0; i < TWILL_GENERATIONS - 1; i++) {
+        TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK && one != copy);
+        TWILL_CHECK(twill_wait(&one) == TWILL_OK);
+    }
+    TWILL_CHECK(memory_of(copy)->generation == TWILL_GENERATIONS); /* the same one each time */
+    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
+    SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void ended_requests(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(1, waited_rank, NULL);
+    twill_test_run_ranks(2, waited_rank, NULL);
+    twill_test_run_ranks(1, innocent_rank, NULL);
+    twill_test_run_ranks(2, innocent_rank, NULL);
+    twill_test_run_ranks(1, old_rank, NULL);
+}
+
+/* --- two threads ----------------------------------------------------------------------------- */
+
+struct second {
+    twill_comm *comm;
+    twill_status status;
+    char message[512];
+    pthread_t thread;
+};
+
+/* Comes while the first is inside, in whatever call it waits in. */
+static void *second_main(void *argument)
+{
+    struct second *second = argument;
+    float x = 1.0f;
+    while (atomic_load(&second->comm->held) == NULL)
+        usleep(100);
+    second->status = twill_allreduce(second->comm, &x, &x, 1, TWILL_F32, TWILL_SUM);
+    snprintf(second->message, sizeof(second->message), "%s", twill_comm_message(second->comm));
+    return NULL;
+}
+
+struct pair {
+    const char *waits_in;
+    _Atomic bool over; /* rank 0's call */
+};
+
+/* Rank 0 waits for rank 1, who comes when that is over all the same. */
+static void two_threads_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    struct second second = {.status = TWILL_OK};
+    struct pair *pair = user;
+    twill_request *request;
+    float x[2] = {0};
+    (void)size;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        return;
+    second.comm = comm;
+    twill_status status;
+    if (rank == 0) {
+        if (strcmp(pair->waits_in, "twill_wait") == 0) {
+            TWILL_CHECK(twill_barrier_start(comm, &request) == TWILL_OK);
+            TWILL_CHECK(pthread_create(&second.thread, NULL, second_main, &second) == 0);
+            status = twill_wait(&request);
+        } else {
+            TWILL_CHECK(pthread_create(&second.thread, NULL, second_main, &second) == 0);
+            status = twill_allgather(comm, x, x, 1, TWILL_F32);
+        }
+        TWILL_CHECK(pthread_join(second.thread, NULL) == 0);
+        TWILL_CHECK(status == TWILL_ERR_ARGUMENT && second.status == TWILL_ERR_ARGUMENT);
+        SAYS(second.message, "rank 0: twill_allreduce on communicator 0 while ");
+        SAYS(second.message, pair->waits_in);
+        SAYS(second.message, "one thread at a time");
+        SAYS(twill_comm_message(comm), second.message);
+        atomic_store(&pair->over, true);
+    } else {
+        while (!atomic_load(&pair->over) && !twill_test_failed())
+            usleep(100);
+        status = twill_barrier(comm); /* of which rank 0 may have done its part */
+        status = status == TWILL_OK ? twill_barrier(comm) : status;
+        TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
+        SAYS(twill_comm_message(comm), "rank 0: twill_allreduce on communicator 0 while ");
+    }
+    TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
+    (void)twill_test_meet(boot);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void two_threads_at_once(void **unused)
+{
+    (void)unused;
+    static const char *const calls[] = {"twill_allgather", "twill_wait"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(calls); i++) {
+        struct pair pair = {.waits_in = calls[i]};
+        twill_test_run_ranks(2, two_threads_rank, &pair);
+    }
+}
+
+static void *hammer(void *argument)
+{
+    twill_comm *comm = argument;
+    float x[64] = {0};
+    twill_status status = TWILL_OK;
+    for (int i = 0; i < 20000 && status == TWILL_OK; i++)
+        status = twill_allreduce(comm, x, x, (size_t)(i % 64), TWILL_F32, TWILL_SUM);
+    twill_test_note(status == TWILL_OK || status == TWILL_ERR_ARGUMENT ||
+                        status == TWILL_ERR_BROKEN,
+                    __FILE__, __LINE__, "status %d", status);
+    return NULL;
+}
+
+/* Calls that end at once, of one rank: nothing to wait in. */
+static void hammered_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    pthread_t thread[3];
+    (void)rank, (void)size, (void)user;
+    for (int time = 0; time < 10; time++) {
+        if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+            return;
+        for (int t = 0; t < 3; t++)
+            TWILL_CHECK(pthread_create(&thread[t], NULL, hammer, comm) == 0);
+        for (int t = 0; t < 3; t++)
+            TWILL_CHECK(pthread_join(thread[t], NULL) == 0);
+        twill_comm_destroy(comm);
+        twill_context_destroy(context);
+    }
+}
+
+static void many_threads_at_once(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(1, hammered_rank, NULL);
+}
+
+/* --- messages to oneself --------------------------------------------------------------------- */
+
+static void lonely_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    static const char *const hasty[] = {TWILL_TEST_HASTY, "TWILL_HEAP_LIMIT=8M", NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_request *send, *recv;
+    int x = 5, y = 0, z = 0, way = *(int *)user;
+    if (!twill_test_connect(&context, &comm, boot, "", NULL, hasty))
+        return;
+    /* what can be met: posted before, sendrecv, in a group */
+    TWILL_CHECK(twill_recv_start(comm, &y, 1, TWILL_I32, rank, &recv) == TWILL_OK);
+    TWILL_CHECK(twill_send(comm, &x, 1, TWILL_I32, rank) == TWILL_OK);
+    TWILL_CHECK(twill_wait(&recv) == TWILL_OK && y == 5);
+    TWILL_CHECK(twill_sendrecv(comm, &x, 1, rank, &z, 1, rank, TWILL_I32) == TWILL_OK && z == 5);
+    /* a wait that cannot end leaves the message as it is */
+    TWILL_CHECK(twill_send_start(comm, &x, 1, TWILL_I32, rank, &send) == TWILL_OK);
+    TWILL_CHECK(twill_wait(&send) == TWILL_ERR_ARGUMENT && send != NULL);
+    SAYS(twill_comm_message(comm), "itself has no counterpart");
+    TWILL_CHECK(twill_sendrecv(comm, &x, 1, rank, &z, 1, rank, TWILL_I32) == TWILL_ERR_ARGUMENT ||
+                size > 1);
+    if (size == 1) { /* where an argument breaks nothing */
+        TWILL_CHECK(twill_recv(comm, &y, 1, TWILL_I32, rank) == TWILL_OK);
+        TWILL_CHECK(twill_wait(&send) == TWILL_OK && send == NULL);
+    }
+    (void)twill_test_meet(boot);
+    twill_comm_destroy(comm);
+    TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_OK && twill_test_meet(boot));
+    twill_status status = TWILL_OK;
+    if (way == 0) {
+        status = twill_send(comm, &x, 1, TWILL_I32, rank);
+        SAYS(twill_comm_message(comm), "a send to this rank itself");
+    } else if (way == 1) {
+        status = twill_recv(comm, &x, 1, TWILL_I32, rank);
+        SAYS(twill_comm_message(comm), "a receive from this rank itself");
+    } else {
+        TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
+        TWILL_CHECK(twill_send(comm, &x, 1, TWILL_I32, rank) == TWILL_OK);
+        status = twill_group_end(comm);
+        SAYS(twill_comm_message(comm), "a send to this rank itself");
+    }
+    TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
+    (void)twill_test_meet(boot);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void lonely_messages(void **unused)
+{
+    (void)unused;
+    for (int way = 0; way < 3; way++) {
+        twill_test_run_ranks(1, lonely_rank, &way);
+        twill_test_run_ranks(2, lonely_rank, &way);
+    }
+}
+
+/* --- memory that is none ---------------------------------------------------------------------- */
+
+static void unreadable_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    twill_context *context;
+    twill_comm *comm;
+    size_t bytes = (size_t)1 << 20;
+    static const char *const tcp[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M",
+                                      "TWILL_PROVIDER=tcp", NULL};
+    (void)size;
+    if (!twill_test_connect(&context, &comm, boot, user, NULL, tcp))
+        return;
+    unsigned char *none = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TWILL_CHECK(none != MAP_FAILED);
+    TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
+    SAYS(twill_context_message(context), "are not memory that this process can read");
+    TWILL_CHECK(mprotect(none, bytes / 2, PROT_READ | PROT_WRITE) == 0);
+    TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_register(context, none, bytes / 2) == TWILL_OK);
+    TWILL_CHECK(twill_deregister(context, none) == TWILL_OK);
+    (void)twill_test_meet(boot);
+    /* between nodes the system is asked to read it, and says no */
+    void *some = calloc(1, bytes);
+    twill_status status = rank == 0 ? twill_send(comm, none, bytes, TWILL_U8, 1)
+                                    : twill_recv(comm, some, bytes, TWILL_U8, 0);
+    free(some);
+    TWILL_CHECK(status == TWILL_ERR_SYSTEM);
+    SAYS(twill_comm_message(comm), "a buffer that the kernel cannot read");
+    (void)twill_test_meet(boot);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    munmap(none, bytes);
+}
+
+static void memory_that_is_none(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, unreadable_rank, "2x1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ended_communicators),  cmocka_unit_test(finalized_twice),
+        cmocka_unit_test(ended_requests),       cmocka_unit_test(two_threads_at_once),
+        cmocka_unit_test(many_threads_at_once), cmocka_unit_test(lonely_messages),
+        cmocka_unit_test(memory_that_is_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

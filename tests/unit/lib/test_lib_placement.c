@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where memory of a job lies under TWILL_MEMORY=mcdram:bind,mcdram:bind, asked of the kernel by
+ * move_pages(): that of twill_alloc(), of the library, and what communicators share, each rank's in
+ * the memory of its own NUMA nodes. On a machine with MCDRAM or HBM (tests/system/vm/knl.sh
+ * emulates some) that is what is asked for; elsewhere NUMA node 0 stands in for it, by
+ * MEMKIND_HBW_NODES. */
+#include "lib/comm/comm.h"
+#include "tests/support/placement.h"
+#include "tests/support/ranks.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS 4
+#define BIND  "TWILL_MEMORY=mcdram:bind,mcdram:bind"
+
+struct job {
+    twill_context *context;
+    twill_comm *comm;
+    uint64_t nodes[RANKS]; /* that each rank's memory is to be on */
+};
+
+/* Ranks on their own CPUs, as far apart as can be: of an SNC4 machine each in its own cluster. */
+static void bind_rank(int rank, int size)
+{
+    cpu_set_t all, one;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof(all), &all) != 0)
+        return;
+    int wanted = rank * CPU_COUNT(&all) / size;
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && n++ == wanted)
+            CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof(one), &one);
+}
+
+static bool job_open(struct job *job, int rank, int size, twill_bootstrap *boot, const char *memory,
+                     const char *budget)
+{
+    const char *settings[] = {TWILL_TEST_PATIENT, memory, "TWILL_HEAP_LIMIT=16M", budget, NULL};
+    bind_rank(rank, size);
+    TWILL_REQUIRE(twill_test_connect(&job->context, &job->comm, boot, "", NULL, settings));
+    uint64_t mine = job->context->library_policy.nodes;
+    TWILL_REQUIRE(job->context->user_policy.nodes == mine);
+    TWILL_REQUIRE(twill_allgather(job->comm, &mine, job->nodes, 1, TWILL_I64) == TWILL_OK);
+    return true;
+}
+
+static void job_close(struct job *job)
+{
+    twill_comm_destroy(job->comm);
+    twill_context_destroy(job->context);
+}
+
+/* Bound to exactly these nodes, some pages of it there, and all of them on the nodes. */
+static bool is_bound(const char *what, const void *at, size_t bytes, uint64_t nodes)
+{
+    uint64_t bound = 0, pages[TWILL_MAX_NUMA];
+    int mode = policy_at(at, &bound);
+    long found = twill_memory_where(at, bytes, pages), right = 0;
+    for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
+        right += nodes >> i & 1 ? (long)pages[i] : 0;
+    return twill_test_note(
+        mode == MPOL_BIND && bound == nodes && found > 0 && right == found, __FILE__, __LINE__,
+        "%s: policy %d, nodes %#llx instead of %#llx, %ld of %ld pages there", what, mode,
+        (unsigned long long)bound, (unsigned long long)nodes, right, found);
+}
+
+static void stats_of(const struct job *job, struct twill_memory_stats *library)
+{
+    struct twill_memory_stats user;
+    twill_context_memory(job->context, &user, library);
+}
+
+/* Through every part of the memory that communicators share: lines, small and large staging. */
+static bool exchange(const struct job *job, void *placed)
+{
+    static float plain[1 << 16];
+    for (size_t count = 1; count <= TWILL_ARRAY_LENGTH(plain); count *= 16) {
+        for (size_t i = 0; i < count; i++)
+            plain[i] = 1;
+        TWILL_REQUIRE(twill_allreduce(job->comm, plain, plain, count, TWILL_F32, TWILL_SUM) ==
+                      TWILL_OK);
+        TWILL_REQUIRE(plain[0] == RANKS && plain[count - 1] == RANKS);
+        TWILL_REQUIRE(twill_allreduce(job->comm, placed, placed, count, TWILL_F32, TWILL_MAX) ==
+                      TWILL_OK);
+    }
+    return true;
+}
+
+static bool check_library(struct job *job)
+{
+    const struct twill_node *node = job->comm->node;
+    size_t shared = twill_segment_bytes(node->segment);
+    struct twill_memory_stats stats;
+    stats_of(job, &stats);
+    TWILL_REQUIRE(stats.bytes_hbw == stats.bytes && stats.bytes >= shared && stats.fallbacks == 0);
+    for (uint32_t l = 0; l < node->size; l++)
+        TWILL_REQUIRE(is_bound("a communicator's", twill_segment_at(node->segment, node->rank[l]),
+                               shared, job->nodes[node->rank[l]]));
+    void *scratch = NULL;
+    size_t bytes = (size_t)3 << 20;
+    TWILL_REQUIRE(twill_context_take(job->context, &scratch, bytes, &job->comm->error) == TWILL_OK);
+    memset(scratch, 1, bytes);
+    TWILL_REQUIRE(is_bound("the library's", scratch, bytes, job->nodes[job->comm->rank]));
+    twill_context_give(job->context, scratch, bytes);
+    return true;
+}
+
+static void run_bound(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)user;
+    struct job job;
+    size_t bytes = (size_t)8 << 20;
+    void *memory = NULL;
+    TWILL_CHECK(job_open(&job, rank, size, boot, BIND, NULL));
+    TWILL_CHECK(twill_alloc(job.context, &memory, bytes) == TWILL_OK);
+    memset(memory, 0, bytes);
+    TWILL_CHECK(is_bound("twill_alloc's", memory, bytes, job.nodes[rank]));
+    TWILL_CHECK(exchange(&job, memory));
+    TWILL_CHECK(check_library(&job));
+    struct twill_memory_stats before, with, after;
+    stats_of(&job, &before);
+    twill_comm *again = NULL;
+    TWILL_CHECK(twill_comm_split(&again, job.comm, 0, rank) == TWILL_OK);
+    stats_of(&job, &with);
+    size_t shared = twill_segment_bytes(again->node->segment);
+    TWILL_CHECK(with.bytes == before.bytes + shared && with.bytes_hbw == before.bytes_hbw + shared);
+    twill_comm_destroy(again);
+    stats_of(&job, &after);
+    TWILL_CHECK(after.bytes == before.bytes && after.bytes_hbw == before.bytes_hbw);
+    TWILL_CHECK(twill_free(job.context, memory) == TWILL_OK);
+    job_close(&job);
+}
+
+static void test_bound(void **state)
+{
+    (void)state;
+    if (!can_mbind())
+        skip();
+    twill_test_run_processes(RANKS, run_bound, NULL);
+}
+
+/* What is beyond the budget is in DDR, and counted, where the caller can see it. */
+static void run_beyond(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    (void)user;
+    struct job job;
+    twill_counters counters;
+    TWILL_CHECK(job_open(&job, rank, size, boot, BIND, "TWILL_MEMORY_BUDGET=1M"));
+    struct twill_memory_stats stats;
+    stats_of(&job, &stats);
+    TWILL_CHECK(stats.bytes >= twill_segment_bytes(job.comm->node->segment));
+    TWILL_CHECK(stats.bytes_hbw <= (uint64_t)1 << 20);
+    TWILL_CHECK(twill_comm_counters(job.comm, &counters) == TWILL_OK);
+    TWILL_CHECK(counters.memory_fallbacks >= 1);
+    TWILL_CHECK(policy_at(job.comm->node->area[job.comm->node->me], NULL) == MPOL_DEFAULT);
+    job_close(&job);
+}
+
+static void test_beyond(void **state)
+{
+    (void)state;
+    twill_test_run_processes(RANKS, run_beyond, NULL);
+}
+
+/* Is there memory of that kind? Asked as a job asks. */
+static bool has_hbm(void)
+{
+    struct twill_topology *topology;
+    struct twill_error error = {0};
+    struct twill_memory_policy policy;
+    if (twill_topology_open(&topology, NULL, &error) != TWILL_OK)
+        return false;
+    bool has = twill_memory_decide(&policy, "mcdram:bind", twill_topology_machine(topology), NULL,
+                                   &error) == TWILL_OK;
+    twill_topology_close(topology);
+    return has;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bound), cmocka_unit_test(test_beyond)};
+    if (!has_hbm())
+        setenv("MEMKIND_HBW_NODES", "0", 1);
+    printf("memory of a job: %s\n",
+           has_hbm() ? "MCDRAM or HBM of this machine" : "NUMA node 0 stands in for MCDRAM");
+    return cmocka_run_group_tests_name("lib/place", tests, NULL, NULL);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plain malloc'd memory of other ranks: fetched by process_vm_readv, between processes and threads,
+ * and zero-copy by XPMEM with a double of its library (tests/doubles/xpmem), between threads. All
+ * collectives, forms and kinds of memory; refusals at first and later, deaths, memory that is not
+ * there; what is kept attached and what is given up. XPMEM has not been run on hardware. */
+#include "tests/doubles/xpmem/xpmem_double.h"
+#include "tests/support/collectives.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#define ALL_AS(flavour)                                                                            \
+    "TWILL_ALGORITHM=allreduce[4K-]:direct@" flavour ";broadcast[4K-]:direct@" flavour             \
+    ";allgather[4K-]:direct@" flavour ";reduce_scatter[4K-]:direct@" flavour                       \
+    ";alltoall[4K-]:direct@" flavour ";gather[4K-]:direct@" flavour                                \
+    ";scatter[4K-]:direct@" flavour
+#define MAPPED_ALL  ALL_AS("mapped")
+#define FETCHED_ALL ALL_AS("fetched")
+#define MOST_BYTES  ((size_t)1 << 19)
+
+struct scene {
+    const char *reach;     /* TWILL_REACH */
+    const char *algorithm; /* a setting */
+    bool mixed;            /* rank 0 has its memory from twill_alloc() */
+    const char *says;      /* of its ways to other ranks' memory */
+};
+
+static bool connect_ranks(const struct scene *scene, twill_bootstrap *boot, twill_context **context,
+                          twill_comm **comm)
+{
+    char reach[40];
+    snprintf(reach, sizeof(reach), "TWILL_REACH=%s", scene->reach);
+    const char *more[] = {
+        reach, scene->algorithm, "TWILL_HEAP_LIMIT=16M", "TWILL_LOG=none", TWILL_TEST_PATIENT,
+        NULL};
+    return twill_test_connect(context, comm, boot, "", NULL, more);
+}
+
+/* What twill_context_describe() says of it. */
+static const char *how_of(twill_context *context)
+{
+    static const char head[] = "memory of other ranks: ";
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
+        if (strncmp(line, head, sizeof(head) - 1) == 0)
+            return line + sizeof(head) - 1;
+    return "";
+}
+
+static bool take(void **memory, twill_context *context, bool heap)
+{
+    *memory = heap ? NULL : malloc(MOST_BYTES);
+    if (heap)
+        TWILL_REQUIRE(twill_alloc(context, memory, MOST_BYTES) == TWILL_OK);
+    TWILL_REQUIRE(*memory != NULL);
+    return true;
+}
+
+static void give(void *memory, twill_context *context, bool heap)
+{
+    if (heap)
+        (void)twill_free(context, memory);
+    else
+        free(memory);
+}
+
+static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bool wished)
+{
+    static const size_t counts[] = {3, 2500, 12345};
+    static const enum twill_collective collectives[] = {
+        TWILL_ALLREDUCE, TWILL_BROADCAST, TWILL_ALLGATHER, TWILL_REDUCE_SCATTER,
+        TWILL_ALLTOALL,  TWILL_GATHER,    TWILL_SCATTER};
+    enum { COLLECTIVES = TWILL_ARRAY_LENGTH(collectives), COUNTS = TWILL_ARRAY_LENGTH(counts) };
+    for (unsigned i = 0; i < COLLECTIVES * COUNTS * 2 * TEST_FORM_COUNT; i++) {
+        struct test_call call = {.collective = collectives[i % COLLECTIVES],
+                                 .type = TWILL_F32,
+                                 .op = TWILL_SUM,
+                                 .count = counts[i / COLLECTIVES % COUNTS],
+                                 .in_place = i / COLLECTIVES / COUNTS % 2 != 0,
+                                 .form = (enum test_form)(i / COLLECTIVES / COUNTS / 2)};
+        /* In place it is staged, and so not what is wished for. */
+        if (wished && call.collective == TWILL_ALLTOALL && call.in_place)
+            continue;
+        TWILL_REQUIRE(test_call_check(&call, comm, buffers));
+    }
+    return true;
+}
+
+static void calling_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const struct scene *scene = user;
+    bool heap = scene->mixed && rank == 0, wished = strchr(scene->algorithm, '@') != NULL;
+    twill_context *context;
+    twill_comm *comm;
+    void *src = NULL, *dst = NULL;
+    (void)size;
+    if (connect_ranks(scene, boot, &context, &comm) && take(&src, context, heap) &&
+        take(&dst, context, heap)) {
+        struct test_buffers buffers = {.src = src,
+                                       .dst = dst,
+                                       .src_want = malloc(MOST_BYTES),
+                                       .dst_want = malloc(MOST_BYTES),
+                                       .bytes = MOST_BYTES};
+        twill_test_note(strstr(how_of(context), scene->says) != NULL, __FILE__, __LINE__, "%s",
+                        how_of(context));
+        (void)check_calls(comm, &buffers, wished);
+        free(buffers.src_want);
+        free(buffers.dst_want);
+    }
+    if (src != NULL)
+        give(src, context, heap);
+    if (dst != NULL)
+        give(dst, context, heap);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void check_nothing_left(void)
+{
+    struct xpmem_double now;
+    xpmem_double_count(&now);
+    assert_int_equal(now.attachments, 0);
+    assert_int_equal(now.permits, 0);
+    assert_int_equal(now.segments, 0);
+}
+
+static void test_mapped(void **state)
+{
+    (void)state;
+    static const int sizes[] = {2, 3, 9};
+    for (unsigned i = 0; i < 2 * TWILL_ARRAY_LENGTH(sizes); i++) {
+        struct scene scene = {.reach = i % 2 == 0 ? "xpmem" : "auto",
+                              .algorithm = MAPPED_ALL,
+                              .mixed = i % 2 != 0,
+                              .says = "xpmem: yes"};
+        struct xpmem_double now;
+        int size = sizes[i / 2];
+        xpmem_double_reset(XPMEM_DOUBLE_NEVER);
+        twill_test_run_ranks(size, calling_rank, &scene);
+        xpmem_double_count(&now);
+        /* The token's page of each pair, then buffers of each pair: not anew for each call. */
+        assert_true(now.attaches > 2 * size * (size - 1) && now.attaches < 16 * size * (size - 1));
+        check_nothing_left();
+    }
+}
+
+/* Closed: by wish, because the system refuses, or because the peers are other processes. Then all
+ * is as without; and a wish for what is mapped is refused. */
+static void test_closed(void **state)
+{
+    (void)state;
+    struct scene scene = {
+        .reach = "xpmem", .algorithm = "TWILL_ALGORITHM=", .says = "xpmem: none (rank"};
+    for (int allowed = 0; allowed < 4; allowed += 3) {
+        xpmem_double_reset(allowed);
+        twill_test_run_ranks(3, calling_rank, &scene);
+        check_nothing_left();
+    }
+    xpmem_double_reset(XPMEM_DOUBLE_NEVER);
+    twill_test_run_processes(2, calling_rank, &scene);
+    scene.reach = "cma";
+    scene.says = "xpmem: not wanted";
+    twill_test_run_ranks(2, calling_rank, &scene);
+    scene.reach = "none";
+    scene.says = "none (TWILL_REACH)";
+    twill_test_run_ranks(2, calling_rank, &scene);
+}
+
+static void unwished_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const bool *fetched = user;
+    struct scene scene = {.reach = "none", .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
+    const char *wants = *fetched ? "TWILL_REACH" : "twill_alloc";
+    twill_context *context;
+    twill_comm *comm;
+    float *data = calloc(4096, sizeof(*data));
+    (void)rank, (void)size;
+    if (connect_ranks(&scene, boot, &context, &comm)) {
+        twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
+        twill_test_note(status == TWILL_ERR_CONFIG &&
+                            strstr(twill_comm_message(comm), wants) != NULL,
+                        __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
+    }
+    free(data);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_needed(void **state)
+{
+    (void)state;
+    for (int fetched = 0; fetched < 2; fetched++)
+        twill_test_run_ranks(2, unwished_rank, &(bool){fetched != 0});
+}
+
+/* Refused in the midst of things: an error on every rank, on some with the cause, and no hang. */
+static void late_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct scene scene = {.reach = "xpmem", .algorithm = MAPPED_ALL};
+    twill_context *context;
+    twill_comm *comm;
+    float *data = calloc(4096, sizeof(*data));
+    int *named = user;
+    (void)rank, (void)size;
+    if (connect_ranks(&scene, boot, &context, &comm)) {
+        twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
+        if (twill_comm_rank(comm) == 0)
+            xpmem_double_reset(0);
+        twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
+        twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
+        const char *said = twill_comm_message(comm);
+        twill_test_note(status == TWILL_ERR_SYSTEM, __FILE__, __LINE__, "status %d: %s", status,
+                        said);
+        named[twill_comm_rank(comm)] = strstr(said, "could not be attached") != NULL &&
+                                       strstr(said, "of rank ") != NULL &&
+                                       strstr(said, "TWILL_REACH") != NULL;
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    free(data);
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    int named[3] = {0};
+    xpmem_double_reset(XPMEM_DOUBLE_NEVER);
+    twill_test_run_ranks(3, late_rank, named);
+    assert_true(named[0] + named[1] + named[2] == 3);
+    check_nothing_left();
+}
+
+/* More buffers than are kept; those of prepared calls stay whatever else comes. */
+static void many_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    enum { BUFFERS = 100, PREPARED = 80, COUNT = 2048 };
+    struct scene scene = {.reach = "xpmem", .algorithm = MAPPED_ALL};
+    twill_context *context;
+    twill_comm *comm;
+    static const size_t each = 3 * 4096; /* no two in one page */
+    unsigned char *memory = aligned_alloc(4096, (BUFFERS + PREPARED) * each);
+    twill_request *request[PREPARED] = {NULL};
+    (void)rank, (void)user;
+    TWILL_CHECK(memory != NULL);
+    bool fine = connect_ranks(&scene, boot, &context, &comm);
+    for (int i = 0; i < PREPARED && fine; i++) {
+        float *data = (float *)(void *)(memory + (size_t)i * each);
+        fine = twill_test_note(twill_allreduce_init(comm, data, data, COUNT, TWILL_F32, TWILL_SUM,
+                                                    &request[i]) == TWILL_OK,
+                               __FILE__, __LINE__, "%s", twill_comm_message(comm));
+    }
+    for (int i = 0; i < PREPARED + BUFFERS && fine; i++) {
+        float *data = (float *)(void *)(memory + (size_t)i * each);
+        for (int e = 0; e < COUNT; e++)
+            data[e] = (float)(i + e % 7);
+        twill_status status = TWILL_OK;
+        if (i < PREPARED)
+            status = twill_request_start(request[i]);
+        else
+            status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
+        if (i < PREPARED && status == TWILL_OK)
+            status = twill_wait(&request[i]);
+        fine =
+            twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+        for (int e = 0; e < COUNT && fine; e++)
+            fine = twill_test_note(data[e] == (float)(size * (i + e % 7)), __FILE__, __LINE__,
+                                   "buffer %d, element %d: %f", i, e, (double)data[e]);
+    }
+    for (int i = 0; i < PREPARED; i++)
+        (void)twill_request_free(&request[i]);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    free(memory);
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    struct xpmem_double now;
+    xpmem_double_reset(XPMEM_DOUBLE_NEVER);
+    twill_test_run_ranks(2, many_rank, NULL);
+    xpmem_double_count(&now);
+    assert_true(now.attaches >= 2 * 180);
+    assert_in_range(now.most_attachments, 2 * 80, 2 * (80 + 2));
+    check_nothing_left();
+}
+
+/* --- fetched --------------------------------------------------------------------------------- */
+
+static void test_fetched(void **state)
+{
+    (void)state;
+    for (int mixed = 0; mixed < 2; mixed++) {
+        struct scene scene = {
+            .reach = "cma", .algorithm = FETCHED_ALL, .mixed = mixed != 0, .says = "cma: yes"};
+        twill_test_run_processes(mixed != 0 ? 3 : 2, calling_rank, &scene);
+        twill_test_run_ranks(mixed != 0 ? 2 : 9, calling_rank, &scene);
+        twill_test_run_mixed(4, 2, calling_rank, &scene);
+    }
+}
+
+/* A rank that dies when it has said where its buffer is: the others hear who it was. */
+static void dying_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct scene scene = {.reach = "cma", .algorithm = FETCHED_ALL};
+    twill_context *context;
+    twill_comm *comm;
+    enum { COUNT = 1 << 20 };
+    float *data = calloc(COUNT, sizeof(*data));
+    (void)size, (void)user;
+    if (connect_ranks(&scene, boot, &context, &comm)) {
+        twill_request *request = NULL;
+        int done = 0;
+        twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
+        if (rank == 1) {
+            twill_test_expect_death(1);
+            (void)twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request);
+            (void)twill_test(&request, &done);
+        }
+        /* It has said where, and cannot have ended: nobody else has begun. */
+        twill_test_note(twill_test_meet(boot), __FILE__, __LINE__, "meet");
+        if (rank == 1)
+            raise(SIGKILL);
+        twill_status status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
+        twill_test_note(status == TWILL_ERR_PEER &&
+                            strstr(twill_comm_message(comm), "rank 1") != NULL,
+                        __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    free(data);
+}
+
+/* A root whose buffer is not all there, which it does not read itself. */
+static void broken_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    struct scene scene = {.reach = "cma", .algorithm = FETCHED_ALL};
+    twill_context *context;
+    twill_comm *comm;
+    enum { BYTES = 1 << 16 };
+    unsigned char *data =
+        mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    (void)size, (void)user;
+    TWILL_CHECK(data != MAP_FAILED);
+    if (rank == 0)
+        TWILL_CHECK(mprotect(data + BYTES / 2, BYTES / 2, PROT_NONE) == 0);
+    if (connect_ranks(&scene, boot, &context, &comm)) {
+        twill_status status = twill_broadcast(comm, data, data, BYTES, TWILL_U8, 0);
+        const char *said = twill_comm_message(comm);
+        twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(said, "of rank 0") != NULL &&
+                            strstr(said, "could not be read: Bad address") != NULL,
+                        __FILE__, __LINE__, "status %d: %s", status, said);
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+    munmap(data, BYTES);
+}
+
+static void test_fetched_failures(void **state)
+{
+    (void)state;
+    twill_test_run_processes(3, dying_rank, NULL);
+    twill_test_run_processes(3, broken_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mapped),
+        cmocka_unit_test(test_closed),
+        cmocka_unit_test(test_needed),
+        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_fetched),
+        cmocka_unit_test(test_fetched_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A machine that stands still for longer than a short deadline: what its peers could not do
+ * meanwhile is not held against them. The clock of this program leaps where a test says so. */
+#include "lib/comm/comm.h"
+#include "tests/support/job_ranks.h"
+#include "tests/support/leap.h"
+#include "tests/support/tcp_ends.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* --- a rank that comes again ----------------------------------------------------------------- */
+
+enum { RANKS = 3 };
+
+static atomic_bool asleep, at_door;
+static _Thread_local bool stops;
+
+/* Rank 0 waits for a rank that has gone, which is not long, and for nobody who is at the door. */
+int poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    if (stops && count == RANKS + 1 && ms > 0 && ms < 6000) {
+        stops = false;
+        atomic_store(&asleep, true);
+        while (!atomic_load(&at_door) && !twill_test_failed())
+            usleep(1000);
+        fast += 6;
+        ms = 0;
+    }
+    struct timespec limit = {ms / 1000, ms % 1000 * 1000000L};
+    return (int)syscall(SYS_ppoll, fds, count, ms < 0 ? NULL : &limit, NULL, 0);
+}
+
+static bool greet(int fd)
+{
+    const struct twill_hello_card card = {
+        .role = TWILL_HELLO_JOIN, .rank = 1, .size = RANKS, .argument = 240000};
+    struct twill_session session;
+    TWILL_REQUIRE(fd >= 0 && twill_test_hello(fd, &card, &session));
+    return true;
+}
+
+static bool becomes(const atomic_bool *event)
+{
+    while (!atomic_load(event) && !twill_test_failed())
+        usleep(1000);
+    return !twill_test_failed();
+}
+
+static void returning_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const struct twill_test_job *job = user;
+    struct twill_boot *met = NULL;
+    struct twill_error error = {0};
+    (void)size;
+    if (rank == 1) {
+        int fd = twill_test_dial(job);
+        TWILL_CHECK(greet(fd));
+        close(fd);
+        TWILL_CHECK(becomes(&asleep));
+        fd = twill_test_dial(job);
+        atomic_store(&at_door, true);
+        (void)greet(fd);
+        (void)twill_test_meet(boot);
+        close(fd);
+    } else if (rank == 0 || becomes(&at_door)) {
+        stops = rank == 0;
+        TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &met, &error));
+        twill_boot_close(met);
+        (void)twill_test_meet(boot);
+    }
+}
+
+static void a_rank_at_the_door(void **unused)
+{
+    struct twill_test_job job;
+    (void)unused;
+    twill_test_job_init(&job, "127.0.0.1", RANKS);
+    twill_test_run_ranks(RANKS, returning_rank, &job);
+    assert_true(atomic_load(&asleep));
+}
+
+/* --- what has been sent ---------------------------------------------------------------------- */
+
+/* The other end gets on only when who closes gives it time: they take turns in one thread. */
+static struct end *other;
+
+int usleep(useconds_t us)
+{
+    const struct timespec time = {us / 1000000, us % 1000000 * 1000L};
+    if (leap > 0 && other != NULL)
+        (void)progress(other);
+    return nanosleep(&time, NULL);
+}
+
+enum { BYTES = 32 << 20 }; /* more than sockets hold */
+
+static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    struct twill_transfer *in = user;
+    unsigned char *data = calloc(BYTES, 1);
+    (void)size;
+    TWILL_CHECK(data != NULL && end_open(&end, caller, NULL));
+    if (rank == 1) {
+        *in = transfer(TWILL_TRANSFER_RECV, 0, 0, data, BYTES);
+        TWILL_CHECK(post(&end, in));
+        other = &end;
+    }
+    TWILL_CHECK(meet(&end));
+    if (rank == 0) {
+        struct twill_transfer out = transfer(TWILL_TRANSFER_SEND, 1, 0, data, BYTES);
+        data[BYTES - 1] = 77;
+        TWILL_CHECK(post(&end, &out));
+        const struct twill_tcp *tcp = (const struct twill_tcp *)end.end.transport;
+        while (tcp->peers[1]->lanes[0].state != TWILL_TCP_OPEN)
+            TWILL_CHECK(progress(other) >= 0 && progress(&end) >= 0);
+        leap = 2;
+        twill_tcp_transport.close(end.end.transport);
+        leap = 0;
+        end.end.transport = NULL;
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        while (in->status == TWILL_PENDING && progress(other) >= 0 && twill_now() < limit)
+            continue;
+        twill_test_note(in->status == TWILL_OK, __FILE__, __LINE__, "%d: %s", in->status,
+                        other->end.error.message);
+    }
+    (void)meet(&end);
+    TWILL_CHECK(rank == 0 || data[BYTES - 1] == 77);
+    end_close(&end);
+    free(data);
+}
+
+static void what_has_been_sent(void **unused)
+{
+    struct twill_transfer in = {0};
+    (void)unused;
+    twill_test_run_ranks(2, closing_rank, &in);
+    other = NULL;
+}
+
+/* --- another rank's words -------------------------------------------------------------------- */
+
+/* Rank 1 fails, and its end of the transport closes before rank 0 has heard why. */
+static void telling_rank(int rank, int size, twill_bootstrap *boot, void *user)
+{
+    const char *settings[] = {"TWILL_PROVIDER=tcp", TWILL_TEST_PATIENT, NULL};
+    struct twill_news news = {.from = 1, .status = TWILL_ERR_MEMORY};
+    twill_context *context;
+    twill_comm *comm;
+    float data[8] = {0}, sum[8];
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "1+1", NULL, settings));
+    TWILL_CHECK(twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* the watches connect */
+    news.comm = comm->number;
+    snprintf(news.message, sizeof(news.message), "rank 1: the cause");
+    TWILL_CHECK(twill_test_meet(boot));
+    if (rank == 1) {
+        comm->transport[comm->route[0]]->ops->cancel(comm->transport[comm->route[0]]);
+        twill_comm_tell(comm, &news, TWILL_TEST_PATIENCE);
+    }
+    TWILL_CHECK(twill_test_meet(boot));
+    if (rank == 0) {
+        leap = 1;
+        twill_status status = twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM);
+        leap = 0;
+        twill_test_note(status == TWILL_ERR_MEMORY &&
+                            strstr(twill_comm_message(comm), "the cause") != NULL,
+                        __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
+    }
+    TWILL_CHECK(twill_test_meet(boot));
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void the_words_of_another(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(2, telling_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_at_the_door),
+        cmocka_unit_test(what_has_been_sent),
+        cmocka_unit_test(the_words_of_another),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
