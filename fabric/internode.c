@@ -61,9 +61,9 @@ static void conclude(struct twill_transport_params *params, bool own, const char
 twill_status twill_between_agree(struct twill_transport_params *params, char *why, size_t why_bytes,
                                  struct twill_error *error)
 {
-    size_t size = (size_t)params->boot->size;
+    size_t size = (size_t)params->oob->size;
     const struct twill_world *world = params->world;
-    uint32_t rank = (uint32_t)params->boot->rank;
+    uint32_t rank = (uint32_t)params->oob->rank;
     char mine[NAME] = "", who[32] = "";
     struct twill_error trouble = {0};
     if (is_said(params, why, why_bytes))
@@ -77,7 +77,7 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
         snprintf(mine, sizeof(mine), "(as told)");
     else
         ask(params, mine, &trouble);
-    twill_status status = twill_boot_allgather(params->boot, mine, all, NAME, error);
+    twill_status status = twill_oob_allgather(params->oob, mine, all, NAME, error);
     size_t without = 0;
     while (status == TWILL_OK && without < size && all[without * NAME] != '\0')
         without++;

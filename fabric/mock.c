@@ -341,7 +341,7 @@ static void mock_close(struct twill_transport *transport)
 }
 
 /* Tell the others where this rank's inbox is; learn theirs. */
-static twill_status find_inboxes(struct mock *mock, struct twill_boot *boot,
+static twill_status find_inboxes(struct mock *mock, struct twill_oob *oob,
                                  struct twill_error *error)
 {
     struct mock_record mine, *all = calloc(mock->size, sizeof(*all));
@@ -353,7 +353,7 @@ static twill_status find_inboxes(struct mock *mock, struct twill_boot *boot,
     if (all == NULL || own == NULL)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for %u ranks", mock->size);
     else
-        status = twill_boot_allgather(boot, &mine, all, sizeof(mine), error);
+        status = twill_oob_allgather(oob, &mine, all, sizeof(mine), error);
     for (uint32_t r = 0; status == TWILL_OK && r < mock->size; r++)
         if (!twill_host_same_process(&all[r].host, &mine.host))
             status = TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
@@ -378,8 +378,8 @@ static twill_status mock_open(struct twill_transport **transport,
     if (mock == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mock: no memory for a transport");
     mock->base.ops = &twill_mock_transport;
-    mock->rank = (uint32_t)params->boot->rank;
-    mock->size = (uint32_t)params->boot->size;
+    mock->rank = (uint32_t)params->oob->rank;
+    mock->size = (uint32_t)params->oob->size;
     mock->inbox = calloc(mock->size, sizeof(struct inbox *));
     mock->stream = calloc(mock->size * (size_t)TWILL_LANES, sizeof(*mock->stream));
     if (mock->inbox == NULL || mock->stream == NULL) {
@@ -388,7 +388,7 @@ static twill_status mock_open(struct twill_transport **transport,
     }
     TWILL_TRY_OR_FAIL(error, read_script(&mock->script, params->mock, error));
     mock->chance = scramble(mock->script.seed + mock->rank);
-    TWILL_TRY_OR_FAIL(error, find_inboxes(mock, params->boot, error));
+    TWILL_TRY_OR_FAIL(error, find_inboxes(mock, params->oob, error));
     *transport = &mock->base;
     return TWILL_OK;
 fail:

@@ -88,7 +88,7 @@ static twill_status self_open(struct twill_transport **transport,
     if (self == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "self: no memory for a transport");
     self->base.ops = &twill_self_transport;
-    self->rank = (uint32_t)params->boot->rank;
+    self->rank = (uint32_t)params->oob->rank;
     *transport = &self->base;
     return TWILL_OK;
 }

@@ -77,7 +77,7 @@ struct twill_lasting {
 
 /* What opening a transport may use. All pointers outlive the transport. */
 struct twill_transport_params {
-    struct twill_boot *boot; /* collective at open only */
+    struct twill_oob *oob; /* collective at open only */
     const struct twill_world *world;
     uint32_t comm;       /* number of the communicator, the same on its ranks */
     const uint32_t *job; /* [size] rank of the job of each rank; NULL: they are the job's */

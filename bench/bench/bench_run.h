@@ -14,7 +14,7 @@ struct json_object;
 /* A rank as the header and the JSON name it; plain bytes, so that ranks can send it. */
 struct twill_bench_place {
     int32_t rank, node, local_rank, pid;
-    uint64_t boot; /* hash of the machine's boot id: equal where clocks can be compared */
+    uint64_t boot_id; /* hash of the machine's boot id: equal where clocks can be compared */
     char host[64];
 };
 

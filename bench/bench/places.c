@@ -29,7 +29,7 @@ twill_status twill_bench_locate(struct twill_bench_run *run)
     mine->node = twill_comm_node(run->world);
     mine->local_rank = twill_comm_local_rank(run->world);
     mine->pid = getpid();
-    mine->boot = hash_boot_id();
+    mine->boot_id = hash_boot_id();
     gethostname(mine->host, sizeof(mine->host) - 1);
     /* Everybody else's entries are zero here, so a sum gathers. */
     size_t words = (size_t)run->world_size * sizeof(*run->places) / sizeof(int32_t);
@@ -37,7 +37,7 @@ twill_status twill_bench_locate(struct twill_bench_run *run)
         twill_allreduce(run->world, run->places, run->places, words, TWILL_I32, TWILL_SUM);
     run->one_clock = status == TWILL_OK;
     for (int rank = 0; rank < run->world_size; rank++)
-        run->one_clock &= run->places[rank].boot == mine->boot;
+        run->one_clock &= run->places[rank].boot_id == mine->boot_id;
     return status;
 }
 

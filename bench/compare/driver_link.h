@@ -37,7 +37,7 @@ struct twill_compare_frame {
 enum { TWILL_COMPARE_CPUS = 1024 };
 
 struct twill_compare_hello {
-    char token[40], boot[40], host[64], congestion[16];
+    char token[40], boot_id[40], host[64], congestion[16];
     int32_t pid;
     uint8_t cpus[TWILL_COMPARE_CPUS / 8]; /* that it may use */
 };

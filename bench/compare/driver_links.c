@@ -125,7 +125,7 @@ static void deal_cores(struct twill_compare_run *run, const struct twill_compare
         int place = 0, peers = 0, cores = 0;
         uint32_t list[TWILL_COMPARE_CPUS];
         for (int other = 0; other < ranks; other++)
-            if (run->options.shared || strcmp(hellos[other].boot, hellos[rank].boot) == 0) {
+            if (run->options.shared || strcmp(hellos[other].boot_id, hellos[rank].boot_id) == 0) {
                 place += other < rank;
                 peers++;
             }
@@ -178,7 +178,7 @@ static void accept_rank(struct twill_compare_run *run, struct twill_compare_cont
         close(link);
         return;
     }
-    hello.boot[sizeof(hello.boot) - 1] = hello.host[sizeof(hello.host) - 1] = '\0';
+    hello.boot_id[sizeof(hello.boot_id) - 1] = hello.host[sizeof(hello.host) - 1] = '\0';
     hello.congestion[sizeof(hello.congestion) - 1] = '\0';
     run->hellos[frame.rank] = hello;
     contender->link[frame.rank] = link;

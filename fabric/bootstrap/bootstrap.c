@@ -11,23 +11,26 @@
 /* In the order of detection: who says most about this very process comes first, who may have said
  * it of a parent (a batch job, a shell in it) last. "none" always applies. The names are those of
  * TWILL_LAUNCHER. */
-static const struct twill_boot_ops *const candidates[] = {
-    &twill_boot_caller,   /* the program knows */
-    &twill_boot_twillrun, /* TWILL_JOB and RANK: ours, closest to the program whoever started it */
-    &twill_boot_torchrun, /* RANK and its three: set for each process, by a launcher or by hand */
-    &twill_boot_pmi,      /* PMI_FD that is open, or PMI_PORT: Hydra, srun --mpi=pmi2 */
-    &twill_boot_pmix,     /* PMIX_NAMESPACE: mpirun of Open MPI, prterun, srun --mpi=pmix */
-    &twill_boot_pals,     /* PALS_RANKID; its aprun sets ALPS_APP_PE besides */
-    &twill_boot_alps,     /* ALPS_APP_PE */
-    &twill_boot_slurm,    /* a step of several tasks, and none of the above */
-    &twill_boot_single,
+static const struct twill_bootstrap_ops *const candidates[] = {
+    &twill_bootstrap_caller,   /* the program knows */
+    &twill_bootstrap_twillrun, /* TWILL_JOB and RANK: ours, closest to the program whoever started
+                                  it */
+    &twill_bootstrap_torchrun, /* RANK and its three: set for each process, by a launcher or by hand
+                                */
+    &twill_bootstrap_pmi,      /* PMI_FD that is open, or PMI_PORT: Hydra, srun --mpi=pmi2 */
+    &twill_bootstrap_pmix,     /* PMIX_NAMESPACE: mpirun of Open MPI, prterun, srun --mpi=pmix */
+    &twill_bootstrap_pals,     /* PALS_RANKID; its aprun sets ALPS_APP_PE besides */
+    &twill_bootstrap_alps,     /* ALPS_APP_PE */
+    &twill_bootstrap_slurm,    /* a step of several tasks, and none of the above */
+    &twill_bootstrap_single,
 };
 
 /* Where launchers other than those of RANK say which rank this is. */
 static const char *const rank_names[] = {"PMI_RANK",    "PMIX_RANK",   "OMPI_COMM_WORLD_RANK",
                                          "PALS_RANKID", "ALPS_APP_PE", "SLURM_PROCID"};
 
-const struct twill_boot_ops *twill_boot_detect(const struct twill_boot_params *params)
+const struct twill_bootstrap_ops *
+twill_bootstrap_detect(const struct twill_bootstrap_params *params)
 {
     const char *only = params->launcher;
     bool any = !only || !*only || strcmp(only, "auto") == 0 || params->caller;
@@ -38,7 +41,7 @@ const struct twill_boot_ops *twill_boot_detect(const struct twill_boot_params *p
 }
 
 /* This rank as its launcher wrote it, or NULL. */
-static const char *rank_of(const struct twill_boot_params *params)
+static const char *rank_of(const struct twill_bootstrap_params *params)
 {
     const char *rank = params->rank && *params->rank ? params->rank : NULL;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rank_names) && !rank; i++)
@@ -47,31 +50,32 @@ static const char *rank_of(const struct twill_boot_params *params)
 }
 
 /* Among the output of many ranks, each is to say which it is. */
-static void sign(const struct twill_boot_params *params, struct twill_error *error)
+static void sign(const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const char *rank = rank_of(params);
     if (error && rank && strncmp(error->message, "rank ", 5) != 0)
         twill_error_prefix(error, "rank %.16s: ", rank);
 }
 
-twill_status twill_boot_open(struct twill_boot **boot, const struct twill_boot_params *params,
-                             struct twill_error *error)
+twill_status twill_bootstrap_open(struct twill_oob **oob,
+                                  const struct twill_bootstrap_params *params,
+                                  struct twill_error *error)
 {
-    const struct twill_boot_ops *ops = twill_boot_detect(params);
-    *boot = NULL;
+    const struct twill_bootstrap_ops *ops = twill_bootstrap_detect(params);
+    *oob = NULL;
     if (!ops)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=%.64s: there is no such one",
                           params->launcher);
-    twill_status status = ops->open(boot, params, error);
+    twill_status status = ops->open(oob, params, error);
     if (status != TWILL_OK && !params->caller)
         sign(params, error);
     TWILL_TRY(error, status);
-    if ((*boot)->interface[0] == '\0')
-        twill_interface_of((*boot)->interface, (*boot)->address);
+    if ((*oob)->interface[0] == '\0')
+        twill_interface_of((*oob)->interface, (*oob)->address);
     return TWILL_OK;
 }
 
-bool twill_boot_is_first(const struct twill_boot_params *params)
+bool twill_bootstrap_is_first(const struct twill_bootstrap_params *params)
 {
     if (params->caller)
         return params->caller->rank == 0;
@@ -94,33 +98,33 @@ const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_
     return text;
 }
 
-void twill_boot_close(struct twill_boot *boot)
+void twill_oob_close(struct twill_oob *oob)
 {
-    if (boot)
-        boot->ops->close(boot);
+    if (oob)
+        oob->ops->close(oob);
 }
 
-twill_status twill_boot_new(struct twill_boot **boot, const struct twill_boot_ops *ops,
-                            const struct twill_boot_params *params, struct twill_error *error)
+twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
+                           const struct twill_bootstrap_params *params, struct twill_error *error)
 {
-    *boot = calloc(1, ops->size_of);
-    if (!*boot)
+    *oob = calloc(1, ops->size_of);
+    if (!*oob)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "bootstrap %s: no memory for %zu bytes",
                           ops->name, ops->size_of);
-    (*boot)->ops = ops;
-    (*boot)->size = 1;
-    (*boot)->timeout_ns = params->timeout_ns;
+    (*oob)->ops = ops;
+    (*oob)->size = 1;
+    (*oob)->timeout_ns = params->timeout_ns;
     return TWILL_OK;
 }
 
-void twill_boot_name_run(struct twill_boot *boot)
+void twill_oob_name_run(struct twill_oob *oob)
 {
     struct twill_secret name;
-    twill_secret_derive(&boot->secret, "nonce", NULL, 0, &name);
-    memcpy(boot->nonce, name.key, sizeof(boot->nonce));
+    twill_secret_derive(&oob->secret, "nonce", NULL, 0, &name);
+    memcpy(oob->nonce, name.key, sizeof(oob->nonce));
 }
 
-twill_status twill_boot_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error)
+twill_status twill_bootstrap_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error)
 {
     ssize_t got;
     do

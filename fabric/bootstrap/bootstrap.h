@@ -8,8 +8,8 @@
 #define TWILL_ADDRESS_TEXT 64 /* numeric IPv4 or IPv6 address as text */
 #define TWILL_NONCE_BYTES  16
 
-struct twill_boot;
-struct twill_boot_params;
+struct twill_oob;
+struct twill_bootstrap_params;
 
 /* Why a connection or a frame was dropped. */
 enum twill_fault {
@@ -35,21 +35,21 @@ void twill_strays_text(const struct twill_strays *strays, char *text, size_t byt
 
 /* One way to find the other ranks. A new one is its file and a line in the registry of bootstrap.c.
  */
-struct twill_boot_ops {
+struct twill_bootstrap_ops {
     size_t size_of;
     const char *name; /* as TWILL_LAUNCHER says it */
     /* Gather `bytes` of every rank, in rank order, into all. Ends by the deadline. */
-    twill_status (*allgather)(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+    twill_status (*allgather)(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                               struct twill_error *error);
-    void (*close)(struct twill_boot *boot);
+    void (*close)(struct twill_oob *oob);
     /* Does what was given point to this one? The registry is asked in order. */
-    bool (*applies)(const struct twill_boot_params *params);
-    twill_status (*open)(struct twill_boot **boot, const struct twill_boot_params *params,
+    bool (*applies)(const struct twill_bootstrap_params *params);
+    twill_status (*open)(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                          struct twill_error *error);
 };
 
-struct twill_boot {
-    const struct twill_boot_ops *ops;
+struct twill_oob {
+    const struct twill_bootstrap_ops *ops;
     int rank;
     int size;
     const uint32_t *job; /* [size] rank of the job of each rank; NULL: the same number */
@@ -65,7 +65,7 @@ struct twill_boot {
 };
 
 /* What bootstraps are made from. Strings may be NULL or empty: not given. */
-struct twill_boot_params {
+struct twill_bootstrap_params {
     const twill_bootstrap *caller;                             /* wins over everything */
     const char *rank, *world_size, *master_addr, *master_port; /* RANK, ... as text */
     const char *job;                /* TWILL_JOB: key of the job in hex, given by twillrun */
@@ -83,26 +83,28 @@ struct twill_boot_params {
 /* Detection, in the order of the table in bootstrap.c: the first that applies is opened, and if
  * that fails, no other is tried. A launcher that says that there are several ranks, but that
  * nothing here understands, is an error: never silently one rank. */
-const struct twill_boot_ops *twill_boot_detect(const struct twill_boot_params *params);
-twill_status twill_boot_open(struct twill_boot **boot, const struct twill_boot_params *params,
-                             struct twill_error *error);
-void twill_boot_close(struct twill_boot *boot); /* NULL is allowed */
+const struct twill_bootstrap_ops *
+twill_bootstrap_detect(const struct twill_bootstrap_params *params);
+twill_status twill_bootstrap_open(struct twill_oob **oob,
+                                  const struct twill_bootstrap_params *params,
+                                  struct twill_error *error);
+void twill_oob_close(struct twill_oob *oob); /* NULL is allowed */
 /* Does what launchers have set make this the first rank, as far as that can be told before opening?
  */
-bool twill_boot_is_first(const struct twill_boot_params *params);
+bool twill_bootstrap_is_first(const struct twill_bootstrap_params *params);
 
-static inline twill_status twill_boot_allgather(struct twill_boot *boot, const void *mine,
-                                                void *all, size_t bytes, struct twill_error *error)
+static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void *mine, void *all,
+                                               size_t bytes, struct twill_error *error)
 {
-    return boot->ops->allgather(boot, mine, all, bytes, error);
+    return oob->ops->allgather(oob, mine, all, bytes, error);
 }
 
 /* The TCP rendezvous is served by rank 0, whatever the launcher: it only tells where
  * (launch_info.h). twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
  * MASTER_ADDR MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD. Rank 0 decides about failures
- * and tells the others, who therefore wait a little longer than it does (TWILL_BOOT_SLACK_NS) to
- * hear who is missing. */
-#define TWILL_BOOT_SLACK_NS UINT64_C(2000000000)
+ * and tells the others, who therefore wait a little longer than it does (TWILL_BOOTSTRAP_SLACK_NS)
+ * to hear who is missing. */
+#define TWILL_BOOTSTRAP_SLACK_NS UINT64_C(2000000000)
 
 /* What people call a rank: "rank 5", by its number in the job; "rank 5 of the job (1 here)" where
  * job says that its communicator has other numbers. Returns text. */
@@ -113,22 +115,22 @@ const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_
     twill_rank_text((job), (uint32_t)(rank), (char[TWILL_RANK_TEXT]){0})
 
 /* The public name of a run whose secret is known. */
-void twill_boot_name_run(struct twill_boot *boot);
+void twill_oob_name_run(struct twill_oob *oob);
 /* Random bytes for a job's nonce. */
-twill_status twill_boot_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error);
+twill_status twill_bootstrap_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error);
 /* Take memory for a bootstrap, with ops and timeout filled in. */
-twill_status twill_boot_new(struct twill_boot **boot, const struct twill_boot_ops *ops,
-                            const struct twill_boot_params *params, struct twill_error *error);
+twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
+                           const struct twill_bootstrap_params *params, struct twill_error *error);
 
 /* A bootstrap by the all-gather that a caller lends, of ranks who are among those of `like`: all
  * but rank, size and all-gather is taken from there. Sealed, it is not called any more. */
-twill_status twill_boot_lend(struct twill_boot **boot, const struct twill_boot *like,
-                             const twill_bootstrap *lent, struct twill_error *error);
-void twill_boot_lend_seal(struct twill_boot *boot);
+twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like,
+                            const twill_bootstrap *lent, struct twill_error *error);
+void twill_oob_lend_seal(struct twill_oob *oob);
 
-extern const struct twill_boot_ops twill_boot_caller, twill_boot_twillrun, twill_boot_torchrun,
-    twill_boot_pmi, twill_boot_pmix, twill_boot_pals, twill_boot_alps, twill_boot_slurm,
-    twill_boot_single;
+extern const struct twill_bootstrap_ops twill_bootstrap_caller, twill_bootstrap_twillrun,
+    twill_bootstrap_torchrun, twill_bootstrap_pmi, twill_bootstrap_pmix, twill_bootstrap_pals,
+    twill_bootstrap_alps, twill_bootstrap_slurm, twill_bootstrap_single;
 
 /* --- hosts --------------------------------------------------------------------------------- */
 

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct twill_boot_lent {
-    struct twill_boot boot;
+struct twill_oob_lent {
+    struct twill_oob oob;
     twill_bootstrap lent;
 };
 
@@ -17,18 +17,18 @@ struct twill_boot_card {
     struct twill_host host;
 };
 
-static bool caller_applies(const struct twill_boot_params *params)
+static bool caller_applies(const struct twill_bootstrap_params *params)
 {
     return params->caller != NULL;
 }
 
-static twill_status caller_allgather(struct twill_boot *boot, const void *mine, void *all,
+static twill_status caller_allgather(struct twill_oob *oob, const void *mine, void *all,
                                      size_t bytes, struct twill_error *error)
 {
-    const twill_bootstrap *lent = &((struct twill_boot_lent *)boot)->lent;
+    const twill_bootstrap *lent = &((struct twill_oob_lent *)oob)->lent;
     if (bytes == 0)
         return TWILL_OK;
-    if (boot->size == 1) {
+    if (oob->size == 1) {
         memmove(all, mine, bytes);
         return TWILL_OK;
     }
@@ -38,18 +38,18 @@ static twill_status caller_allgather(struct twill_boot *boot, const void *mine, 
     if (code != 0)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                           "%s: the caller's exchange of %zu bytes returned %d",
-                          TWILL_RANK_NAME(boot->job, boot->rank), bytes, code);
+                          TWILL_RANK_NAME(oob->job, oob->rank), bytes, code);
     return TWILL_OK;
 }
 
-static void caller_close(struct twill_boot *boot)
+static void caller_close(struct twill_oob *oob)
 {
-    free(boot);
+    free(oob);
 }
 
 /* Agree on the secret of this run, which the caller's exchange is trusted with, and on whether all
  * ranks share one host. */
-static twill_status caller_meet(struct twill_boot *boot, const struct twill_boot_params *params,
+static twill_status caller_meet(struct twill_oob *oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {
     struct twill_boot_card mine;
@@ -57,24 +57,24 @@ static twill_status caller_meet(struct twill_boot *boot, const struct twill_boot
     memset(&mine, 0, sizeof(mine));
     TWILL_TRY(error, twill_secret_random(&mine.secret, error));
     twill_host_describe(&mine.host);
-    struct twill_boot_card *all = calloc((size_t)boot->size, sizeof(*all));
+    struct twill_boot_card *all = calloc((size_t)oob->size, sizeof(*all));
     if (!all)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for %d ranks", boot->rank,
-                          boot->size);
-    twill_status status = caller_allgather(boot, &mine, all, sizeof(mine), error);
-    boot->secret = all[0].secret;
-    twill_boot_name_run(boot);
-    for (int r = 0; r < boot->size; r++)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for %d ranks", oob->rank,
+                          oob->size);
+    twill_status status = caller_allgather(oob, &mine, all, sizeof(mine), error);
+    oob->secret = all[0].secret;
+    twill_oob_name_run(oob);
+    for (int r = 0; r < oob->size; r++)
         together = together && twill_host_same_node(&all[r].host, &mine.host);
-    twill_secret_wipe(all, (size_t)boot->size * sizeof(*all));
+    twill_secret_wipe(all, (size_t)oob->size * sizeof(*all));
     free(all);
     TWILL_TRY(error, status);
-    snprintf(boot->address, sizeof(boot->address), "127.0.0.1");
-    snprintf(boot->address_why, sizeof(boot->address_why), "all ranks are on this host");
+    snprintf(oob->address, sizeof(oob->address), "127.0.0.1");
+    snprintf(oob->address_why, sizeof(oob->address_why), "all ranks are on this host");
     if (!together || (params->interface && *params->interface))
         TWILL_TRY(error,
-                  twill_interface_choose(boot->address, boot->interface, params->interface, NULL,
-                                         boot->address_why, sizeof(boot->address_why), error));
+                  twill_interface_choose(oob->address, oob->interface, params->interface, NULL,
+                                         oob->address_why, sizeof(oob->address_why), error));
     return TWILL_OK;
 }
 
@@ -91,52 +91,52 @@ static twill_status check_lent(const twill_bootstrap *lent, struct twill_error *
     return TWILL_OK;
 }
 
-static void take_over(struct twill_boot *boot, const twill_bootstrap *lent)
+static void take_over(struct twill_oob *oob, const twill_bootstrap *lent)
 {
-    ((struct twill_boot_lent *)boot)->lent = *lent;
-    boot->rank = lent->rank;
-    boot->size = lent->size;
-    snprintf(boot->how, sizeof(boot->how), "caller: rank %d of %d by the caller's exchange",
+    ((struct twill_oob_lent *)oob)->lent = *lent;
+    oob->rank = lent->rank;
+    oob->size = lent->size;
+    snprintf(oob->how, sizeof(oob->how), "caller: rank %d of %d by the caller's exchange",
              lent->rank, lent->size);
 }
 
-static twill_status caller_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status caller_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {
     twill_status status;
     TWILL_TRY(error, check_lent(params->caller, error));
-    TWILL_TRY(error, twill_boot_new(boot, &twill_boot_caller, params, error));
-    take_over(*boot, params->caller);
-    TWILL_TRY_OR_FAIL(error, caller_meet(*boot, params, error));
+    TWILL_TRY(error, twill_oob_new(oob, &twill_bootstrap_caller, params, error));
+    take_over(*oob, params->caller);
+    TWILL_TRY_OR_FAIL(error, caller_meet(*oob, params, error));
     return TWILL_OK;
 fail:
-    caller_close(*boot);
-    *boot = NULL;
+    caller_close(*oob);
+    *oob = NULL;
     return status;
 }
 
-twill_status twill_boot_lend(struct twill_boot **boot, const struct twill_boot *like,
-                             const twill_bootstrap *lent, struct twill_error *error)
+twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like,
+                            const twill_bootstrap *lent, struct twill_error *error)
 {
     TWILL_TRY(error, check_lent(lent, error));
-    struct twill_boot_lent *self = calloc(1, sizeof(*self));
+    struct twill_oob_lent *self = calloc(1, sizeof(*self));
     if (self == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "bootstrap: no memory for %d ranks", lent->size);
-    self->boot = *like;
-    self->boot.ops = &twill_boot_caller;
-    self->boot.strays = (struct twill_strays){.count = {0}};
-    take_over(&self->boot, lent);
-    *boot = &self->boot;
+    self->oob = *like;
+    self->oob.ops = &twill_bootstrap_caller;
+    self->oob.strays = (struct twill_strays){.count = {0}};
+    take_over(&self->oob, lent);
+    *oob = &self->oob;
     return TWILL_OK;
 }
 
-void twill_boot_lend_seal(struct twill_boot *boot)
+void twill_oob_lend_seal(struct twill_oob *oob)
 {
-    ((struct twill_boot_lent *)boot)->lent.exchange = NULL;
+    ((struct twill_oob_lent *)oob)->lent.exchange = NULL;
 }
 
-const struct twill_boot_ops twill_boot_caller = {
-    .size_of = sizeof(struct twill_boot_lent),
+const struct twill_bootstrap_ops twill_bootstrap_caller = {
+    .size_of = sizeof(struct twill_oob_lent),
     .name = "caller",
     .allgather = caller_allgather,
     .close = caller_close,

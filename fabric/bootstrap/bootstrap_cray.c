@@ -60,13 +60,13 @@ static bool read_apinfo(const char *path, struct twill_job *job, int *ranks)
     return true;
 }
 
-static bool pals_applies(const struct twill_boot_params *params)
+static bool pals_applies(const struct twill_bootstrap_params *params)
 {
     return twill_launch_variable(params, "PALS_RANKID") &&
            twill_launch_variable(params, "PALS_APID");
 }
 
-static twill_status find_pals(struct twill_job *job, const struct twill_boot_params *params,
+static twill_status find_pals(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
     const char *path = twill_launch_variable(params, "PALS_APINFO");
@@ -94,7 +94,7 @@ static twill_status find_pals(struct twill_job *job, const struct twill_boot_par
     return TWILL_OK;
 }
 
-static twill_status pals_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status pals_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
     struct twill_job job = {.listener = -1};
@@ -109,15 +109,15 @@ static twill_status pals_open(struct twill_boot **boot, const struct twill_boot_
     TWILL_TRY(error, twill_launch_port(&job, params, error));
     snprintf(job.how, sizeof(job.how), "PALS: PALS_RANKID, rank %d of %d at %.64s:%u", job.rank,
              job.size, job.hosts, job.port);
-    return twill_tcp_open(boot, &twill_boot_pals, &job, params, error);
+    return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pals, &job, params, error);
 }
 
-const struct twill_boot_ops twill_boot_pals = {TWILL_BOOT_BY_TCP, .name = "pals",
-                                               .applies = pals_applies, .open = pals_open};
+const struct twill_bootstrap_ops twill_bootstrap_pals = {
+    TWILL_BOOTSTRAP_BY_TCP, .name = "pals", .applies = pals_applies, .open = pals_open};
 
 /* --- ALPS ------------------------------------------------------------------------------------ */
 
-static bool alps_applies(const struct twill_boot_params *params)
+static bool alps_applies(const struct twill_bootstrap_params *params)
 {
     return twill_launch_variable(params, "ALPS_APP_PE") != NULL;
 }
@@ -134,7 +134,7 @@ static bool first_node(const char *list, char *host, size_t bytes)
     return true;
 }
 
-static twill_status find_alps(struct twill_job *job, const struct twill_boot_params *params,
+static twill_status find_alps(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
     const char *list = twill_launch_variable(params, "COBALT_PARTNAME");
@@ -161,7 +161,7 @@ static twill_status find_alps(struct twill_job *job, const struct twill_boot_par
     return TWILL_OK;
 }
 
-static twill_status alps_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status alps_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
     struct twill_job job = {.listener = -1};
@@ -171,8 +171,8 @@ static twill_status alps_open(struct twill_boot **boot, const struct twill_boot_
     TWILL_TRY(error, twill_launch_port(&job, params, error));
     snprintf(job.how, sizeof(job.how), "ALPS: ALPS_APP_PE, rank %d of %d at %.64s:%u", job.rank,
              job.size, job.hosts, job.port);
-    return twill_tcp_open(boot, &twill_boot_alps, &job, params, error);
+    return twill_bootstrap_tcp_open(oob, &twill_bootstrap_alps, &job, params, error);
 }
 
-const struct twill_boot_ops twill_boot_alps = {TWILL_BOOT_BY_TCP, .name = "alps",
-                                               .applies = alps_applies, .open = alps_open};
+const struct twill_bootstrap_ops twill_bootstrap_alps = {
+    TWILL_BOOTSTRAP_BY_TCP, .name = "alps", .applies = alps_applies, .open = alps_open};

@@ -15,7 +15,7 @@
 
 /* What is set decides, and for PMI_FD what it is: a launcher's variables also reach processes that
  * its descriptor does not, such as the ranks of another launcher that it has started. */
-static int descriptor(const struct twill_boot_params *params)
+static int descriptor(const struct twill_bootstrap_params *params)
 {
     struct stat about;
     const char *text = twill_launch_variable(params, "PMI_FD");
@@ -26,7 +26,7 @@ static int descriptor(const struct twill_boot_params *params)
     return (int)fd;
 }
 
-static bool pmi_applies(const struct twill_boot_params *params)
+static bool pmi_applies(const struct twill_bootstrap_params *params)
 {
     return descriptor(params) >= 0 ||
            (twill_launch_variable(params, "PMI_PORT") && twill_launch_variable(params, "PMI_ID"));
@@ -49,7 +49,7 @@ static bool is_one_host(const char *mapping)
     return one;
 }
 
-static const char *name_of(const struct twill_boot_params *params)
+static const char *name_of(const struct twill_bootstrap_params *params)
 {
     if (twill_launch_variable(params, "HYDI_CONTROL_FD") ||
         twill_launch_variable(params, "MPI_LOCALNRANKS"))
@@ -58,7 +58,7 @@ static const char *name_of(const struct twill_boot_params *params)
 }
 
 static twill_status exchange(struct twill_pmi *pmi, struct twill_job *job,
-                             const struct twill_boot_params *params, struct twill_error *error)
+                             const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     char card[TWILL_JOB_CARD], mapping[TWILL_PMI_LINE];
     TWILL_TRY(error, twill_launch_ranks(job, "PMI_RANK", pmi->rank, "PMI_SIZE", pmi->size, error));
@@ -86,7 +86,7 @@ static bool is_in_use(void)
     return initialized && initialized(&yes) == 0 && yes;
 }
 
-static twill_status pmi_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status pmi_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                              struct twill_error *error)
 {
     struct twill_job job = {.listener = -1, .source = "PMI"};
@@ -118,8 +118,8 @@ static twill_status pmi_open(struct twill_boot **boot, const struct twill_boot_p
     TWILL_TRY(error, status);
     snprintf(job.how, sizeof(job.how), "%s: %s, rank %d of %d", name_of(params),
              fd >= 0 ? "PMI_FD" : "PMI_PORT", job.rank, job.size);
-    return twill_tcp_open(boot, &twill_boot_pmi, &job, params, error);
+    return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmi, &job, params, error);
 }
 
-const struct twill_boot_ops twill_boot_pmi = {TWILL_BOOT_BY_TCP, .name = "pmi",
-                                              .applies = pmi_applies, .open = pmi_open};
+const struct twill_bootstrap_ops twill_bootstrap_pmi = {TWILL_BOOTSTRAP_BY_TCP, .name = "pmi",
+                                                        .applies = pmi_applies, .open = pmi_open};

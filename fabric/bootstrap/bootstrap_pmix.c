@@ -69,7 +69,7 @@ static bool load(struct library *l)
     return false;
 }
 
-const char *twill_pmix_missing(const struct twill_boot_params *params)
+const char *twill_pmix_missing(const struct twill_bootstrap_params *params)
 {
     struct library library;
     if (!twill_launch_variable(params, "PMIX_NAMESPACE") ||
@@ -81,7 +81,7 @@ const char *twill_pmix_missing(const struct twill_boot_params *params)
     return NULL;
 }
 
-static bool pmix_applies(const struct twill_boot_params *params)
+static bool pmix_applies(const struct twill_bootstrap_params *params)
 {
     return twill_pmix_missing(params) == NULL;
 }
@@ -199,7 +199,7 @@ static twill_status publish(const struct session *s, const struct twill_job *job
 }
 
 static twill_status exchange(const struct session *s, struct twill_job *job,
-                             const struct twill_boot_params *params, struct twill_error *error)
+                             const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     uint32_t size = 0, local = 0;
     char rank_text[16], size_text[16];
@@ -224,14 +224,14 @@ static twill_status exchange(const struct session *s, struct twill_job *job,
     return status;
 }
 
-static const char *name_of(const struct twill_boot_params *params)
+static const char *name_of(const struct twill_bootstrap_params *params)
 {
     if (twill_launch_variable(params, "OMPI_COMM_WORLD_SIZE"))
         return "Open MPI's mpirun";
     return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "a launcher";
 }
 
-static twill_status pmix_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status pmix_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
     struct twill_job job = {.listener = -1, .source = "PMIx"};
@@ -252,32 +252,32 @@ static twill_status pmix_open(struct twill_boot **boot, const struct twill_boot_
     TWILL_TRY(error, status);
     snprintf(job.how, sizeof(job.how), "PMIx: PMIX_NAMESPACE of %s, rank %d of %d", name_of(params),
              job.rank, job.size);
-    return twill_tcp_open(boot, &twill_boot_pmix, &job, params, error);
+    return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmix, &job, params, error);
 }
 
 #else
 
-const char *twill_pmix_missing(const struct twill_boot_params *params)
+const char *twill_pmix_missing(const struct twill_bootstrap_params *params)
 {
     (void)params;
     return "this library was built without PMIx (cmake -DTWILL_WITH_PMIX=ON)";
 }
 
-static bool pmix_applies(const struct twill_boot_params *params)
+static bool pmix_applies(const struct twill_bootstrap_params *params)
 {
     (void)params;
     return false;
 }
 
-static twill_status pmix_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status pmix_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
-    (void)boot;
+    (void)oob;
     return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=pmix, but %s",
                       twill_pmix_missing(params));
 }
 
 #endif
 
-const struct twill_boot_ops twill_boot_pmix = {TWILL_BOOT_BY_TCP, .name = "pmix",
-                                               .applies = pmix_applies, .open = pmix_open};
+const struct twill_bootstrap_ops twill_bootstrap_pmix = {
+    TWILL_BOOTSTRAP_BY_TCP, .name = "pmix", .applies = pmix_applies, .open = pmix_open};

@@ -25,29 +25,29 @@ static const struct {
     {"PALS_LOCAL_SIZE", 1, "PALS", "PALS_RANKID is not set"},
 };
 
-static bool single_applies(const struct twill_boot_params *params)
+static bool single_applies(const struct twill_bootstrap_params *params)
 {
     (void)params;
     return true;
 }
 
-static twill_status single_allgather(struct twill_boot *boot, const void *mine, void *all,
+static twill_status single_allgather(struct twill_oob *oob, const void *mine, void *all,
                                      size_t bytes, struct twill_error *error)
 {
-    (void)boot;
+    (void)oob;
     (void)error;
     if (bytes > 0)
         memmove(all, mine, bytes);
     return TWILL_OK;
 }
 
-static void single_close(struct twill_boot *boot)
+static void single_close(struct twill_oob *oob)
 {
-    free(boot);
+    free(oob);
 }
 
 /* Some of RANK and its friends are set; not all, as another bootstrap would have taken them. */
-static twill_status check_variables(const struct twill_boot_params *params,
+static twill_status check_variables(const struct twill_bootstrap_params *params,
                                     struct twill_error *error)
 {
     const char *const all[] = {params->rank, params->world_size, params->master_addr,
@@ -61,8 +61,8 @@ static twill_status check_variables(const struct twill_boot_params *params,
     return some ? twill_launch_check_variables(params, error) : TWILL_OK;
 }
 
-twill_status twill_launch_check_alone(const struct twill_boot_params *params, const char *cause,
-                                      struct twill_error *error)
+twill_status twill_launch_check_alone(const struct twill_bootstrap_params *params,
+                                      const char *cause, struct twill_error *error)
 {
     if (params->launcher && *params->launcher && strcmp(params->launcher, "auto") != 0)
         return TWILL_OK; /* the user knows */
@@ -82,38 +82,38 @@ twill_status twill_launch_check_alone(const struct twill_boot_params *params, co
     return TWILL_OK;
 }
 
-static twill_status single_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status single_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {
     const char *slurm = twill_launch_variable(params, "SLURM_JOB_ID");
-    bool asked = params->launcher && strcmp(params->launcher, twill_boot_single.name) == 0;
+    bool asked = params->launcher && strcmp(params->launcher, twill_bootstrap_single.name) == 0;
     twill_status status;
     TWILL_TRY(error, twill_launch_check_alone(params, NULL, error));
     if (!asked)
         TWILL_TRY(error, check_variables(params, error));
-    TWILL_TRY(error, twill_boot_new(boot, &twill_boot_single, params, error));
-    TWILL_TRY_OR_FAIL(error, twill_secret_random(&(*boot)->secret, error));
-    twill_boot_name_run(*boot);
-    snprintf((*boot)->address, sizeof((*boot)->address), "127.0.0.1");
-    snprintf((*boot)->address_why, sizeof((*boot)->address_why), "there is no other rank");
+    TWILL_TRY(error, twill_oob_new(oob, &twill_bootstrap_single, params, error));
+    TWILL_TRY_OR_FAIL(error, twill_secret_random(&(*oob)->secret, error));
+    twill_oob_name_run(*oob);
+    snprintf((*oob)->address, sizeof((*oob)->address), "127.0.0.1");
+    snprintf((*oob)->address_why, sizeof((*oob)->address_why), "there is no other rank");
     if (asked)
-        snprintf((*boot)->how, sizeof((*boot)->how), "single: one rank, as TWILL_LAUNCHER=none");
+        snprintf((*oob)->how, sizeof((*oob)->how), "single: one rank, as TWILL_LAUNCHER=none");
     else if (slurm)
-        snprintf((*boot)->how, sizeof((*boot)->how),
+        snprintf((*oob)->how, sizeof((*oob)->how),
                  "single: one rank, in Slurm's job %.32s but not in a step of several tasks (srun)",
                  slurm);
     else
-        snprintf((*boot)->how, sizeof((*boot)->how),
+        snprintf((*oob)->how, sizeof((*oob)->how),
                  "single: one rank, as no launcher has left its variables");
     return TWILL_OK;
 fail:
-    single_close(*boot);
-    *boot = NULL;
+    single_close(*oob);
+    *oob = NULL;
     return status;
 }
 
-const struct twill_boot_ops twill_boot_single = {
-    .size_of = sizeof(struct twill_boot),
+const struct twill_bootstrap_ops twill_bootstrap_single = {
+    .size_of = sizeof(struct twill_oob),
     .name = "none",
     .allgather = single_allgather,
     .close = single_close,

@@ -13,7 +13,7 @@
 #define LAST_STEP 0xfffffff0ul
 
 /* A batch script has SLURM_PROCID too, but no step; a step of one task is one rank by itself. */
-static bool slurm_applies(const struct twill_boot_params *params)
+static bool slurm_applies(const struct twill_bootstrap_params *params)
 {
     const char *step = twill_launch_variable(params, "SLURM_STEP_ID");
     const char *tasks = twill_launch_variable(params, "SLURM_STEP_NUM_TASKS");
@@ -21,7 +21,7 @@ static bool slurm_applies(const struct twill_boot_params *params)
            strtoul(step, NULL, 10) <= LAST_STEP && strcmp(tasks, "1") != 0;
 }
 
-static twill_status find_host(struct twill_job *job, const struct twill_boot_params *params,
+static twill_status find_host(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
     const char *nodes = twill_launch_variable(params, "SLURM_STEP_NUM_NODES");
@@ -43,7 +43,7 @@ static twill_status find_host(struct twill_job *job, const struct twill_boot_par
     return TWILL_OK;
 }
 
-static twill_status slurm_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status slurm_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                struct twill_error *error)
 {
     struct twill_job job = {.listener = -1};
@@ -62,8 +62,8 @@ static twill_status slurm_open(struct twill_boot **boot, const struct twill_boot
     snprintf(job.how, sizeof(job.how),
              "Slurm without PMI: SLURM_PROCID, rank %d of %d in step %.16s.%.16s at %.48s:%u",
              job.rank, job.size, number, step, job.hosts, job.port);
-    return twill_tcp_open(boot, &twill_boot_slurm, &job, params, error);
+    return twill_bootstrap_tcp_open(oob, &twill_bootstrap_slurm, &job, params, error);
 }
 
-const struct twill_boot_ops twill_boot_slurm = {TWILL_BOOT_BY_TCP, .name = "slurm",
-                                                .applies = slurm_applies, .open = slurm_open};
+const struct twill_bootstrap_ops twill_bootstrap_slurm = {
+    TWILL_BOOTSTRAP_BY_TCP, .name = "slurm", .applies = slurm_applies, .open = slurm_open};

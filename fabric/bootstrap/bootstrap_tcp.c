@@ -20,14 +20,15 @@ static bool given(const char *text)
     return text && *text;
 }
 
-void twill_tcp_name_run(struct twill_boot_tcp *tcp, const uint8_t nonce[TWILL_NONCE_BYTES])
+void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
+                                  const uint8_t nonce[TWILL_NONCE_BYTES])
 {
-    memcpy(tcp->boot.nonce, nonce, TWILL_NONCE_BYTES);
-    twill_secret_derive(&tcp->key, "run", nonce, TWILL_NONCE_BYTES, &tcp->boot.secret);
+    memcpy(tcp->oob.nonce, nonce, TWILL_NONCE_BYTES);
+    twill_secret_derive(&tcp->key, "run", nonce, TWILL_NONCE_BYTES, &tcp->oob.secret);
 }
 
-static twill_status find_key(struct twill_boot_tcp *tcp, const struct twill_boot_params *params,
-                             struct twill_error *error)
+static twill_status find_key(struct twill_bootstrap_tcp *tcp,
+                             const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const struct twill_job *job = tcp->job;
     char port[16]; /* the same on all ranks, whatever name each has for rank 0's host */
@@ -36,24 +37,24 @@ static twill_status find_key(struct twill_boot_tcp *tcp, const struct twill_boot
                                            .given = job->has_key ? &job->key : NULL,
                                            .identity = job->identity[0] ? job->identity : port};
     snprintf(port, sizeof(port), "%u", job->port);
-    if (tcp->boot.size == 1) /* there is nobody to prove anything to */
+    if (tcp->oob.size == 1) /* there is nobody to prove anything to */
         return twill_secret_random(&tcp->key, error);
     return twill_secret_find(&tcp->key, &sources, tcp->key_how, sizeof(tcp->key_how), error);
 }
 
 /* "fe80::1%eth0" names an interface of rank 0's host: where there is none of that name, it is the
  * one that TWILL_INTERFACE says. */
-static void localise(const struct twill_boot_tcp *tcp, char *host, size_t bytes)
+static void localise(const struct twill_bootstrap_tcp *tcp, char *host, size_t bytes)
 {
     struct sockaddr_storage as_it_is;
     socklen_t length;
     char *scope = strchr(host, '%');
-    if (scope && tcp->boot.interface[0] && !twill_endpoint_address(host, 0, &as_it_is, &length))
-        snprintf(scope + 1, bytes - (size_t)(scope + 1 - host), "%s", tcp->boot.interface);
+    if (scope && tcp->oob.interface[0] && !twill_endpoint_address(host, 0, &as_it_is, &length))
+        snprintf(scope + 1, bytes - (size_t)(scope + 1 - host), "%s", tcp->oob.interface);
 }
 
-static twill_status resolve_one(const struct twill_boot_tcp *tcp, const char *name,
-                                struct twill_tcp_addresses *found, struct twill_error *error)
+static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const char *name,
+                                struct twill_bootstrap_addresses *found, struct twill_error *error)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
     char port[16], host[TWILL_JOB_HOSTS + 32];
@@ -62,17 +63,18 @@ static twill_status resolve_one(const struct twill_boot_tcp *tcp, const char *na
     localise(tcp, host, sizeof(host));
     int code = getaddrinfo(host, port, &hints, &list);
     /* A name server may be late at the start of a job, but not for long. */
-    uint64_t give_up = twill_wire_deadline(twill_min(tcp->boot.timeout_ns, RESOLVE_NS));
+    uint64_t give_up = twill_wire_deadline(twill_min(tcp->oob.timeout_ns, RESOLVE_NS));
     while (code == EAI_AGAIN && twill_now() < give_up) {
         poll(NULL, 0, 100);
         code = getaddrinfo(host, port, &hints, &list);
     }
     if (code != 0)
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %d: %s=%.200s: %s", tcp->boot.rank,
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %d: %s=%.200s: %s", tcp->oob.rank,
                           tcp->job->source, host,
                           code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
-    for (const struct addrinfo *a = list; a && found->count < TWILL_TCP_ADDRESSES; a = a->ai_next) {
-        struct twill_tcp_address *at = &found->at[found->count++];
+    for (const struct addrinfo *a = list; a && found->count < TWILL_BOOTSTRAP_ADDRESSES;
+         a = a->ai_next) {
+        struct twill_bootstrap_address *at = &found->at[found->count++];
         memcpy(&at->address, a->ai_addr, a->ai_addrlen);
         at->length = a->ai_addrlen;
     }
@@ -80,8 +82,9 @@ static twill_status resolve_one(const struct twill_boot_tcp *tcp, const char *na
     return TWILL_OK;
 }
 
-twill_status twill_tcp_resolve(const struct twill_boot_tcp *tcp, struct twill_tcp_addresses *found,
-                               struct twill_error *error)
+twill_status twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
+                                     struct twill_bootstrap_addresses *found,
+                                     struct twill_error *error)
 {
     twill_status status = TWILL_OK;
     char hosts[TWILL_JOB_HOSTS], *rest, *host;
@@ -94,13 +97,13 @@ twill_status twill_tcp_resolve(const struct twill_boot_tcp *tcp, struct twill_tc
     return TWILL_OK;
 }
 
-void twill_tcp_close(struct twill_boot *boot)
+void twill_bootstrap_tcp_close(struct twill_oob *oob)
 {
-    struct twill_boot_tcp *tcp = (struct twill_boot_tcp *)boot;
-    for (int r = 0; tcp->peer && r < boot->size; r++)
+    struct twill_bootstrap_tcp *tcp = (struct twill_bootstrap_tcp *)oob;
+    for (int r = 0; tcp->peer && r < oob->size; r++)
         if (tcp->peer[r].fd >= 0)
             close(tcp->peer[r].fd);
-    twill_tcp_stop_listening(tcp);
+    twill_bootstrap_tcp_stop_listening(tcp);
     if (tcp->root >= 0)
         close(tcp->root);
     free(tcp->peer);
@@ -111,11 +114,11 @@ void twill_tcp_close(struct twill_boot *boot)
 
 /* Rank 0 has a connection to every rank, and 1024 descriptors is what many systems allow unless
  * asked. Also poll() takes no more entries than that. */
-static twill_status allow_files(struct twill_boot_tcp *tcp, struct twill_error *error)
+static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     struct rlimit limit;
-    rlim_t ranks = (rlim_t)tcp->boot.size, needed = ranks + SPARE_FILES;
-    tcp->places = TWILL_TCP_PENDING;
+    rlim_t ranks = (rlim_t)tcp->oob.size, needed = ranks + SPARE_FILES;
+    tcp->places = TWILL_BOOTSTRAP_PENDING;
     if (ranks == 1 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return TWILL_OK;
     if (limit.rlim_cur < needed) {
@@ -126,98 +129,99 @@ static twill_status allow_files(struct twill_boot_tcp *tcp, struct twill_error *
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
                           "rank 0 needs a descriptor for each of %d ranks, and %d more, but may "
                           "have %llu in all: see ulimit -Hn",
-                          tcp->boot.size, LEAST_FILES, (unsigned long long)limit.rlim_cur);
-    tcp->places = (size_t)twill_min(limit.rlim_cur - ranks - 1, TWILL_TCP_PENDING);
+                          tcp->oob.size, LEAST_FILES, (unsigned long long)limit.rlim_cur);
+    tcp->places = (size_t)twill_min(limit.rlim_cur - ranks - 1, TWILL_BOOTSTRAP_PENDING);
     return TWILL_OK;
 }
 
 /* Rank 0: a place for everybody, and a name for this run. */
-static twill_status prepare_root(struct twill_boot_tcp *tcp, struct twill_error *error)
+static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint8_t nonce[TWILL_NONCE_BYTES];
-    size_t size = (size_t)tcp->boot.size;
+    size_t size = (size_t)tcp->oob.size;
     tcp->peer = calloc(size, sizeof(*tcp->peer));
-    tcp->polls = calloc(size + 1 + TWILL_TCP_PENDING, sizeof(*tcp->polls));
+    tcp->polls = calloc(size + 1 + TWILL_BOOTSTRAP_PENDING, sizeof(*tcp->polls));
     for (size_t r = 0; tcp->peer && r < size; r++) /* first: 0 is somebody's */
         tcp->peer[r].fd = -1;
     if (!tcp->peer || !tcp->polls)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %zu ranks", size);
     TWILL_TRY(error, allow_files(tcp, error));
-    TWILL_TRY(error, twill_boot_random(nonce, error));
-    twill_tcp_name_run(tcp, nonce);
+    TWILL_TRY(error, twill_bootstrap_random(nonce, error));
+    twill_bootstrap_tcp_name_run(tcp, nonce);
     return TWILL_OK;
 }
 
 /* What was asked for; else what the connections came to, which is loopback when none came from
  * elsewhere. */
-static void settle_address(struct twill_boot *boot, const char *wanted)
+static void settle_address(struct twill_oob *oob, const char *wanted)
 {
     const char *why = "where other ranks reach rank 0";
     if (given(wanted)) {
-        snprintf(boot->address, sizeof(boot->address), "%s", wanted);
+        snprintf(oob->address, sizeof(oob->address), "%s", wanted);
         return;
     }
-    if (strncmp(boot->address, "127.", 4) == 0) /* such as a host name's 127.0.1.1: no interface
-                                                 * has it, yet all of 127/8 is loopback */
-        snprintf(boot->address, sizeof(boot->address), "127.0.0.1");
-    if (boot->size == 1)
+    if (strncmp(oob->address, "127.", 4) == 0) /* such as a host name's 127.0.1.1: no interface
+                                                * has it, yet all of 127/8 is loopback */
+        snprintf(oob->address, sizeof(oob->address), "127.0.0.1");
+    if (oob->size == 1)
         why = "there is no other rank";
-    else if (strncmp(boot->address, "127.", 4) == 0 || strcmp(boot->address, "::1") == 0)
+    else if (strncmp(oob->address, "127.", 4) == 0 || strcmp(oob->address, "::1") == 0)
         why = "all ranks are on this host";
-    else if (boot->rank > 0)
+    else if (oob->rank > 0)
         why = "the way to rank 0";
-    snprintf(boot->address_why, sizeof(boot->address_why), "%s", why);
+    snprintf(oob->address_why, sizeof(oob->address_why), "%s", why);
 }
 
 /* Strangers at the port are worth knowing of, also when all went well. */
-static void tell_of_strays(struct twill_boot *boot)
+static void tell_of_strays(struct twill_oob *oob)
 {
-    size_t used = strlen(boot->how);
-    if (twill_strays_total(&boot->strays) == 0 || used + 3 > sizeof(boot->how))
+    size_t used = strlen(oob->how);
+    if (twill_strays_total(&oob->strays) == 0 || used + 3 > sizeof(oob->how))
         return;
-    used += (size_t)snprintf(boot->how + used, sizeof(boot->how) - used, "; ");
-    twill_strays_text(&boot->strays, boot->how + used, sizeof(boot->how) - used);
+    used += (size_t)snprintf(oob->how + used, sizeof(oob->how) - used, "; ");
+    twill_strays_text(&oob->strays, oob->how + used, sizeof(oob->how) - used);
 }
 
-twill_status twill_tcp_open(struct twill_boot **boot, const struct twill_boot_ops *ops,
-                            const struct twill_job *job, const struct twill_boot_params *params,
-                            struct twill_error *error)
+twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
+                                      const struct twill_job *job,
+                                      const struct twill_bootstrap_params *params,
+                                      struct twill_error *error)
 {
     char wanted[TWILL_ADDRESS_TEXT] = "";
     twill_status status;
-    TWILL_TRY_OR_FAIL(error, twill_boot_new(boot, ops, params, error));
-    struct twill_boot_tcp *tcp = (struct twill_boot_tcp *)*boot;
+    TWILL_TRY_OR_FAIL(error, twill_oob_new(oob, ops, params, error));
+    struct twill_bootstrap_tcp *tcp = (struct twill_bootstrap_tcp *)*oob;
     tcp->listener = job->listener;
     tcp->root = tcp->launcher = -1;
     tcp->job = job;
-    (*boot)->rank = job->rank;
-    (*boot)->size = job->size;
-    snprintf((*boot)->address, sizeof((*boot)->address), "127.0.0.1");
-    snprintf((*boot)->how, sizeof((*boot)->how), "%s", job->how);
+    (*oob)->rank = job->rank;
+    (*oob)->size = job->size;
+    snprintf((*oob)->address, sizeof((*oob)->address), "127.0.0.1");
+    snprintf((*oob)->how, sizeof((*oob)->how), "%s", job->how);
     twill_tcp_word_open(tcp, params->launcher_fd);
     TWILL_TRY_OR_FAIL(error, find_key(tcp, params, error));
     /* A wrong TWILL_INTERFACE is the same on all ranks: say so before waiting for anybody. */
     if (given(params->interface))
         TWILL_TRY_OR_FAIL(error,
-                          twill_interface_choose(wanted, (*boot)->interface, params->interface,
-                                                 params->master_addr, (*boot)->address_why,
-                                                 sizeof((*boot)->address_why), error));
-    if ((*boot)->rank == 0)
+                          twill_interface_choose(wanted, (*oob)->interface, params->interface,
+                                                 params->master_addr, (*oob)->address_why,
+                                                 sizeof((*oob)->address_why), error));
+    if ((*oob)->rank == 0)
         TWILL_TRY_OR_FAIL(error, prepare_root(tcp, error));
-    if ((*boot)->size > 1 && (*boot)->rank == 0)
-        TWILL_TRY_OR_FAIL(error, twill_tcp_meet(tcp, params->listen_fd, error));
-    else if ((*boot)->size > 1)
-        TWILL_TRY_OR_FAIL(error, twill_tcp_join(tcp, error));
-    settle_address(*boot, wanted);
-    tell_of_strays(*boot);
+    if ((*oob)->size > 1 && (*oob)->rank == 0)
+        TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_serve(tcp, params->listen_fd, error));
+    else if ((*oob)->size > 1)
+        TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_join(tcp, error));
+    settle_address(*oob, wanted);
+    tell_of_strays(*oob);
     twill_secret_wipe(&tcp->key, sizeof(tcp->key)); /* this run has its own */
     tcp->job = NULL;
     return TWILL_OK;
 fail:
-    if (*boot)
-        twill_tcp_close(*boot);
+    if (*oob)
+        twill_bootstrap_tcp_close(*oob);
     else if (job->listener >= 0)
         close(job->listener);
-    *boot = NULL;
+    *oob = NULL;
     return status;
 }

@@ -23,14 +23,14 @@ struct pending {
 };
 
 struct meeting {
-    struct twill_boot_tcp *tcp;
+    struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
     int absent; /* ranks still to come */
     size_t count;
     size_t places;           /* how many may be pending at a time */
     uint64_t pause;          /* nobody is let in before */
     int trouble;             /* why that was so, or 0 */
-    struct pending *pending; /* [TWILL_TCP_PENDING], the oldest first */
+    struct pending *pending; /* [TWILL_BOOTSTRAP_PENDING], the oldest first */
 };
 
 /* The others keep their order, which is their age. */
@@ -42,7 +42,7 @@ static void forget(struct meeting *m, size_t i)
 
 static void turn_away(struct meeting *m, size_t i, enum twill_fault fault)
 {
-    m->tcp->boot.strays.count[fault]++;
+    m->tcp->oob.strays.count[fault]++;
     close(m->pending[i].fd);
     forget(m, i);
 }
@@ -56,7 +56,7 @@ static bool is_gone(int fd)
 }
 
 /* A rank that waits says nothing: whatever is heard of it means that it has gone. */
-static void leave(struct meeting *m, struct twill_tcp_peer *peer)
+static void leave(struct meeting *m, struct twill_bootstrap_peer *peer)
 {
     /* The kernel has waited for an answer of its host already. */
     peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
@@ -70,7 +70,7 @@ static void leave(struct meeting *m, struct twill_tcp_peer *peer)
 /* Why a process that knows the key cannot be let in; NULL: it can. */
 static const char *objection(struct meeting *m, const struct twill_hello_call *call)
 {
-    if (call->size != (uint32_t)m->tcp->boot.size)
+    if (call->size != (uint32_t)m->tcp->oob.size)
         return "WORLD_SIZE differs";
     if (call->rank == 0 || call->rank >= call->size || call->to != 0)
         return "RANK is out of range or taken by rank 0";
@@ -93,14 +93,14 @@ static void judge(struct meeting *m, size_t i, struct twill_session *session)
     if (!reason) {
         uint64_t patience = twill_min(call->argument, UINT32_MAX) * 1000000;
         m->tcp->peer[call->rank] =
-            (struct twill_tcp_peer){.fd = m->pending[i].fd, .session = *session};
+            (struct twill_bootstrap_peer){.fd = m->pending[i].fd, .session = *session};
         m->absent--;
         /* Give up before the most impatient does, so that it hears who was missing. */
         m->deadline = twill_min(m->deadline, twill_wire_deadline(patience));
         forget(m, i);
         return;
     }
-    snprintf(text, sizeof(text), "%s (rank 0 expects %d ranks)", reason, m->tcp->boot.size);
+    snprintf(text, sizeof(text), "%s (rank 0 expects %d ranks)", reason, m->tcp->oob.size);
     twill_wire_seal(session, &answer, TWILL_WIRE_REFUSE, TWILL_ERR_BOOTSTRAP, text, strlen(text),
                     NULL);
     (void)twill_wire_write(m->pending[i].fd, &answer, text, strlen(text), &done);
@@ -137,7 +137,7 @@ static size_t count_silent(const struct meeting *m)
  * them calls again. */
 static void make_room(struct meeting *m)
 {
-    if (m->count < m->places || m->tcp->polls[m->tcp->boot.size].revents == 0)
+    if (m->count < m->places || m->tcp->polls[m->tcp->oob.size].revents == 0)
         return;
     size_t leave = (count_silent(m) + 1) / 2;
     for (size_t i = 0; i < m->count && leave > 0;) {
@@ -163,10 +163,11 @@ static twill_status check_accept(struct meeting *m, struct twill_error *error)
     m->places = m->count;
     if (m->count > 0)
         return TWILL_OK;
-    return twill_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM,
-                          "accept with %d of %d ranks connected: %s (rank 0 needs a descriptor "
-                          "for each, and some more: see ulimit -Hn)",
-                          m->tcp->boot.size - m->absent, m->tcp->boot.size, strerror(errno));
+    return twill_bootstrap_tcp_fail(
+        m->tcp, error, TWILL_ERR_SYSTEM,
+        "accept with %d of %d ranks connected: %s (rank 0 needs a descriptor "
+        "for each, and some more: see ulimit -Hn)",
+        m->tcp->oob.size - m->absent, m->tcp->oob.size, strerror(errno));
 }
 
 static twill_status admit(struct meeting *m, struct twill_error *error)
@@ -179,10 +180,10 @@ static twill_status admit(struct meeting *m, struct twill_error *error)
         p->fd = fd;
         p->since = twill_now();
         if (!twill_hello_expect(&p->hello, &m->tcp->key, TWILL_HELLO_JOIN, 0,
-                                (uint32_t)m->tcp->boot.size)) {
+                                (uint32_t)m->tcp->oob.size)) {
             close(fd);
-            return twill_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM, "getrandom: %s",
-                                  strerror(errno));
+            return twill_bootstrap_tcp_fail(m->tcp, error, TWILL_ERR_SYSTEM, "getrandom: %s",
+                                            strerror(errno));
         }
         m->count++;
     }
@@ -192,17 +193,17 @@ static twill_status admit(struct meeting *m, struct twill_error *error)
 /* Ranks that were here and have gone: forget the connection; fail if one does not come back. */
 static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twill_error *error)
 {
-    struct twill_boot_tcp *tcp = m->tcp;
-    for (int r = 1; r < tcp->boot.size; r++) {
-        struct twill_tcp_peer *peer = &tcp->peer[r];
+    struct twill_bootstrap_tcp *tcp = m->tcp;
+    for (int r = 1; r < tcp->oob.size; r++) {
+        struct twill_bootstrap_peer *peer = &tcp->peer[r];
         if (peer->fd >= 0 && tcp->polls[r].fd == peer->fd && tcp->polls[r].revents != 0)
             leave(m, peer);
         if (peer->fd >= 0 || peer->back_by == 0)
             continue;
         if (twill_now() >= peer->back_by && peer->overdue)
-            return twill_tcp_fail(tcp, error, TWILL_ERR_PEER,
-                                  "rank %d joined and %s before all ranks were there", r,
-                                  peer->silent ? "its host stopped answering" : "ended");
+            return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_PEER,
+                                            "rank %d joined and %s before all ranks were there", r,
+                                            peer->silent ? "its host stopped answering" : "ended");
         if (twill_now() >= peer->back_by) {
             peer->overdue = true;
             peer->back_by = twill_wire_deadline(LAST_NS);
@@ -215,23 +216,23 @@ static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twil
 /* A rank that twillrun has seen to end does not come any more. */
 static twill_status check_word(struct meeting *m, struct twill_error *error)
 {
-    struct twill_boot_tcp *tcp = m->tcp;
+    struct twill_bootstrap_tcp *tcp = m->tcp;
     struct twill_launcher_word word;
     if (tcp->polls[0].revents == 0 || !twill_tcp_word(tcp, &word))
         return TWILL_OK;
-    struct twill_tcp_peer *peer = &tcp->peer[word.rank];
+    struct twill_bootstrap_peer *peer = &tcp->peer[word.rank];
     if (peer->fd >= 0 && !is_gone(peer->fd)) { /* it is another process than twillrun's */
         tcp->launcher = -1;
         return TWILL_OK;
     }
-    return twill_tcp_fail(tcp, error, TWILL_ERR_PEER, "rank %u %s", word.rank, word.how);
+    return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_PEER, "rank %u %s", word.rank, word.how);
 }
 
 /* Sleep until something happens to anybody. */
 static twill_status wait_any(struct meeting *m, uint64_t wake, struct twill_error *error)
 {
-    struct twill_boot_tcp *tcp = m->tcp;
-    size_t ranks = (size_t)tcp->boot.size, used = 0;
+    struct twill_bootstrap_tcp *tcp = m->tcp;
+    size_t ranks = (size_t)tcp->oob.size, used = 0;
     /* polls[r] is rank r's, 0 the launcher's; the listener and the pending ones follow. */
     tcp->polls[used++] = (struct pollfd){.fd = tcp->launcher, .events = POLLIN};
     for (; used < ranks; used++)
@@ -246,36 +247,36 @@ static twill_status wait_any(struct meeting *m, uint64_t wake, struct twill_erro
         wake = twill_min(wake, p->since + HELLO_NS);
     }
     if (twill_wire_poll(tcp->polls, used, wake) < 0)
-        return twill_tcp_fail(tcp, error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
+        return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
     return TWILL_OK;
 }
 
 /* Where others reach this host: what a connection from elsewhere came to, if there is one. */
-static void find_address(struct twill_boot_tcp *tcp)
+static void find_address(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_endpoint endpoint = {.loopback = true};
-    for (int r = 1; r < tcp->boot.size && endpoint.loopback; r++)
+    for (int r = 1; r < tcp->oob.size && endpoint.loopback; r++)
         if (twill_socket_name(tcp->peer[r].fd, false, &endpoint))
-            memcpy(tcp->boot.address, endpoint.address, sizeof(tcp->boot.address));
+            memcpy(tcp->oob.address, endpoint.address, sizeof(tcp->oob.address));
 }
 
 /* All are there. A rank that dies right now is noticed by the first all-gather. A fresh socket
  * takes this at once, but where the kernel is short of memory. */
-static void welcome(struct twill_boot_tcp *tcp)
+static void welcome(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_wire_header header;
-    struct twill_tcp_welcome body;
-    uint64_t deadline = twill_wire_deadline(tcp->boot.timeout_ns);
-    memcpy(body.address, tcp->boot.address, sizeof(body.address));
-    memcpy(body.nonce, tcp->boot.nonce, sizeof(body.nonce));
-    for (int r = 1; r < tcp->boot.size; r++) {
+    struct twill_bootstrap_welcome body;
+    uint64_t deadline = twill_wire_deadline(tcp->oob.timeout_ns);
+    memcpy(body.address, tcp->oob.address, sizeof(body.address));
+    memcpy(body.nonce, tcp->oob.nonce, sizeof(body.nonce));
+    for (int r = 1; r < tcp->oob.size; r++) {
         twill_wire_seal(&tcp->peer[r].session, &header, TWILL_WIRE_WELCOME, 0, &body, sizeof(body),
                         NULL);
         (void)twill_wire_write_by(tcp->peer[r].fd, &header, &body, sizeof(body), deadline);
     }
 }
 
-static bool is_absent(const struct twill_tcp_peer *peer)
+static bool is_absent(const struct twill_bootstrap_peer *peer)
 {
     return peer->fd < 0;
 }
@@ -283,24 +284,24 @@ static bool is_absent(const struct twill_tcp_peer *peer)
 /* One turn of the loop. */
 static twill_status turn(struct meeting *m, struct twill_error *error)
 {
-    struct twill_boot_tcp *tcp = m->tcp;
+    struct twill_bootstrap_tcp *tcp = m->tcp;
     uint64_t wake = m->deadline;
     char who[128], strays[200];
     TWILL_TRY(error, check_waiting(m, &wake, error));
     if (twill_now() >= m->deadline) {
-        twill_tcp_list(tcp, is_absent, who, sizeof(who));
-        twill_strays_text(&tcp->boot.strays, strays, sizeof(strays));
-        return twill_tcp_fail(
+        twill_bootstrap_tcp_list(tcp, is_absent, who, sizeof(who));
+        twill_strays_text(&tcp->oob.strays, strays, sizeof(strays));
+        return twill_bootstrap_tcp_fail(
             tcp, error, TWILL_ERR_TIMEOUT,
             "%d of %d ranks did not join at %.100s:%u in time: rank %s "
             "(%s%s%s%s%s)",
-            m->absent, tcp->boot.size, tcp->job->hosts, tcp->job->port, who, strays,
+            m->absent, tcp->oob.size, tcp->job->hosts, tcp->job->port, who, strays,
             m->trouble ? "; accept: " : "", m->trouble ? strerror(m->trouble) : "",
             tcp->wide ? "; rank 0 listens on all addresses: " : "", tcp->wide ? tcp->wide : "");
     }
     TWILL_TRY(error, wait_any(m, wake, error));
     TWILL_TRY(error, check_word(m, error));
-    const struct pollfd *polls = &tcp->polls[tcp->boot.size + 1];
+    const struct pollfd *polls = &tcp->polls[tcp->oob.size + 1];
     for (size_t i = m->count; i-- > 0;) {
         if (polls[i].revents != 0)
             hear(m, i);
@@ -311,27 +312,27 @@ static twill_status turn(struct meeting *m, struct twill_error *error)
     return m->absent > 0 ? admit(m, error) : TWILL_OK;
 }
 
-twill_status twill_tcp_meet(struct twill_boot_tcp *tcp, const char *listen_fd,
-                            struct twill_error *error)
+twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
+                                       struct twill_error *error)
 {
-    struct meeting m = {.tcp = tcp, .absent = tcp->boot.size - 1, .places = tcp->places};
+    struct meeting m = {.tcp = tcp, .absent = tcp->oob.size - 1, .places = tcp->places};
     twill_status status = TWILL_OK;
-    m.deadline = twill_wire_deadline(tcp->boot.timeout_ns);
-    memset(tcp->polls, 0, (size_t)tcp->boot.size * sizeof(*tcp->polls));
-    TWILL_TRY(error, twill_tcp_open_port(tcp, listen_fd, m.deadline, error));
-    m.pending = calloc(TWILL_TCP_PENDING, sizeof(*m.pending));
+    m.deadline = twill_wire_deadline(tcp->oob.timeout_ns);
+    memset(tcp->polls, 0, (size_t)tcp->oob.size * sizeof(*tcp->polls));
+    TWILL_TRY(error, twill_bootstrap_tcp_open_port(tcp, listen_fd, m.deadline, error));
+    m.pending = calloc(TWILL_BOOTSTRAP_PENDING, sizeof(*m.pending));
     if (!m.pending)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %d connections",
-                          TWILL_TCP_PENDING);
+                          TWILL_BOOTSTRAP_PENDING);
     while (m.absent > 0 && status == TWILL_OK)
         status = turn(&m, error);
     /* Whoever has not said who it is by now is not of this job: all its ranks are here. */
     while (m.count > 0)
         turn_away(&m, m.count - 1, TWILL_FAULT_SLOW);
-    twill_secret_wipe(m.pending, TWILL_TCP_PENDING * sizeof(*m.pending));
+    twill_secret_wipe(m.pending, TWILL_BOOTSTRAP_PENDING * sizeof(*m.pending));
     free(m.pending);
     TWILL_TRY(error, status);
-    twill_tcp_stop_listening(tcp);
+    twill_bootstrap_tcp_stop_listening(tcp);
     find_address(tcp);
     welcome(tcp);
     return TWILL_OK;

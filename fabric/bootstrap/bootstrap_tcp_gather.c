@@ -7,16 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-void twill_tcp_list(const struct twill_boot_tcp *tcp,
-                    bool (*missing)(const struct twill_tcp_peer *), char *text, size_t bytes)
+void twill_bootstrap_tcp_list(const struct twill_bootstrap_tcp *tcp,
+                              bool (*missing)(const struct twill_bootstrap_peer *), char *text,
+                              size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int first = 1, last; first < tcp->boot.size; first = last + 1) {
+    for (int first = 1, last; first < tcp->oob.size; first = last + 1) {
         last = first;
         if (!missing(&tcp->peer[first]))
             continue;
-        while (last + 1 < tcp->boot.size && missing(&tcp->peer[last + 1]))
+        while (last + 1 < tcp->oob.size && missing(&tcp->peer[last + 1]))
             last++;
         if (used + 32 > bytes) {
             snprintf(text + used, bytes - used, ", ...");
@@ -27,16 +28,16 @@ void twill_tcp_list(const struct twill_boot_tcp *tcp,
     }
 }
 
-twill_status twill_tcp_fail(struct twill_boot_tcp *tcp, struct twill_error *error,
-                            twill_status status, const char *format, ...)
+twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct twill_error *error,
+                                      twill_status status, const char *format, ...)
 {
     char text[TWILL_WIRE_TEXT];
     va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    for (int r = 1; r < tcp->boot.size; r++) {
-        struct twill_tcp_peer *peer = &tcp->peer[r];
+    for (int r = 1; r < tcp->oob.size; r++) {
+        struct twill_bootstrap_peer *peer = &tcp->peer[r];
         size_t done = 0;
         /* Half a result would turn the sentence into data: who got that sees the end only. */
         bool result = peer->header.kind == TWILL_WIRE_RESULT;
@@ -54,7 +55,7 @@ twill_status twill_tcp_fail(struct twill_boot_tcp *tcp, struct twill_error *erro
 /* --- rank 0 ---------------------------------------------------------------------------------- */
 
 struct gather {
-    struct twill_boot_tcp *tcp;
+    struct twill_bootstrap_tcp *tcp;
     struct twill_error *error;
     char *all;
     size_t bytes;
@@ -62,7 +63,7 @@ struct gather {
     int waiting;
 };
 
-static bool is_unfinished(const struct twill_tcp_peer *peer)
+static bool is_unfinished(const struct twill_bootstrap_peer *peer)
 {
     return peer->done != SIZE_MAX;
 }
@@ -71,7 +72,7 @@ static bool is_unfinished(const struct twill_tcp_peer *peer)
 static twill_status lost(struct gather *g, int r)
 {
     int why = errno;
-    return twill_tcp_fail(
+    return twill_bootstrap_tcp_fail(
         g->tcp, g->error, TWILL_ERR_PEER, "rank %d ended during set-up (all-gather %lld): %s", r,
         (long long)g->tcp->sequence, why ? strerror(why) : "its connection was closed");
 }
@@ -91,19 +92,20 @@ static twill_status account(struct gather *g, int r, enum twill_wire_moved outco
 /* The header of rank r's part: may what follows be taken? */
 static twill_status judge(struct gather *g, int r)
 {
-    struct twill_tcp_peer *peer = &g->tcp->peer[r];
+    struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
     const struct twill_wire_header *header = &peer->header;
     enum twill_fault fault = twill_wire_check(&peer->session, header);
     if (fault == TWILL_FAULT_NONE && header->kind != TWILL_WIRE_GATHER)
         fault = TWILL_FAULT_MALFORMED;
     if (fault != TWILL_FAULT_NONE) {
-        g->tcp->boot.strays.count[fault]++;
-        return twill_tcp_fail(g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
-                              "rank %d sent something that is not its part of all-gather %lld", r,
-                              (long long)g->tcp->sequence);
+        g->tcp->oob.strays.count[fault]++;
+        return twill_bootstrap_tcp_fail(
+            g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
+            "rank %d sent something that is not its part of all-gather %lld", r,
+            (long long)g->tcp->sequence);
     }
     if (header->argument != g->tcp->sequence || header->length != g->bytes)
-        return twill_tcp_fail(
+        return twill_bootstrap_tcp_fail(
             g->tcp, g->error, TWILL_ERR_MISMATCH,
             "rank %d is in all-gather %lld of %llu bytes, rank 0 in %lld of %zu: do all ranks "
             "run the same program?",
@@ -115,7 +117,7 @@ static twill_status judge(struct gather *g, int r)
 /* Take what has come from rank r. */
 static twill_status take(struct gather *g, int r)
 {
-    struct twill_tcp_peer *peer = &g->tcp->peer[r];
+    struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
     enum twill_wire_moved outcome = TWILL_WIRE_DONE;
     size_t head = sizeof(peer->header);
     if (peer->done < head) {
@@ -129,10 +131,11 @@ static twill_status take(struct gather *g, int r)
         outcome = twill_wire_read(peer->fd, part, g->bytes, &body);
         peer->done = head + body;
         if (outcome == TWILL_WIRE_DONE && !twill_wire_is_body(&peer->header, part)) {
-            g->tcp->boot.strays.count[TWILL_FAULT_KEY]++;
-            return twill_tcp_fail(g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
-                                  "rank %d's part of all-gather %lld was changed on its way", r,
-                                  (long long)g->tcp->sequence);
+            g->tcp->oob.strays.count[TWILL_FAULT_KEY]++;
+            return twill_bootstrap_tcp_fail(
+                g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
+                "rank %d's part of all-gather %lld was changed on its way", r,
+                (long long)g->tcp->sequence);
         }
     }
     return account(g, r, outcome);
@@ -141,9 +144,9 @@ static twill_status take(struct gather *g, int r)
 /* Give rank r more of the result. */
 static twill_status give(struct gather *g, int r)
 {
-    struct twill_tcp_peer *peer = &g->tcp->peer[r];
+    struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
     enum twill_wire_moved outcome = twill_wire_write(
-        peer->fd, &peer->header, g->all, (size_t)g->tcp->boot.size * g->bytes, &peer->done);
+        peer->fd, &peer->header, g->all, (size_t)g->tcp->oob.size * g->bytes, &peer->done);
     return account(g, r, outcome);
 }
 
@@ -151,8 +154,8 @@ static twill_status give(struct gather *g, int r)
 static twill_status move_all(struct gather *g, twill_status (*move)(struct gather *, int),
                              short events, const char *what)
 {
-    struct twill_boot_tcp *tcp = g->tcp;
-    int size = tcp->boot.size;
+    struct twill_bootstrap_tcp *tcp = g->tcp;
+    int size = tcp->oob.size;
     char who[128];
     g->waiting = size - 1;
     for (int r = 1; r < size; r++)
@@ -167,12 +170,13 @@ static twill_status move_all(struct gather *g, twill_status (*move)(struct gathe
         }
         int n = twill_wire_poll(tcp->polls, (size_t)size, g->deadline);
         if (n < 0)
-            return twill_tcp_fail(tcp, g->error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
+            return twill_bootstrap_tcp_fail(tcp, g->error, TWILL_ERR_SYSTEM, "poll: %s",
+                                            strerror(errno));
         if (n == 0) {
-            twill_tcp_list(tcp, is_unfinished, who, sizeof(who));
-            return twill_tcp_fail(tcp, g->error, TWILL_ERR_TIMEOUT,
-                                  "set-up: rank %s did not %s all-gather %lld in time", who, what,
-                                  (long long)tcp->sequence);
+            twill_bootstrap_tcp_list(tcp, is_unfinished, who, sizeof(who));
+            return twill_bootstrap_tcp_fail(tcp, g->error, TWILL_ERR_TIMEOUT,
+                                            "set-up: rank %s did not %s all-gather %lld in time",
+                                            who, what, (long long)tcp->sequence);
         }
         for (int r = 1; r < size; r++) {
             errno = 0;
@@ -183,20 +187,20 @@ static twill_status move_all(struct gather *g, twill_status (*move)(struct gathe
     return TWILL_OK;
 }
 
-static twill_status serve(struct twill_boot_tcp *tcp, const void *mine, void *all, size_t bytes,
-                          struct twill_error *error)
+static twill_status serve(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
+                          size_t bytes, struct twill_error *error)
 {
     struct gather g = {.tcp = tcp, .error = error, .all = all, .bytes = bytes};
     uint8_t digest[TWILL_DIGEST_BYTES];
-    size_t whole = bytes * (size_t)tcp->boot.size;
-    g.deadline = twill_wire_deadline(tcp->boot.timeout_ns);
+    size_t whole = bytes * (size_t)tcp->oob.size;
+    g.deadline = twill_wire_deadline(tcp->oob.timeout_ns);
     if (bytes > 0)
         memmove(all, mine, bytes);
-    for (int r = 1; r < tcp->boot.size; r++)
+    for (int r = 1; r < tcp->oob.size; r++)
         tcp->peer[r].header.kind = TWILL_WIRE_GATHER;
     TWILL_TRY(error, move_all(&g, take, POLLIN, "reach"));
     twill_secret_digest(all, whole, digest); /* once: it is much, and the same for all */
-    for (int r = 1; r < tcp->boot.size; r++)
+    for (int r = 1; r < tcp->oob.size; r++)
         twill_wire_seal(&tcp->peer[r].session, &tcp->peer[r].header, TWILL_WIRE_RESULT,
                         tcp->sequence, all, whole, digest);
     return move_all(&g, give, POLLOUT, "take the result of");
@@ -205,7 +209,7 @@ static twill_status serve(struct twill_boot_tcp *tcp, const void *mine, void *al
 /* --- the others ------------------------------------------------------------------------------ */
 
 /* Rank 0 cannot be written to or read from: what is the reason? */
-static twill_status cut_off(struct twill_boot_tcp *tcp, enum twill_wire_moved outcome,
+static twill_status cut_off(struct twill_bootstrap_tcp *tcp, enum twill_wire_moved outcome,
                             struct twill_error *error)
 {
     struct twill_wire_header header;
@@ -213,23 +217,23 @@ static twill_status cut_off(struct twill_boot_tcp *tcp, enum twill_wire_moved ou
     if (twill_wire_read_by(tcp->root, &header, sizeof(header), 0) == TWILL_WIRE_DONE &&
         twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE &&
         header.kind == TWILL_WIRE_FAIL)
-        return twill_tcp_told(tcp, &header, error);
+        return twill_bootstrap_tcp_read_failure(tcp, &header, error);
     if (outcome == TWILL_WIRE_LATER)
         return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
                           "rank %d: set-up: rank 0 did not finish all-gather %lld in time",
-                          tcp->boot.rank, (long long)tcp->sequence);
+                          tcp->oob.rank, (long long)tcp->sequence);
     return TWILL_FAIL(error, TWILL_ERR_PEER,
-                      "rank %d: rank 0 ended during set-up (all-gather %lld)", tcp->boot.rank,
+                      "rank %d: rank 0 ended during set-up (all-gather %lld)", tcp->oob.rank,
                       (long long)tcp->sequence);
 }
 
-static twill_status take_part(struct twill_boot_tcp *tcp, const void *mine, void *all, size_t bytes,
-                              struct twill_error *error)
+static twill_status take_part(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
+                              size_t bytes, struct twill_error *error)
 {
     struct twill_wire_header header;
     uint64_t until =
-        twill_wire_later(twill_wire_deadline(tcp->boot.timeout_ns), TWILL_BOOT_SLACK_NS);
-    size_t whole = bytes * (size_t)tcp->boot.size;
+        twill_wire_later(twill_wire_deadline(tcp->oob.timeout_ns), TWILL_BOOTSTRAP_SLACK_NS);
+    size_t whole = bytes * (size_t)tcp->oob.size;
     twill_wire_seal(&tcp->session, &header, TWILL_WIRE_GATHER, tcp->sequence, mine, bytes, NULL);
     enum twill_wire_moved outcome = twill_wire_write_by(tcp->root, &header, mine, bytes, until);
     if (outcome == TWILL_WIRE_DONE)
@@ -238,7 +242,7 @@ static twill_status take_part(struct twill_boot_tcp *tcp, const void *mine, void
         return cut_off(tcp, outcome, error);
     bool good = twill_wire_check(&tcp->session, &header) == TWILL_FAULT_NONE;
     if (good && header.kind == TWILL_WIRE_FAIL)
-        return twill_tcp_told(tcp, &header, error);
+        return twill_bootstrap_tcp_read_failure(tcp, &header, error);
     if (good && header.kind == TWILL_WIRE_RESULT && header.argument == tcp->sequence &&
         header.length == whole) {
         outcome = twill_wire_read_by(tcp->root, all, whole, until);
@@ -249,19 +253,19 @@ static twill_status take_part(struct twill_boot_tcp *tcp, const void *mine, void
     }
     return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                       "rank %d: rank 0 sent something that is not the result of all-gather %lld",
-                      tcp->boot.rank, (long long)tcp->sequence);
+                      tcp->oob.rank, (long long)tcp->sequence);
 }
 
-twill_status twill_tcp_allgather(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
-                                 struct twill_error *error)
+twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mine, void *all,
+                                           size_t bytes, struct twill_error *error)
 {
-    struct twill_boot_tcp *tcp = (struct twill_boot_tcp *)boot;
+    struct twill_bootstrap_tcp *tcp = (struct twill_bootstrap_tcp *)oob;
     if (tcp->broken)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %d: set-up has already failed",
-                          boot->rank);
+                          oob->rank);
     tcp->sequence++;
-    twill_status status = boot->rank == 0 ? serve(tcp, mine, all, bytes, error)
-                                          : take_part(tcp, mine, all, bytes, error);
+    twill_status status = oob->rank == 0 ? serve(tcp, mine, all, bytes, error)
+                                         : take_part(tcp, mine, all, bytes, error);
     tcp->broken = status != TWILL_OK;
     return status;
 }

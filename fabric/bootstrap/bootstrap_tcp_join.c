@@ -15,7 +15,7 @@
 #define DOUBT_NS   UINT64_C(5000000000) /* an earlier job may be at the port for as long */
 
 struct search {
-    struct twill_boot_tcp *tcp;
+    struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
     bool several;           /* addresses: none may keep us from the others by its silence */
     char last[96];          /* what stopped the last attempt */
@@ -42,7 +42,7 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
 }
 
 /* One address: a connected socket, or -1 and s->last. */
-static int try_address(struct search *s, const struct twill_tcp_address *at)
+static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
     struct pollfd one = {.fd = twill_socket_new(address->sa_family)};
@@ -68,13 +68,14 @@ static int try_address(struct search *s, const struct twill_tcp_address *at)
     return -1;
 }
 
-twill_status twill_tcp_told(struct twill_boot_tcp *tcp, const struct twill_wire_header *header,
-                            struct twill_error *error)
+twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
+                                              const struct twill_wire_header *header,
+                                              struct twill_error *error)
 {
     char text[TWILL_WIRE_TEXT + 1] = "";
     if (header->length > TWILL_WIRE_TEXT ||
         twill_wire_read_by(tcp->root, text, header->length,
-                           twill_wire_deadline(TWILL_BOOT_SLACK_NS)) != TWILL_WIRE_DONE ||
+                           twill_wire_deadline(TWILL_BOOTSTRAP_SLACK_NS)) != TWILL_WIRE_DONE ||
         !twill_wire_is_body(header, text))
         text[0] = '\0';
     for (char *c = text; *c; c++) /* it came over a network: nothing but plain text */
@@ -83,7 +84,7 @@ twill_status twill_tcp_told(struct twill_boot_tcp *tcp, const struct twill_wire_
     twill_status status = header->argument < 0 && header->argument >= TWILL_ERR_INTERNAL
                               ? (twill_status)header->argument
                               : TWILL_ERR_BOOTSTRAP;
-    return TWILL_FAIL(error, status, "rank %d: rank 0 %s: %s", tcp->boot.rank,
+    return TWILL_FAIL(error, status, "rank %d: rank 0 %s: %s", tcp->oob.rank,
                       header->kind == TWILL_WIRE_REFUSE ? "refused" : "says",
                       *text ? text : "(no reason)");
 }
@@ -91,14 +92,14 @@ twill_status twill_tcp_told(struct twill_boot_tcp *tcp, const struct twill_wire_
 /* Show that we know the key, and see that the other end does. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
-    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_bootstrap_tcp *tcp = s->tcp;
     struct twill_hello hello;
     uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
     uint64_t until =
         s->several ? twill_min(s->deadline, twill_wire_deadline(ANSWER_NS)) : s->deadline;
     const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
-                                          .rank = (uint32_t)tcp->boot.rank,
-                                          .size = (uint32_t)tcp->boot.size,
+                                          .rank = (uint32_t)tcp->oob.rank,
+                                          .size = (uint32_t)tcp->oob.size,
                                           .argument = left / 1000000};
     enum twill_wire_moved outcome = TWILL_WIRE_GONE;
     if (twill_hello_call(&hello, &tcp->key, &card))
@@ -127,39 +128,38 @@ static enum twill_wire_moved say_hello(struct search *s)
  * loopback is on its host. */
 static enum twill_wire_moved settle(struct search *s, const struct twill_wire_header *header)
 {
-    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_bootstrap_tcp *tcp = s->tcp;
     struct twill_endpoint here;
-    struct twill_tcp_welcome body;
+    struct twill_bootstrap_welcome body;
     enum twill_wire_moved outcome = twill_wire_read_by(
-        tcp->root, &body, sizeof(body), twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS));
+        tcp->root, &body, sizeof(body), twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS));
     if (outcome != TWILL_WIRE_DONE)
         return outcome;
     if (!twill_wire_is_body(header, &body) || !twill_socket_name(tcp->root, false, &here))
         return TWILL_WIRE_GONE;
     body.address[sizeof(body.address) - 1] = '\0';
-    twill_tcp_name_run(tcp, body.nonce);
-    memcpy(tcp->boot.address, here.loopback ? body.address : here.address,
-           sizeof(tcp->boot.address));
+    twill_bootstrap_tcp_name_run(tcp, body.nonce);
+    memcpy(tcp->oob.address, here.loopback ? body.address : here.address, sizeof(tcp->oob.address));
     return TWILL_WIRE_DONE;
 }
 
 /* The header of rank 0's answer. It hears twillrun's word too, and tells all the same. */
 static enum twill_wire_moved hear_answer(struct search *s, struct twill_wire_header *header)
 {
-    uint64_t until = twill_wire_later(s->deadline, TWILL_BOOT_SLACK_NS);
+    uint64_t until = twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS);
     enum twill_wire_moved outcome;
     size_t done = 0;
     do
         outcome = twill_wire_read(s->tcp->root, header, sizeof(*header), &done);
     while (outcome == TWILL_WIRE_LATER &&
-           wait_here(s, s->tcp->root, POLLIN, until, TWILL_BOOT_SLACK_NS) == TWILL_WIRE_DONE);
+           wait_here(s, s->tcp->root, POLLIN, until, TWILL_BOOTSTRAP_SLACK_NS) == TWILL_WIRE_DONE);
     return outcome;
 }
 
 /* Greet, and wait for the answer. *final: the answer is rank 0's; else look on. */
 static twill_status greet(struct search *s, bool *final, struct twill_error *error)
 {
-    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_bootstrap_tcp *tcp = s->tcp;
     struct twill_wire_header header;
     *final = false;
     if (say_hello(s) != TWILL_WIRE_DONE)
@@ -169,10 +169,10 @@ static twill_status greet(struct search *s, bool *final, struct twill_error *err
         outcome = TWILL_WIRE_GONE;
     *final = outcome == TWILL_WIRE_DONE;
     if (*final && (header.kind == TWILL_WIRE_REFUSE || header.kind == TWILL_WIRE_FAIL))
-        return twill_tcp_told(tcp, &header, error);
+        return twill_bootstrap_tcp_read_failure(tcp, &header, error);
     if (*final) {
-        bool welcome =
-            header.kind == TWILL_WIRE_WELCOME && header.length == sizeof(struct twill_tcp_welcome);
+        bool welcome = header.kind == TWILL_WIRE_WELCOME &&
+                       header.length == sizeof(struct twill_bootstrap_welcome);
         outcome = welcome ? settle(s, &header) : TWILL_WIRE_GONE;
         *final = outcome == TWILL_WIRE_DONE;
     }
@@ -184,10 +184,10 @@ static twill_status greet(struct search *s, bool *final, struct twill_error *err
 }
 
 /* One round over the addresses of rank 0. */
-static twill_status attempt(struct search *s, const struct twill_tcp_addresses *found, bool *final,
-                            struct twill_error *error)
+static twill_status attempt(struct search *s, const struct twill_bootstrap_addresses *found,
+                            bool *final, struct twill_error *error)
 {
-    struct twill_boot_tcp *tcp = s->tcp;
+    struct twill_bootstrap_tcp *tcp = s->tcp;
     *final = false;
     for (size_t i = 0; i < found->count; i++) {
         tcp->root = try_address(s, &found->at[i]);
@@ -202,13 +202,13 @@ static twill_status attempt(struct search *s, const struct twill_tcp_addresses *
     return TWILL_OK;
 }
 
-twill_status twill_tcp_join(struct twill_boot_tcp *tcp, struct twill_error *error)
+twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     struct search s = {
-        .tcp = tcp, .deadline = twill_wire_deadline(tcp->boot.timeout_ns), .until = UINT64_MAX};
-    struct twill_tcp_addresses found;
+        .tcp = tcp, .deadline = twill_wire_deadline(tcp->oob.timeout_ns), .until = UINT64_MAX};
+    struct twill_bootstrap_addresses found;
     bool final = false;
-    TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
+    TWILL_TRY(error, twill_bootstrap_resolve(tcp, &found, error));
     s.several = found.count > 1;
     twill_status status = attempt(&s, &found, &final, error);
     while (!final && !s.told && twill_now() < s.deadline && twill_now() < s.until) {
@@ -216,18 +216,17 @@ twill_status twill_tcp_join(struct twill_boot_tcp *tcp, struct twill_error *erro
         status = s.told ? status : attempt(&s, &found, &final, error);
     }
     if (!final && s.told)
-        return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->boot.rank, s.word.rank,
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->oob.rank, s.word.rank,
                           s.word.how);
     if (!final && s.fault != TWILL_FAULT_NONE)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                           "rank %d: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "
                           "the key file differs (this is of %s), or it is another job",
-                          tcp->boot.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
+                          tcp->oob.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
                           s.fault == TWILL_FAULT_KEY ? "key" : "version", tcp->key_how);
     if (!final)
         return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
                           "rank %d: rank 0 was not found at %s=%.100s port %u in time: %s",
-                          tcp->boot.rank, tcp->job->source, tcp->job->hosts, tcp->job->port,
-                          s.last);
+                          tcp->oob.rank, tcp->job->source, tcp->job->hosts, tcp->job->port, s.last);
     return status;
 }

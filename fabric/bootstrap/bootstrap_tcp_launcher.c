@@ -21,9 +21,9 @@ static bool is_ours(int fd)
            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
-void twill_tcp_word_open(struct twill_boot_tcp *tcp, const char *text)
+void twill_tcp_word_open(struct twill_bootstrap_tcp *tcp, const char *text)
 {
-    struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->boot.rank};
+    struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};
     char *end;
     tcp->launcher = -1;
     if (!text || !*text)
@@ -38,15 +38,15 @@ void twill_tcp_word_open(struct twill_boot_tcp *tcp, const char *text)
         (void)!send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool twill_tcp_word(struct twill_boot_tcp *tcp, struct twill_launcher_word *word)
+bool twill_tcp_word(struct twill_bootstrap_tcp *tcp, struct twill_launcher_word *word)
 {
     if (tcp->launcher < 0)
         return false;
     ssize_t n = recv(tcp->launcher, word, sizeof(*word), MSG_PEEK | MSG_DONTWAIT);
     word->how[sizeof(word->how) - 1] = '\0';
     /* Ranks may have been numbered anew, between twillrun and here. */
-    if (n == sizeof(*word) && word->size == (uint32_t)tcp->boot.size && word->rank < word->size &&
-        word->rank != (uint32_t)tcp->boot.rank)
+    if (n == sizeof(*word) && word->size == (uint32_t)tcp->oob.size && word->rank < word->size &&
+        word->rank != (uint32_t)tcp->oob.rank)
         return true;
     if (n >= 0) /* of another job; or twillrun has gone */
         tcp->launcher = -1;

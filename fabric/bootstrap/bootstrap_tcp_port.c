@@ -20,7 +20,7 @@ static void share_port(int fd, int shared)
 
 /* twillrun's socket: believed only if it has our port. A duplicate, as the original keeps the port
  * for a later context of this process; but not for programs that this one begins. An earlier
- * context has stopped it (twill_tcp_stop_listening). */
+ * context has stopped it (twill_bootstrap_tcp_stop_listening). */
 static int adopt(const char *text, uint16_t port, int backlog)
 {
     struct twill_endpoint endpoint;
@@ -39,7 +39,7 @@ static int adopt(const char *text, uint16_t port, int backlog)
     return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
 }
 
-static int listen_at(const struct twill_tcp_address *at, int backlog)
+static int listen_at(const struct twill_bootstrap_address *at, int backlog)
 {
     return twill_socket_listen((const struct sockaddr *)&at->address, at->length, backlog);
 }
@@ -47,12 +47,12 @@ static int listen_at(const struct twill_tcp_address *at, int backlog)
 /* On the address that the job says, where it says one of this host. A name may be another address
  * elsewhere (a host's own often is 127.0.1.1), and an address of no interface may be translated on
  * the way here: then on all, and tcp->wide says why. */
-static int bind_port(struct twill_boot_tcp *tcp, const struct twill_tcp_addresses *found)
+static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstrap_addresses *found)
 {
     struct twill_endpoint endpoint;
     struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(tcp->job->port)};
     struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(tcp->job->port)};
-    int backlog = tcp->boot.size + TWILL_TCP_PENDING;
+    int backlog = tcp->oob.size + TWILL_BOOTSTRAP_PENDING;
     const char *host = tcp->job->hosts;
     struct sockaddr_storage parsed;
     socklen_t length;
@@ -81,8 +81,9 @@ static int bind_port(struct twill_boot_tcp *tcp, const struct twill_tcp_addresse
 
 /* Is this host where the others look for rank 0? Where that was told, it is believed: addresses may
  * be translated on the way. Where it was guessed, it is better known at once. */
-static twill_status check_place(const struct twill_boot_tcp *tcp,
-                                const struct twill_tcp_addresses *found, struct twill_error *error)
+static twill_status check_place(const struct twill_bootstrap_tcp *tcp,
+                                const struct twill_bootstrap_addresses *found,
+                                struct twill_error *error)
 {
     char interface[32] = "", here[64] = "another host";
     bool local = !tcp->job->guessed;
@@ -103,16 +104,16 @@ static twill_status check_place(const struct twill_boot_tcp *tcp,
     return TWILL_OK;
 }
 
-twill_status twill_tcp_open_port(struct twill_boot_tcp *tcp, const char *listen_fd,
-                                 uint64_t deadline, struct twill_error *error)
+twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
+                                           uint64_t deadline, struct twill_error *error)
 {
-    struct twill_tcp_addresses found;
+    struct twill_bootstrap_addresses found;
     if (tcp->listener >= 0) /* the launcher's bootstrap has made it */
         return TWILL_OK;
-    TWILL_TRY(error, twill_tcp_resolve(tcp, &found, error));
+    TWILL_TRY(error, twill_bootstrap_resolve(tcp, &found, error));
     TWILL_TRY(error, check_place(tcp, &found, error));
     if (listen_fd && *listen_fd)
-        tcp->listener = adopt(listen_fd, tcp->job->port, tcp->boot.size + TWILL_TCP_PENDING);
+        tcp->listener = adopt(listen_fd, tcp->job->port, tcp->oob.size + TWILL_BOOTSTRAP_PENDING);
     uint64_t give_up = twill_min(deadline, twill_wire_deadline(PORT_IN_USE_NS));
     while (tcp->listener < 0) {
         tcp->listener = bind_port(tcp, &found);
@@ -131,7 +132,7 @@ twill_status twill_tcp_open_port(struct twill_boot_tcp *tcp, const char *listen_
 
 /* Whoever else has the launcher's socket, this process among them, has one that is bound, but does
  * not listen: nobody gets in, and nobody else gets the port. */
-void twill_tcp_stop_listening(struct twill_boot_tcp *tcp)
+void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp)
 {
     if (tcp->listener < 0)
         return;

@@ -12,7 +12,7 @@ static bool given(const char *text)
 }
 
 /* All four, or an error that names those that are missing. */
-twill_status twill_launch_check_variables(const struct twill_boot_params *params,
+twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error)
 {
     const struct {
@@ -36,24 +36,24 @@ twill_status twill_launch_check_variables(const struct twill_boot_params *params
     return TWILL_OK;
 }
 
-static bool all_given(const struct twill_boot_params *params)
+static bool all_given(const struct twill_bootstrap_params *params)
 {
     struct twill_error ignored = {0};
     return twill_launch_check_variables(params, &ignored) == TWILL_OK;
 }
 
-static bool twillrun_applies(const struct twill_boot_params *params)
+static bool twillrun_applies(const struct twill_bootstrap_params *params)
 {
     return given(params->job) && all_given(params);
 }
 
-static bool torchrun_applies(const struct twill_boot_params *params)
+static bool torchrun_applies(const struct twill_bootstrap_params *params)
 {
     return all_given(params);
 }
 
-static twill_status variables_open(struct twill_boot **boot, const struct twill_boot_ops *ops,
-                                   const char *who, const struct twill_boot_params *params,
+static twill_status variables_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
+                                   const char *who, const struct twill_bootstrap_params *params,
                                    struct twill_error *error)
 {
     struct twill_job job = {.listener = -1, .source = "MASTER_ADDR"};
@@ -69,26 +69,28 @@ static twill_status variables_open(struct twill_boot **boot, const struct twill_
         snprintf(job.identity, sizeof(job.identity), "torchrun %.64s %u", run, job.port);
     snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.80s:%u", who, job.rank, job.size,
              job.hosts, job.port);
-    return twill_tcp_open(boot, ops, &job, params, error);
+    return twill_bootstrap_tcp_open(oob, ops, &job, params, error);
 }
 
-static twill_status twillrun_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status twillrun_open(struct twill_oob **oob,
+                                  const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
 {
-    return variables_open(boot, &twill_boot_twillrun, "twillrun", params, error);
+    return variables_open(oob, &twill_bootstrap_twillrun, "twillrun", params, error);
 }
 
-static twill_status torchrun_open(struct twill_boot **boot, const struct twill_boot_params *params,
+static twill_status torchrun_open(struct twill_oob **oob,
+                                  const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
 {
-    return variables_open(boot, &twill_boot_torchrun,
+    return variables_open(oob, &twill_bootstrap_torchrun,
                           twill_launch_variable(params, "TORCHELASTIC_RUN_ID") ? "torchrun"
                                                                                : "environment",
                           params, error);
 }
 
-const struct twill_boot_ops twill_boot_twillrun = {
-    TWILL_BOOT_BY_TCP, .name = "twillrun", .applies = twillrun_applies, .open = twillrun_open};
+const struct twill_bootstrap_ops twill_bootstrap_twillrun = {
+    TWILL_BOOTSTRAP_BY_TCP, .name = "twillrun", .applies = twillrun_applies, .open = twillrun_open};
 
-const struct twill_boot_ops twill_boot_torchrun = {
-    TWILL_BOOT_BY_TCP, .name = "torchrun", .applies = torchrun_applies, .open = torchrun_open};
+const struct twill_bootstrap_ops twill_bootstrap_torchrun = {
+    TWILL_BOOTSTRAP_BY_TCP, .name = "torchrun", .applies = torchrun_applies, .open = torchrun_open};

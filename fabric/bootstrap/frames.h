@@ -14,7 +14,7 @@
 #define TWILL_WIRE_TEXT    448 /* bytes of the sentence in a REFUSE or FAIL frame */
 
 enum twill_wire_kind {
-    TWILL_WIRE_WELCOME = 1, /* from rank 0: all are here; struct twill_tcp_welcome */
+    TWILL_WIRE_WELCOME = 1, /* from rank 0: all are here; struct twill_bootstrap_welcome */
     TWILL_WIRE_REFUSE,      /* from rank 0: a sentence */
     TWILL_WIRE_FAIL,        /* from rank 0: set-up failed; argument = status, a sentence */
     TWILL_WIRE_GATHER,      /* a rank's part; argument = sequence number */

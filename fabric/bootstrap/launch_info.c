@@ -19,7 +19,7 @@ enum { PORT_FIRST = 10240, PORT_COUNT = 20000 };
 
 #define CARD_VERSION "twill1"
 
-const char *twill_launch_variable(const struct twill_boot_params *params, const char *name)
+const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name)
 {
     size_t length = strlen(name);
     for (const char *const *at = params->environment; at && *at; at++)
@@ -58,7 +58,7 @@ twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, co
     return TWILL_OK;
 }
 
-twill_status twill_launch_port(struct twill_job *job, const struct twill_boot_params *params,
+twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error)
 {
     uint32_t hash = UINT32_C(2166136261); /* FNV-1a */
@@ -97,12 +97,12 @@ static int listen_at(const char *address, int backlog)
 }
 
 /* A key that all ranks were given stays off the card. */
-static bool is_given(const struct twill_boot_params *params)
+static bool is_given(const struct twill_bootstrap_params *params)
 {
     return (params->job && *params->job) || (params->key_file && *params->key_file);
 }
 
-twill_status twill_launch_listen(struct twill_job *job, const struct twill_boot_params *params,
+twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error)
 {
     char interface[32], why[128];
@@ -172,8 +172,9 @@ static bool are_addresses(const char *text)
     return true;
 }
 
-twill_status twill_launch_read_card(struct twill_job *job, const struct twill_boot_params *params,
-                                    const char *card, struct twill_error *error)
+twill_status twill_launch_read_card(struct twill_job *job,
+                                    const struct twill_bootstrap_params *params, const char *card,
+                                    struct twill_error *error)
 {
     unsigned port = 0;
     int at = 0;

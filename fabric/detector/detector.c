@@ -25,16 +25,16 @@
 #define TELL_TURN_NS UINT64_C(50000000)   /* between looks at peers that cannot be reached yet */
 #define TELL_WIDTH   256                  /* connections of twill_watch_tell() at a time */
 
-static twill_status listen_here(struct twill_watch *watch, const struct twill_boot *boot,
+static twill_status listen_here(struct twill_watch *watch, const struct twill_oob *oob,
                                 struct twill_place *mine, struct twill_error *error)
 {
     struct sockaddr_storage address;
     struct twill_endpoint endpoint;
     socklen_t length;
-    int backlog = boot->size + QUEUED;
-    if (!twill_endpoint_address(boot->address, 0, &address, &length))
+    int backlog = oob->size + QUEUED;
+    if (!twill_endpoint_address(oob->address, 0, &address, &length))
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rank %d: watch: %s is not an address",
-                          boot->rank, boot->address);
+                          oob->rank, oob->address);
     watch->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
     if (watch->listener < 0 && errno == EADDRNOTAVAIL) { /* others see us under another address */
         (void)twill_endpoint_address(address.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &address,
@@ -43,9 +43,9 @@ static twill_status listen_here(struct twill_watch *watch, const struct twill_bo
     }
     if (watch->listener < 0 || !twill_socket_name(watch->listener, false, &endpoint))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "rank %d: watch: cannot listen on %s: %s",
-                          boot->rank, boot->address, strerror(errno));
+                          oob->rank, oob->address, strerror(errno));
     memset(mine, 0, sizeof(*mine));
-    memcpy(mine->address, boot->address, sizeof(mine->address));
+    memcpy(mine->address, oob->address, sizeof(mine->address));
     mine->port = endpoint.port;
     return TWILL_OK;
 }
@@ -67,7 +67,7 @@ static twill_status make_room(struct twill_watch *watch, struct twill_error *err
     return TWILL_OK;
 }
 
-twill_status twill_watch_open(struct twill_watch **out, struct twill_boot *boot,
+twill_status twill_watch_open(struct twill_watch **out, struct twill_oob *oob,
                               struct twill_error *error)
 {
     struct twill_place mine;
@@ -75,21 +75,21 @@ twill_status twill_watch_open(struct twill_watch **out, struct twill_boot *boot,
     struct twill_watch *watch = calloc(1, sizeof(*watch));
     *out = NULL;
     if (!watch)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory", boot->rank);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory", oob->rank);
     watch->listener = watch->hosts.set = watch->hosts.keeper = -1;
-    watch->rank = boot->rank;
-    watch->size = boot->size;
-    watch->secret = boot->secret;
+    watch->rank = oob->rank;
+    watch->size = oob->size;
+    watch->secret = oob->secret;
     for (size_t i = 0; i < TWILL_WATCH_STRANGERS; i++)
         watch->stranger[i].fd = -1;
     TWILL_TRY_OR_FAIL(error, make_room(watch, error));
-    if (boot->size > 1) {
-        TWILL_TRY_OR_FAIL(error, listen_here(watch, boot, &mine, error));
+    if (oob->size > 1) {
+        TWILL_TRY_OR_FAIL(error, listen_here(watch, oob, &mine, error));
         TWILL_TRY_OR_FAIL(error,
-                          twill_boot_allgather(boot, &mine, watch->place, sizeof(mine), error));
-        for (int r = 0; r < boot->size; r++) {
+                          twill_oob_allgather(oob, &mine, watch->place, sizeof(mine), error));
+        for (int r = 0; r < oob->size; r++) {
             watch->place[r].address[sizeof(mine.address) - 1] = '\0';
-            twill_address_localise(watch->place[r].address, boot->address);
+            twill_address_localise(watch->place[r].address, oob->address);
         }
     }
     *out = watch;

@@ -26,7 +26,7 @@ struct twill_news {
 };
 
 /* Collective over boot. A size of 1 gives a watch that knows no news. */
-twill_status twill_watch_open(struct twill_watch **watch, struct twill_boot *boot,
+twill_status twill_watch_open(struct twill_watch **watch, struct twill_oob *oob,
                               struct twill_error *error);
 void twill_watch_close(struct twill_watch *watch); /* NULL is allowed */
 
@@ -34,7 +34,7 @@ void twill_watch_close(struct twill_watch *watch); /* NULL is allowed */
  * boot. The lowest rank of each host keeps the connections, at most `most` of them if it can: where
  * that is fewer than there are other hosts, each host is connected to those 1, 2, 4, ... numbers
  * away, and they pass on what they notice. A connection that cannot be made is done without. */
-twill_status twill_watch_connect(struct twill_watch *watch, struct twill_boot *boot,
+twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oob,
                                  const uint32_t *host, size_t most, struct twill_error *error);
 /* What twill_watch_connect() has come to, for people. Returns how many connections are missing. */
 size_t twill_watch_describe(const struct twill_watch *watch, char *text, size_t bytes);

@@ -263,15 +263,15 @@ static twill_status connect_hosts(struct twill_watch *watch, const struct omitte
 }
 
 /* Call the others, tell whom one cannot call, and wait for the rest. Collective over boot. */
-static twill_status meet_hosts(struct twill_watch *watch, struct twill_boot *boot,
-                               uint64_t patience, struct twill_error *error)
+static twill_status meet_hosts(struct twill_watch *watch, struct twill_oob *oob, uint64_t patience,
+                               struct twill_error *error)
 {
     struct omitted mine, *all = calloc((size_t)watch->size, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
                           watch->rank, watch->size);
     dial_all(watch, &mine);
-    twill_status status = twill_boot_allgather(boot, &mine, all, sizeof(mine), error);
+    twill_status status = twill_oob_allgather(oob, &mine, all, sizeof(mine), error);
     if (status == TWILL_OK && is_lowest(watch))
         status = connect_hosts(watch, all, twill_wire_deadline(patience), error);
     free(all);
@@ -347,16 +347,16 @@ static void share_set(struct twill_watch *watch, struct twill_passing *passing,
     }
 }
 
-twill_status twill_watch_connect(struct twill_watch *watch, struct twill_boot *boot,
+twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oob,
                                  const uint32_t *host, size_t most, struct twill_error *error)
 {
     struct twill_hosts *hosts = &watch->hosts;
-    uint64_t patience = twill_min(SET_UP_NS, boot->timeout_ns / 4);
-    struct twill_boot brief = {.rank = boot->rank, .size = boot->size, .timeout_ns = 2 * patience};
+    uint64_t patience = twill_min(SET_UP_NS, oob->timeout_ns / 4);
+    struct twill_oob brief = {.rank = oob->rank, .size = oob->size, .timeout_ns = 2 * patience};
     struct twill_passing passing;
     struct card mine = {.most = most};
     TWILL_TRY(error, number_hosts(watch, host, error));
-    memcpy(brief.nonce, boot->nonce, sizeof(brief.nonce));
+    memcpy(brief.nonce, oob->nonce, sizeof(brief.nonce));
     struct card *cards = calloc((size_t)watch->size, sizeof(*cards));
     if (cards == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
@@ -367,12 +367,12 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_boot *b
         mine.cause = TWILL_SHARE_DESCRIPTORS;
     mine.name = passing.name;
     mine.key = passing.key;
-    twill_status status = twill_boot_allgather(boot, &mine, cards, sizeof(mine), error);
+    twill_status status = twill_oob_allgather(oob, &mine, cards, sizeof(mine), error);
     for (uint32_t h = 0; h < hosts->count; h++)
         most = twill_min(most, (size_t)cards[hosts->lowest[h]].most);
     hosts->all = hosts->count <= most + 1;
     if (status == TWILL_OK)
-        status = meet_hosts(watch, boot, patience, error);
+        status = meet_hosts(watch, oob, patience, error);
     if (status == TWILL_OK)
         share_set(watch, &passing, cards);
     twill_passing_close(&passing);

@@ -17,8 +17,8 @@ static twill_status set_up(struct twill_ofi *t, const struct twill_transport_par
     t->base.ops = &twill_ofi_transport;
     t->comm = params->comm;
     t->job = params->job;
-    t->rank = (uint32_t)params->boot->rank;
-    t->size = (uint32_t)params->boot->size;
+    t->rank = (uint32_t)params->oob->rank;
+    t->size = (uint32_t)params->oob->size;
     t->peers = calloc(t->size, sizeof(*t->peers));
     if (t->peers == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u peers", t->size);

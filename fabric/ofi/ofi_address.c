@@ -121,7 +121,7 @@ static twill_status gather_addresses(struct twill_ofi_home *home, const unsigned
     }
     memcpy(mine, address, bytes);
     twill_status status =
-        twill_boot_allgather(home->params.boot, mine, home->addresses, home->address_bytes, error);
+        twill_oob_allgather(home->params.oob, mine, home->addresses, home->address_bytes, error);
     free(mine);
     return status;
 }
@@ -175,7 +175,7 @@ static twill_status agree(struct twill_ofi_home *home, const struct record *mine
                           struct record *all, const unsigned char *address,
                           struct twill_error *error)
 {
-    TWILL_TRY(error, twill_boot_allgather(home->params.boot, mine, all, sizeof(*mine), error));
+    TWILL_TRY(error, twill_oob_allgather(home->params.oob, mine, all, sizeof(*mine), error));
     if (mine->status != TWILL_OK)
         return mine->status;
     home->address_bytes = 1;

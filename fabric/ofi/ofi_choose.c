@@ -217,7 +217,7 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
     bool ip;
     uint32_t provider = provider_rank(info, params->provider, &ip);
     const char *domain = info->domain_attr->name;
-    const char *reached = params->boot->address;
+    const char *reached = params->oob->address;
     if (provider == UINT32_MAX || (is_asked(params->domain) && strcmp(domain, params->domain) != 0))
         return UINT32_MAX;
     uint32_t penalty = is_link_local(info) ? 2 : 0;
@@ -290,7 +290,7 @@ static twill_status explain_none(const struct fi_info *list,
     return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                       "libfabric has nothing on %s, where other ranks reach this host; it has %s: "
                       "set TWILL_INTERFACE",
-                      params->boot->address, places);
+                      params->oob->address, places);
 }
 
 bool twill_ofi_is_better(const struct twill_transport_params *params, char *name, size_t bytes,
@@ -345,10 +345,10 @@ twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_i
     library->freeinfo(list);
     snprintf(why, why_bytes, "provider %s, %s",
              is_asked(params->provider) ? "by TWILL_PROVIDER" : "the best that answers",
-             is_asked(params->domain)          ? "domain by TWILL_DOMAIN"
-             : is_asked(params->interface)     ? "interface by TWILL_INTERFACE"
-             : is_asked(params->boot->address) ? "where other ranks reach this host"
-                                               : "first interface");
+             is_asked(params->domain)         ? "domain by TWILL_DOMAIN"
+             : is_asked(params->interface)    ? "interface by TWILL_INTERFACE"
+             : is_asked(params->oob->address) ? "where other ranks reach this host"
+                                              : "first interface");
     return status;
 }
 

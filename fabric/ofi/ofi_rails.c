@@ -52,7 +52,7 @@ static bool is_known(const struct twill_rail *rails, size_t count, const char *d
 
 static uint32_t local_of(const struct twill_transport_params *params)
 {
-    return params->world != NULL ? params->world->local[params->boot->rank] : 0;
+    return params->world != NULL ? params->world->local[params->oob->rank] : 0;
 }
 
 /* The domains that offer the same provider as the chosen one. */

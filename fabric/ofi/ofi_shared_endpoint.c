@@ -88,9 +88,9 @@ static twill_status set_up(struct twill_ofi_home *home, struct twill_error *erro
 /* Nobody without the job's key knows it: the nonce alone stands in /proc/net/unix. */
 static void draw_secret(struct twill_ofi_home *home)
 {
-    const struct twill_boot *boot = home->params.boot;
+    const struct twill_oob *oob = home->params.oob;
     struct twill_secret secret;
-    twill_secret_derive(&boot->secret, "ofi tags", boot->nonce, sizeof(boot->nonce), &secret);
+    twill_secret_derive(&oob->secret, "ofi tags", oob->nonce, sizeof(oob->nonce), &secret);
     memcpy(&home->salt, secret.key, sizeof(home->salt));
     memcpy(&home->seal, secret.key + sizeof(home->salt), sizeof(home->seal));
     twill_secret_wipe(&secret, sizeof(secret));
@@ -109,8 +109,8 @@ static twill_status home_open(struct twill_ofi_home **made,
     home->common.forget = home_forget;
     home->params = *params;
     home->exclusive = params->common == NULL;
-    home->rank = (uint32_t)params->boot->rank;
-    home->size = (uint32_t)params->boot->size;
+    home->rank = (uint32_t)params->oob->rank;
+    home->size = (uint32_t)params->oob->size;
     draw_secret(home);
     if (options != NULL)
         home->options = *options;

@@ -413,7 +413,7 @@ twill_status twill_rails_join(struct twill_transport **transport,
                               struct twill_error *error)
 {
     struct rails *t = calloc(1, sizeof(*t));
-    struct peer **peer = calloc((size_t)params->boot->size, sizeof(struct peer *));
+    struct peer **peer = calloc((size_t)params->oob->size, sizeof(struct peer *));
     *transport = NULL;
     if (t == NULL || peer == NULL) {
         free(t);
@@ -421,7 +421,7 @@ twill_status twill_rails_join(struct twill_transport **transport,
         for (uint32_t r = 0; r < count; r++)
             rail[r]->ops->close(rail[r]);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %d peers",
-                          params->boot->size);
+                          params->oob->size);
     }
     t->ops = *rail[0]->ops;
     t->ops.size_of = sizeof(t->ops);
@@ -437,8 +437,8 @@ twill_status twill_rails_join(struct twill_transport **transport,
     t->ops.rail = rails_rail;
     t->base.ops = &t->ops;
     t->count = count;
-    t->size = (uint32_t)params->boot->size;
-    t->rank = (uint32_t)params->boot->rank;
+    t->size = (uint32_t)params->oob->size;
+    t->rank = (uint32_t)params->oob->rank;
     t->stripe = stripe;
     t->peer = peer;
     for (uint32_t r = 0; r < count; r++) {

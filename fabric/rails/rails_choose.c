@@ -292,7 +292,7 @@ static void tell_taken(struct twill_rails_choice *choice, const struct twill_rai
     for (uint32_t r = 0; world != NULL && r < world->size && used < sizeof(choice->taken); r++) {
         uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
         struct twill_error ignored = {0};
-        if (world->node[r] != world->node[params->boot->rank] ||
+        if (world->node[r] != world->node[params->oob->rank] ||
             twill_rails_agree(cards, world->size, r, place, weight, &count, &ignored) != TWILL_OK)
             continue;
         used += (size_t)snprintf(choice->taken + used, sizeof(choice->taken) - used, "%srank %u",
@@ -314,13 +314,12 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
     struct own own;
     struct twill_error local = {0};
     memset(&own, 0, sizeof(own));
-    uint32_t ranks = (uint32_t)params->boot->size, rank = (uint32_t)params->boot->rank;
+    uint32_t ranks = (uint32_t)params->oob->size, rank = (uint32_t)params->oob->rank;
     fill_card(&own, look(&own, ops, params, &local), &local);
     struct twill_rails_card *all = calloc(ranks, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
-    twill_status status =
-        twill_boot_allgather(params->boot, &own.card, all, sizeof(own.card), error);
+    twill_status status = twill_oob_allgather(params->oob, &own.card, all, sizeof(own.card), error);
     if (status == TWILL_OK)
         status = twill_rails_agree(all, ranks, rank, place, weight, &choice->count, error);
     if (status == TWILL_OK)

@@ -33,7 +33,7 @@ static void fill(struct twill_rail *rail, const struct twill_link *link,
 static void fill_main(struct twill_rail *rail, const struct twill_link *links, size_t count,
                       const struct twill_transport_params *params, const struct twill_link **main)
 {
-    const char *reached = params->boot->address;
+    const char *reached = params->oob->address;
     *main = NULL;
     for (size_t i = 0; i < count && *main == NULL; i++)
         if (strcmp(links[i].address, reached) == 0)
@@ -95,7 +95,7 @@ static twill_status fill_named(struct twill_rail *rail, const struct twill_link 
                                const char *name, struct twill_error *error)
 {
     char address[TWILL_ADDRESS_TEXT], interface[32], why[160];
-    TWILL_TRY(error, twill_interface_choose(address, interface, name, params->boot->address, why,
+    TWILL_TRY(error, twill_interface_choose(address, interface, name, params->oob->address, why,
                                             sizeof(why), error));
     for (size_t i = 0; i < count; i++)
         if (strcmp(links[i].address, address) == 0)

@@ -26,12 +26,12 @@ struct hello {
 };
 #define HELLO_VERSION 0x74770001u
 
-static socklen_t socket_name(struct sockaddr_un *address, const struct twill_boot *boot,
+static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob *oob,
                              uint32_t rank, uint64_t name)
 {
     char nonce[2 * TWILL_NONCE_BYTES + 1];
     for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
-        snprintf(nonce + 2 * i, 3, "%02x", boot->nonce[i]);
+        snprintf(nonce + 2 * i, 3, "%02x", oob->nonce[i]);
     memset(address, 0, sizeof(*address));
     address->sun_family = AF_UNIX;
     /* A leading zero byte makes it abstract. */
@@ -46,10 +46,10 @@ static int open_socket(void)
 }
 
 enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
-                                            const struct twill_boot *boot)
+                                            const struct twill_oob *oob)
 {
     uint64_t drawn[2];
-    *passing = (struct twill_passing){.boot = boot, .listener = -1, .file = -1, .lost = UINT32_MAX};
+    *passing = (struct twill_passing){.oob = oob, .listener = -1, .file = -1, .lost = UINT32_MAX};
     if (getrandom(drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn))
         return TWILL_SHARE_SOCKET;
     passing->name = drawn[0];
@@ -58,7 +58,7 @@ enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
     if (passing->listener < 0)
         return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
     struct sockaddr_un address;
-    socklen_t length = socket_name(&address, boot, (uint32_t)boot->rank, passing->name);
+    socklen_t length = socket_name(&address, oob, (uint32_t)oob->rank, passing->name);
     if (bind(passing->listener, (struct sockaddr *)&address, length) != 0 ||
         listen(passing->listener, BACKLOG) != 0)
         return TWILL_SHARE_SOCKET;
@@ -90,8 +90,8 @@ bool twill_files_send(int to, void *data, size_t bytes, const int *files, size_t
 static int send_hello(const struct twill_passing *passing, int to, bool with_file)
 {
     struct hello hello = {
-        .key = passing->key, .rank = (uint32_t)passing->boot->rank, .version = HELLO_VERSION};
-    memcpy(hello.nonce, passing->boot->nonce, sizeof(hello.nonce));
+        .key = passing->key, .rank = (uint32_t)passing->oob->rank, .version = HELLO_VERSION};
+    memcpy(hello.nonce, passing->oob->nonce, sizeof(hello.nonce));
     if (twill_files_send(to, &hello, sizeof(hello), &passing->file, with_file ? 1 : 0))
         return 1;
     /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others take theirs. */
@@ -100,7 +100,7 @@ static int send_hello(const struct twill_passing *passing, int to, bool with_fil
 
 static bool is_called(const struct twill_passing *passing, const struct twill_passing_peer *peer)
 {
-    return peer->rank < (uint32_t)passing->boot->rank;
+    return peer->rank < (uint32_t)passing->oob->rank;
 }
 
 /* Connect and say who we are, or leave that for later: a full queue of connections may stay full
@@ -113,7 +113,7 @@ static enum twill_share_cause call_peer(struct twill_passing *passing,
         if (fd < 0)
             return TWILL_SHARE_DESCRIPTORS;
         struct sockaddr_un address;
-        socklen_t length = socket_name(&address, passing->boot, peer->rank, peer->name);
+        socklen_t length = socket_name(&address, passing->oob, peer->rank, peer->name);
         if (connect(fd, (struct sockaddr *)&address, length) != 0) {
             bool later = errno == EAGAIN || errno == EINTR;
             close(fd);
@@ -202,7 +202,7 @@ int twill_files_peek(int from)
 static struct twill_passing_peer *find_peer(struct twill_passing *passing,
                                             const struct hello *hello)
 {
-    if (memcmp(hello->nonce, passing->boot->nonce, sizeof(hello->nonce)) != 0 ||
+    if (memcmp(hello->nonce, passing->oob->nonce, sizeof(hello->nonce)) != 0 ||
         hello->version != HELLO_VERSION)
         return NULL;
     for (size_t i = 0; i < passing->peer_count; i++)
@@ -390,7 +390,7 @@ static enum twill_passing_stage stage_of(const struct twill_passing_peer *peer)
 static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_passing *passing = exchange->passing;
-    uint64_t deadline = twill_now() + passing->boot->timeout_ns;
+    uint64_t deadline = twill_now() + passing->oob->timeout_ns;
     for (bool over = false; !over;) {
         size_t missing, unsent;
         over = twill_now() > deadline; /* asked first: who slept past it still looks once more */
@@ -430,11 +430,10 @@ enum twill_share_cause twill_passing_exchange(struct twill_passing *passing)
 twill_status twill_passing_fail(const struct twill_passing *passing, const char *then,
                                 struct twill_error *error)
 {
-    const uint32_t *job = passing->boot->job;
+    const uint32_t *job = passing->oob->job;
     return TWILL_FAIL(error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
                       "%s lost %s while memory was being shared (%s); then: %s",
-                      TWILL_RANK_NAME(job, passing->boot->rank),
-                      TWILL_RANK_NAME(job, passing->lost),
+                      TWILL_RANK_NAME(job, passing->oob->rank), TWILL_RANK_NAME(job, passing->lost),
                       passing->late ? twill_passing_stage_text((int32_t)passing->stage)
                                     : "it died, or lost a rank itself",
                       then);

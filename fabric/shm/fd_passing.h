@@ -42,7 +42,7 @@ enum twill_passing_stage {
 };
 
 struct twill_passing {
-    const struct twill_boot *boot;
+    const struct twill_oob *oob;
     uint64_t name, key;
     int listener;
     int file; /* to hand out */
@@ -55,7 +55,7 @@ struct twill_passing {
 
 /* Start to listen; draws name and key. */
 enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
-                                            const struct twill_boot *boot);
+                                            const struct twill_oob *oob);
 /* Connect to the peers of lower rank, without waiting: the exchange goes on with those whose queue
  * of connections is full. Once this is agreed to have worked for all, everybody listens where the
  * others can see it. */

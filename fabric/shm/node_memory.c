@@ -37,15 +37,15 @@ static bool same_layout(const struct twill_layout_line *a, const struct twill_la
 }
 
 /* All ranks of a label lay out alike: the same conclusion on every rank of the job. */
-static twill_status agree_on_layout(struct twill_boot *boot, const uint32_t *label,
+static twill_status agree_on_layout(struct twill_oob *oob, const uint32_t *label,
                                     const struct twill_layout_line *mine, struct twill_error *error)
 {
-    uint32_t size = (uint32_t)boot->size, other = 0, rank = 0;
+    uint32_t size = (uint32_t)oob->size, other = 0, rank = 0;
     struct twill_layout_line *all = aligned_alloc(TWILL_CACHE_LINE, size * sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for %u layouts",
-                          TWILL_RANK_NAME(boot->job, boot->rank), size);
-    twill_status status = twill_boot_allgather(boot, mine, all, sizeof(*mine), error);
+                          TWILL_RANK_NAME(oob->job, oob->rank), size);
+    twill_status status = twill_oob_allgather(oob, mine, all, sizeof(*mine), error);
     bool same = true;
     for (rank = 1; status == TWILL_OK && same && rank < size; rank++) {
         /* Enough, by transitivity: the nearest rank before it of its label. */
@@ -60,14 +60,14 @@ static twill_status agree_on_layout(struct twill_boot *boot, const uint32_t *lab
         return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
                           "%s and %s of one node lay out shared memory differently: is it the "
                           "same build of twill, with the same settings?",
-                          TWILL_RANK_NAME(boot->job, other), TWILL_RANK_NAME(boot->job, rank - 1));
+                          TWILL_RANK_NAME(oob->job, other), TWILL_RANK_NAME(oob->job, rank - 1));
     return TWILL_OK;
 }
 
-static twill_status find_members(struct twill_node *node, const struct twill_boot *boot,
+static twill_status find_members(struct twill_node *node, const struct twill_oob *oob,
                                  const struct twill_layout_line *layout, struct twill_error *error)
 {
-    uint32_t size = (uint32_t)boot->size, l = 0;
+    uint32_t size = (uint32_t)oob->size, l = 0;
     for (uint32_t r = 0; r < size; r++)
         node->size += twill_segment_at(node->segment, r) != NULL;
     node->swap = node->size == 2;
@@ -79,7 +79,7 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
     if (node->area == NULL || node->shared == NULL || node->small == NULL ||
         node->channels == NULL || node->rank == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node of %u ranks",
-                          TWILL_RANK_NAME(boot->job, boot->rank), node->size);
+                          TWILL_RANK_NAME(oob->job, oob->rank), node->size);
     for (uint32_t r = 0; r < size; r++) {
         unsigned char *at = twill_segment_at(node->segment, r);
         if (at == NULL)
@@ -89,7 +89,7 @@ static twill_status find_members(struct twill_node *node, const struct twill_boo
         node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
         node->channels[l] = node->small[l] + small_bytes();
         node->rank[l] = r;
-        if (r == (uint32_t)boot->rank)
+        if (r == (uint32_t)oob->rank)
             node->me = l;
         l++;
     }
@@ -104,26 +104,26 @@ static void populate(const struct twill_node *node, uint32_t l,
     twill_mapping_populate(node->small[l], small_bytes());
 }
 
-static twill_status open_areas(struct twill_node *node, struct twill_boot *boot,
+static twill_status open_areas(struct twill_node *node, struct twill_oob *oob,
                                const uint32_t *label, const struct twill_layout_line *layout,
                                struct twill_error *error)
 {
-    TWILL_TRY(error, find_members(node, boot, layout, error));
+    TWILL_TRY(error, find_members(node, oob, layout, error));
     populate(node, node->me, layout); /* its own first: pages are where they are touched */
     node->area[node->me]->layout = *layout;
-    TWILL_TRY(error, agree_on_layout(boot, label, layout, error));
+    TWILL_TRY(error, agree_on_layout(oob, label, layout, error));
     for (uint32_t l = 0; l < node->size; l++) {
         if (l != node->me)
             populate(node, l, layout);
         if (!same_layout(&node->area[l]->layout, layout))
             return TWILL_FAIL(
                 error, TWILL_ERR_INTERNAL, "%s does not see what %s wrote to its shared memory",
-                TWILL_RANK_NAME(boot->job, boot->rank), TWILL_RANK_NAME(boot->job, node->rank[l]));
+                TWILL_RANK_NAME(oob->job, oob->rank), TWILL_RANK_NAME(oob->job, node->rank[l]));
     }
     return TWILL_OK;
 }
 
-twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, uint32_t *label,
+twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
                              size_t shared_bytes, size_t channel_bytes,
                              const struct twill_segment_placer *placer, const char **why,
                              struct twill_error *error)
@@ -136,12 +136,12 @@ twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, 
     *node = calloc(1, sizeof(**node));
     if (*node == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node",
-                          TWILL_RANK_NAME(boot->job, boot->rank));
+                          TWILL_RANK_NAME(oob->job, oob->rank));
     (*node)->shared_bytes = layout.shared_bytes;
     (*node)->channel_bytes = channel_bytes;
     TWILL_TRY_OR_FAIL(
-        error, twill_segment_share(&(*node)->segment, boot, label, bytes, placer, why, error));
-    TWILL_TRY_OR_FAIL(error, open_areas(*node, boot, label, &layout, error));
+        error, twill_segment_share(&(*node)->segment, oob, label, bytes, placer, why, error));
+    TWILL_TRY_OR_FAIL(error, open_areas(*node, oob, label, &layout, error));
     return TWILL_OK;
 fail:
     twill_node_close(*node);

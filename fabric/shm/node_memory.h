@@ -133,7 +133,7 @@ struct twill_node {
 /* Collective over boot. May split nodes that cannot share memory: see twill_segment_share().
  * channel_bytes: room for the shm transport's channels. placer: of this rank's area and what is
  * behind it, or NULL. */
-twill_status twill_node_open(struct twill_node **node, struct twill_boot *boot, uint32_t *label,
+twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
                              size_t shared_bytes, size_t channel_bytes,
                              const struct twill_segment_placer *placer, const char **why,
                              struct twill_error *error);

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define NAME(share, rank) TWILL_RANK_NAME((share)->boot->job, rank)
+#define NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
 
 /* This rank's view of one rank. */
 struct view {
@@ -57,7 +57,7 @@ struct verdict {
 /* The state of one share. */
 struct share {
     struct twill_segment *segment;
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     const char *name;                        /* of its file */
     const struct twill_segment_given *given; /* or NULL */
     struct record *record;                   /* [size] */
@@ -165,7 +165,7 @@ static void found(struct share *share, uint32_t rank, int32_t cause)
 static twill_status judge_records(struct share *share)
 {
     const struct record *record = share->record;
-    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
+    for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) {
         uint32_t f = share->first[r];
         if (record[r].error != 0)
             return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
@@ -181,7 +181,7 @@ static twill_status judge_records(struct share *share)
         if (!in_one_process(&record[r].host, &record[f].host))
             share->crosses[f] = true;
     }
-    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) /* threads alone need no file */
+    for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) /* threads alone need no file */
         if (share->crosses[share->first[r]] && share->cause[share->first[r]] == TWILL_SHARE_FINE)
             found(share, r, record[r].cause);
     return TWILL_OK;
@@ -237,18 +237,18 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
                            .lost = passing->lost};
     struct twill_error why = {0};
     twill_status status =
-        twill_boot_allgather(share->boot, &mine, share->verdict, sizeof(mine), &why);
+        twill_oob_allgather(share->oob, &mine, share->verdict, sizeof(mine), &why);
     if (status < 0 && passing->lost != UINT32_MAX)
         return twill_passing_fail(passing, why.message, share->error);
     if (status < 0)
         return TWILL_FAIL(share->error, status, "%s, sharing memory: %s",
-                          NAME(share, share->boot->rank), why.message);
-    for (uint32_t r = 0; r < (uint32_t)share->boot->size; r++) {
+                          NAME(share, share->oob->rank), why.message);
+    for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) {
         const struct verdict *v = &share->verdict[r];
         if (v->late)
             return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
                               "%s waited %llu s for the memory of %s (%s)", NAME(share, r),
-                              (unsigned long long)(share->boot->timeout_ns / 1000000000u),
+                              (unsigned long long)(share->oob->timeout_ns / 1000000000u),
                               NAME(share, v->lost), twill_passing_stage_text(v->stage));
         int32_t ours = share->cause[share->first[r]];
         /* Who gives up hangs up, and is lost to others: they know less. */
@@ -358,14 +358,14 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
         shared = shared || (r != (uint32_t)segment->rank && is_ours(share, r));
     make_memory(share, shared, &mine);
     if (segment->fd >= 0) {
-        mine.cause = (int32_t)twill_passing_listen(&share->passing, share->boot);
+        mine.cause = (int32_t)twill_passing_listen(&share->passing, share->oob);
         mine.name = share->passing.name;
         mine.key = share->passing.key;
         if (segment->mine != NULL)
             show_token(segment, mine.token_at, token_of(&mine));
     }
     TWILL_TRY(share->error,
-              twill_boot_allgather(share->boot, &mine, share->record, sizeof(mine), share->error));
+              twill_oob_allgather(share->oob, &mine, share->record, sizeof(mine), share->error));
     twill_status status = judge_records(share);
     if (status < 0 && segment->mine != NULL) /* all came to that conclusion: nobody will adopt it */
         drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - 1);
@@ -395,17 +395,17 @@ static void share_end(struct share *share)
     free(share->crosses);
 }
 
-static struct twill_segment *segment_create(const struct twill_boot *boot, size_t bytes)
+static struct twill_segment *segment_create(const struct twill_oob *oob, size_t bytes)
 {
     struct twill_segment *segment = calloc(1, sizeof(*segment));
     if (segment == NULL)
         return NULL;
     segment->bytes = twill_round_up(twill_max(bytes, 1), (size_t)sysconf(_SC_PAGESIZE));
-    segment->rank = boot->rank;
-    segment->size = boot->size;
+    segment->rank = oob->rank;
+    segment->size = oob->size;
     segment->fd = -1;
-    segment->view = calloc((size_t)boot->size, sizeof(*segment->view));
-    for (int r = 0; segment->view != NULL && r < boot->size; r++)
+    segment->view = calloc((size_t)oob->size, sizeof(*segment->view));
+    for (int r = 0; segment->view != NULL && r < oob->size; r++)
         segment->view[r].fd = -1;
     return segment;
 }
@@ -415,9 +415,9 @@ static twill_status share_all(struct share *share, struct twill_segment **made, 
                               size_t bytes, const struct twill_segment_placer *placer,
                               const char **why)
 {
-    const struct twill_boot *boot = share->boot;
-    size_t n = (size_t)boot->size;
-    struct twill_segment *segment = segment_create(boot, bytes);
+    const struct twill_oob *oob = share->oob;
+    size_t n = (size_t)oob->size;
+    struct twill_segment *segment = segment_create(oob, bytes);
     share->segment = segment;
     share->record = calloc(n, sizeof(struct record));
     share->verdict = calloc(n, sizeof(struct verdict));
@@ -431,7 +431,7 @@ static twill_status share_all(struct share *share, struct twill_segment **made, 
         share->verdict == NULL || share->first == NULL || share->cause == NULL ||
         share->crosses == NULL)
         status = TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "%s: no memory to share among %d ranks",
-                            TWILL_RANK_NAME(boot->job, boot->rank), boot->size);
+                            TWILL_RANK_NAME(oob->job, oob->rank), oob->size);
     if (status == TWILL_OK && placer != NULL)
         segment->placer = *placer;
     if (status == TWILL_OK)
@@ -445,21 +445,21 @@ static twill_status share_all(struct share *share, struct twill_segment **made, 
     return TWILL_OK;
 }
 
-twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
+twill_status twill_segment_share(struct twill_segment **segment, struct twill_oob *oob,
                                  uint32_t *label, size_t bytes,
                                  const struct twill_segment_placer *placer, const char **why,
                                  struct twill_error *error)
 {
-    struct share share = {.boot = boot, .name = TWILL_MAPPING_COMM, .error = error};
+    struct share share = {.oob = oob, .name = TWILL_MAPPING_COMM, .error = error};
     return share_all(&share, segment, label, bytes, placer, why);
 }
 
-twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_boot *boot,
+twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_oob *oob,
                                        uint32_t *label, size_t bytes,
                                        const struct twill_segment_given *given, const char **why,
                                        struct twill_error *error)
 {
-    struct share share = {.boot = boot, .name = TWILL_MAPPING_HEAP, .given = given, .error = error};
+    struct share share = {.oob = oob, .name = TWILL_MAPPING_HEAP, .given = given, .error = error};
     return share_all(&share, segment, label, bytes, NULL, why);
 }
 

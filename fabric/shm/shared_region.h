@@ -26,7 +26,7 @@ struct twill_segment_placer {
  * mapping alive until the last of them closes. If the first exchange itself fails, the address
  * range of this rank's memory is left reserved: threads that heard more might be using it. The
  * placer is copied; NULL: memory lies as the system places it. */
-twill_status twill_segment_share(struct twill_segment **segment, struct twill_boot *boot,
+twill_status twill_segment_share(struct twill_segment **segment, struct twill_oob *oob,
                                  uint32_t *label, size_t bytes,
                                  const struct twill_segment_placer *placer, const char **why,
                                  struct twill_error *error);
@@ -39,7 +39,7 @@ struct twill_segment_given {
     struct twill_mapping *mapping;
     size_t token_at; /* where this caller may write 8 bytes */
 };
-twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_boot *boot,
+twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_oob *oob,
                                        uint32_t *label, size_t bytes,
                                        const struct twill_segment_given *given, const char **why,
                                        struct twill_error *error);

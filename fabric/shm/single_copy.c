@@ -139,31 +139,31 @@ static void open_ways(struct twill_reach *reach, uint32_t me, enum twill_reach_w
 
 /* Exchange cards, try, exchange findings. A token must be there until everybody has read it: that
  * is when the second exchange is over. */
-static twill_status negotiate(struct twill_reach *reach, struct twill_boot *boot,
+static twill_status negotiate(struct twill_reach *reach, struct twill_oob *oob,
                               const struct twill_world *world, enum twill_reach_wish wish,
                               char *how, size_t how_bytes, struct twill_error *error)
 {
-    uint32_t size = (uint32_t)boot->size;
+    uint32_t size = (uint32_t)oob->size;
     struct twill_reach_card mine = {.token_at = (uint64_t)(uintptr_t)reach->token};
     struct finding finding = {.open = {false}};
     struct twill_reach_card *cards = calloc(size, sizeof(*cards));
     struct finding *found = calloc(size, sizeof(*found));
     twill_status status = TWILL_ERR_MEMORY;
     if (cards == NULL || found == NULL) {
-        TWILL_FAIL(error, status, "rank %d: no memory for %u cards", boot->rank, size);
+        TWILL_FAIL(error, status, "rank %d: no memory for %u cards", oob->rank, size);
         goto done;
     }
     memcpy(mine.token, reach->token, sizeof(mine.token));
-    open_ways(reach, (uint32_t)boot->rank, wish, &mine, &finding);
-    status = twill_boot_allgather(boot, &mine, cards, sizeof(mine), error);
+    open_ways(reach, (uint32_t)oob->rank, wish, &mine, &finding);
+    status = twill_oob_allgather(oob, &mine, cards, sizeof(mine), error);
     for (unsigned w = 0; w < WAYS && status == TWILL_OK; w++)
-        try_way(reach, w, world, (uint32_t)boot->rank, cards, &finding);
+        try_way(reach, w, world, (uint32_t)oob->rank, cards, &finding);
     if (status == TWILL_OK)
-        status = twill_boot_allgather(boot, &finding, found, sizeof(finding), error);
+        status = twill_oob_allgather(oob, &finding, found, sizeof(finding), error);
     if (status == TWILL_OK)
         agree(reach, found, size, how, how_bytes);
     for (uint32_t r = 0; r < size; r++)
-        if (world->node[r] == world->node[boot->rank])
+        if (world->node[r] == world->node[oob->rank])
             reach->pid[world->local[r]] = cards[r].pid;
 done:
     free(cards);
@@ -184,7 +184,7 @@ static struct twill_reach *reach_new(uint32_t peers)
     return NULL;
 }
 
-twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boot,
+twill_status twill_reach_open(struct twill_reach **reach, struct twill_oob *oob,
                               const struct twill_world *world, enum twill_reach_wish wish,
                               char *how, size_t how_bytes, struct twill_error *error)
 {
@@ -193,12 +193,12 @@ twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boo
     snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_REACH)");
     if (alone || wish == TWILL_REACH_NONE)
         return TWILL_OK;
-    struct twill_reach *made = reach_new(world->node_size[world->node[boot->rank]]);
+    struct twill_reach *made = reach_new(world->node_size[world->node[oob->rank]]);
     if (made == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    twill_status status = twill_boot_random(made->token, error);
+    twill_status status = twill_bootstrap_random(made->token, error);
     if (status == TWILL_OK)
-        status = negotiate(made, boot, world, wish, how, how_bytes, error);
+        status = negotiate(made, oob, world, wish, how, how_bytes, error);
     if (status != TWILL_OK || (made->fetches == NULL && made->maps == NULL)) {
         twill_reach_close(made);
         return status == TWILL_OK ? TWILL_OK : twill_error_pass(error, status, __FILE__, __LINE__);

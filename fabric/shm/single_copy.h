@@ -22,7 +22,7 @@ struct twill_region;
 
 /* Collective over boot, whose ranks the world is of. *reach is NULL where no way is open between
  * all of them; how[] says what there is, or why there is nothing. */
-twill_status twill_reach_open(struct twill_reach **reach, struct twill_boot *boot,
+twill_status twill_reach_open(struct twill_reach **reach, struct twill_oob *oob,
                               const struct twill_world *world, enum twill_reach_wish wish,
                               char *how, size_t how_bytes, struct twill_error *error);
 /* Is it known of these ranks without asking them? The same on all of them. Then it is had of `of`,

@@ -138,8 +138,8 @@ static twill_status tcp_open(struct twill_transport **transport,
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory");
     t->base.ops = &twill_tcp_transport;
     t->params = *params;
-    t->rank = (uint32_t)params->boot->rank;
-    t->size = (uint32_t)params->boot->size;
+    t->rank = (uint32_t)params->oob->rank;
+    t->size = (uint32_t)params->oob->size;
     t->epoll = -1;
     twill_status status = set_up(t, error);
     if (status != TWILL_OK) {

@@ -34,13 +34,13 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error)
 {
-    const struct twill_boot *boot = params->boot;
+    const struct twill_oob *oob = params->oob;
     bool asked = params->interface != NULL && params->interface[0] != '\0';
-    if (asked || boot->address[0] == '\0')
+    if (asked || oob->address[0] == '\0')
         return twill_interface_choose(address, interface, params->interface,
-                                      boot->address[0] == '\0' ? NULL : boot->address, why,
-                                      why_bytes, error);
-    snprintf(address, TWILL_ADDRESS_TEXT, "%s", boot->address);
+                                      oob->address[0] == '\0' ? NULL : oob->address, why, why_bytes,
+                                      error);
+    snprintf(address, TWILL_ADDRESS_TEXT, "%s", oob->address);
     twill_interface_of(interface, address);
     snprintf(why, why_bytes, "where other ranks reach this host");
     return TWILL_OK;
@@ -108,7 +108,7 @@ static twill_status exchange(struct twill_tcp *t, struct card *mine, twill_statu
         snprintf(mine->message, sizeof(mine->message), "%.191s",
                  error != NULL && error->message[0] != '\0' ? error->message
                                                             : "tcp cannot be opened");
-    twill_status status = twill_boot_allgather(t->params.boot, mine, all, sizeof(*mine), error);
+    twill_status status = twill_oob_allgather(t->params.oob, mine, all, sizeof(*mine), error);
     if (status == TWILL_OK)
         status = local;
     for (uint32_t r = 0; status == TWILL_OK && r < t->size; r++)
@@ -209,8 +209,8 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
     c->most_silent = most_silent();
     c->rank = t->rank;
     c->size = t->size;
-    const struct twill_boot *boot = t->params.boot; /* a caller's has a nonce only */
-    twill_secret_derive(&boot->secret, "tcp", boot->nonce, sizeof(boot->nonce), &c->secret);
+    const struct twill_oob *oob = t->params.oob; /* a caller's has a nonce only */
+    twill_secret_derive(&oob->secret, "tcp", oob->nonce, sizeof(oob->nonce), &c->secret);
     pthread_mutex_init(&c->lock, NULL);
     for (unsigned i = 0; i < SPARE; i++) {
         struct twill_tcp_guest *guest = calloc(1, sizeof(*guest));

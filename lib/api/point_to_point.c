@@ -57,7 +57,7 @@ static twill_status check(struct twill_comm *comm, const struct twill_point *p)
 /* A rank's messages to itself have a transport of their own, opened when there is one. */
 static twill_status open_self(struct twill_comm *comm)
 {
-    struct twill_transport_params params = {.boot = comm->boot};
+    struct twill_transport_params params = {.oob = comm->oob};
     if (comm->transports == TWILL_TRANSPORTS_MOST)
         return TWILL_FAIL(&comm->error, TWILL_ERR_INTERNAL, "no room for another transport");
     TWILL_TRY(&comm->error,

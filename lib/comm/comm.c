@@ -15,10 +15,10 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     const struct twill_config *config = &context->config;
     return (struct twill_transport_params){
-        .boot = comm->boot,
+        .oob = comm->oob,
         .world = comm->world,
         .comm = comm->number,
-        .job = comm->boot->job,
+        .job = comm->oob->job,
         .node = comm->node,
         .provider = twill_config_text(config, TWILL_VARIABLE_PROVIDER),
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
@@ -75,8 +75,8 @@ static const struct twill_transport_ops *between(const struct twill_transport_pa
 static void check_names(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
-    struct twill_boot boot = *context->boot;
-    struct twill_comm nowhere = {.context = context, .world = &context->world, .boot = &boot};
+    struct twill_oob oob = *context->oob;
+    struct twill_comm nowhere = {.context = context, .world = &context->world, .oob = &oob};
     struct twill_transport_params params = params_of(&nowhere);
     struct twill_error error = {0};
     char why[320], text[320];
@@ -97,17 +97,17 @@ static void check_names(struct twill_comm *comm)
 
 void twill_context_preview(struct twill_context *context)
 {
-    struct twill_boot boot = *context->boot;
-    struct twill_comm nowhere = {.context = context, .world = &context->world, .boot = &boot};
+    struct twill_oob oob = *context->oob;
+    struct twill_comm nowhere = {.context = context, .world = &context->world, .oob = &oob};
     struct twill_transport_params params = params_of(&nowhere);
     struct twill_error unreached = {0};
-    if (twill_interface_choose(boot.address, boot.interface, params.interface, NULL,
-                               boot.address_why, sizeof(boot.address_why), &unreached) == TWILL_OK)
-        twill_context_note(context, "between hosts it would be: %s address %s: %s", boot.interface,
-                           boot.address, boot.address_why);
+    if (twill_interface_choose(oob.address, oob.interface, params.interface, NULL, oob.address_why,
+                               sizeof(oob.address_why), &unreached) == TWILL_OK)
+        twill_context_note(context, "between hosts it would be: %s address %s: %s", oob.interface,
+                           oob.address, oob.address_why);
     char why[320], text[320];
     if (params.interface != NULL) /* may be a list, of which the first counts */
-        params.interface = boot.address;
+        params.interface = oob.address;
     twill_between_guess(&params, why, sizeof(why));
     const struct twill_transport_ops *ops = between(&params);
     struct twill_error error = {0};
@@ -124,7 +124,7 @@ void twill_context_preview(struct twill_context *context)
 static twill_status agree_on_between(struct twill_comm *comm, struct twill_transport_params *params)
 {
     char why[320];
-    if (comm->boot != comm->context->boot || comm->world->nodes == 1)
+    if (comm->oob != comm->context->oob || comm->world->nodes == 1)
         return TWILL_OK;
     TWILL_TRY(&comm->error, twill_between_agree(params, why, sizeof(why), &comm->error));
     comm->context->own_tcp = params->own_tcp;
@@ -169,7 +169,7 @@ static twill_status open_transports(struct twill_comm *comm)
         comm->route[r] = place[t];
     }
     suit_segments(comm);
-    if (comm->boot != comm->context->boot) /* there is nothing new to say */
+    if (comm->oob != comm->context->oob) /* there is nothing new to say */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
         twill_say(&comm->context->log, TWILL_LOG_INFO,
@@ -200,9 +200,9 @@ static twill_status open_reach(struct twill_comm *comm, const struct twill_comm 
                                    comm->rank, &comm->error);
     enum twill_reach_wish wish =
         (enum twill_reach_wish)comm->context->config.number[TWILL_VARIABLE_REACH];
-    TWILL_TRY(&comm->error, twill_reach_open(&comm->reach, comm->boot, comm->world, wish, how,
+    TWILL_TRY(&comm->error, twill_reach_open(&comm->reach, comm->oob, comm->world, wish, how,
                                              sizeof(how), &comm->error));
-    if (comm->boot != comm->context->boot)
+    if (comm->oob != comm->context->oob)
         return TWILL_OK;
     twill_context_note(comm->context, "memory of other ranks: %s", how);
     bool disappoints = wish != TWILL_REACH_AUTO && wish != TWILL_REACH_NONE && comm->reach == NULL;
@@ -226,7 +226,7 @@ static twill_status open_node(struct twill_comm *comm)
     size_t shared = twill_max(comm->segment, comm->segment_net);
     struct twill_segment_placer placer = twill_context_placer(comm->context);
     twill_status status =
-        twill_node_open(&comm->node, comm->boot, label, twill_round_up(shared, 4096),
+        twill_node_open(&comm->node, comm->oob, label, twill_round_up(shared, 4096),
                         twill_shm_channel_bytes(comm->local_size), &placer, &why, &comm->error);
     free(label);
     if (status == TWILL_OK && why != NULL)
@@ -239,7 +239,7 @@ static twill_status open_node(struct twill_comm *comm)
 static twill_status make_world(struct twill_comm *comm, const struct twill_comm *parent,
                                const uint32_t *ranks)
 {
-    uint32_t size = (uint32_t)comm->boot->size;
+    uint32_t size = (uint32_t)comm->oob->size;
     uint32_t *label = calloc(size, sizeof(*label));
     if (label == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
@@ -264,7 +264,7 @@ static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm
 {
     if (parent != NULL)
         TWILL_TRY(&comm->error, make_world(comm, parent, ranks));
-    comm->rank = (uint32_t)comm->boot->rank;
+    comm->rank = (uint32_t)comm->oob->rank;
     comm->local = comm->world->local[comm->rank];
     comm->local_size = comm->world->node_size[comm->world->node[comm->rank]];
     comm->job = calloc(comm->world->size, sizeof(*comm->job));
@@ -283,7 +283,7 @@ static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm
         same = same && comm->job[r] == r;
     }
     if (parent != NULL)
-        comm->boot->job = same ? NULL : comm->job;
+        comm->oob->job = same ? NULL : comm->job;
     return TWILL_OK;
 }
 
@@ -298,7 +298,7 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
     all = calloc(size, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
-    twill_status status = twill_boot_allgather(comm->boot, &mine, all, sizeof(mine), &comm->error);
+    twill_status status = twill_oob_allgather(comm->oob, &mine, all, sizeof(mine), &comm->error);
     uint64_t next = mine.next;
     for (uint32_t r = 0; status == TWILL_OK && r < size; r++) {
         next = all[r].next > next ? all[r].next : next;
@@ -314,12 +314,12 @@ static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
     TWILL_TRY(&comm->error, status);
     comm->number = (uint32_t)next;
     comm->context->comms = (uint32_t)next + 1;
-    if (comm->boot == comm->context->boot)
+    if (comm->oob == comm->context->oob)
         return TWILL_OK;
-    memcpy(comm->boot->nonce, comm->context->boot->nonce, TWILL_NONCE_BYTES);
+    memcpy(comm->oob->nonce, comm->context->oob->nonce, TWILL_NONCE_BYTES);
     for (unsigned i = 0; i < 4; i++) {
-        comm->boot->nonce[4 + i] ^= (uint8_t)(comm->number >> 8 * i);
-        comm->boot->nonce[8 + i] ^= (uint8_t)(comm->job[0] >> 8 * i);
+        comm->oob->nonce[4 + i] ^= (uint8_t)(comm->number >> 8 * i);
+        comm->oob->nonce[8 + i] ^= (uint8_t)(comm->job[0] >> 8 * i);
     }
     return TWILL_OK;
 }
@@ -387,8 +387,8 @@ void twill_comm_close(struct twill_comm *comm)
     free(comm->view);
     free(comm->job);
     twill_world_destroy(&comm->own);
-    if (comm->boot != context->boot)
-        twill_boot_close(comm->boot);
+    if (comm->oob != context->oob)
+        twill_oob_close(comm->oob);
     twill_context_lock(context);
     twill_handles_give(&context->ended, comm, sizeof(*comm));
     twill_context_unlock(context);
@@ -412,7 +412,7 @@ static twill_status open_parts(struct twill_comm *comm, const struct twill_comm 
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     twill_status status = twill_context_add(comm->context, comm, &comm->error);
     if (status == TWILL_OK) {
-        status = twill_boot_allgather(comm->boot, &fine, all, sizeof(fine), &comm->error);
+        status = twill_oob_allgather(comm->oob, &fine, all, sizeof(fine), &comm->error);
         if (status != TWILL_OK)
             twill_context_remove(comm->context, comm);
     }
@@ -423,18 +423,18 @@ static twill_status open_parts(struct twill_comm *comm, const struct twill_comm 
 }
 
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
-                             const struct twill_comm *parent, struct twill_boot *boot,
+                             const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error)
 {
     twill_context_lock(context);
     struct twill_comm *comm = twill_handles_take(&context->ended, sizeof(*comm), ENDED_KEPT);
     twill_context_unlock(context);
     if (comm == NULL) {
-        if (boot != context->boot)
-            twill_boot_close(boot);
+        if (oob != context->oob)
+            twill_oob_close(oob);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
-    *comm = (struct twill_comm){.context = context, .world = &context->world, .boot = boot};
+    *comm = (struct twill_comm){.context = context, .world = &context->world, .oob = oob};
     twill_status status = open_parts(comm, parent, ranks, what);
     if (status != TWILL_OK) {
         *error = comm->error;

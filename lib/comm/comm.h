@@ -35,9 +35,9 @@ struct twill_comm {
     struct twill_context *context;
     const struct twill_world *world; /* the context's, or own */
     struct twill_world own;
-    uint32_t *job;           /* [size] rank of the job of each rank */
-    struct twill_boot *boot; /* among its ranks, for set-up; the context's, or its own */
-    const char *making;      /* the call that makes another one out of this, or NULL */
+    uint32_t *job;         /* [size] rank of the job of each rank */
+    struct twill_oob *oob; /* among its ranks, for set-up; the context's, or its own */
+    const char *making;    /* the call that makes another one out of this, or NULL */
     uint32_t rank;
     uint32_t number; /* the same on its ranks, and of no other communicator of any of them */
     uint32_t local, local_size;
@@ -113,7 +113,7 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
  * they are ranks[] of parent, and boot is the new one's own from here on, also upon a failure.
  * `what` must be the same on all ranks. */
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
-                             const struct twill_comm *parent, struct twill_boot *boot,
+                             const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);

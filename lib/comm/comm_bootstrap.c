@@ -20,8 +20,8 @@
 
 #define SIGNATURE 0x6d656574u /* plus the number of the exchange */
 
-struct boot_comm {
-    struct twill_boot boot;
+struct oob_comm {
+    struct twill_oob oob;
     struct twill_comm *over; /* NULL: sealed */
     uint32_t exchanges;
     uint32_t rank[]; /* [size] in over */
@@ -72,8 +72,8 @@ static twill_status post(struct round *round, unsigned i, enum twill_transfer_ki
 }
 
 /* Hand `bytes` to one rank of the group and take as many from another. */
-static twill_status exchange(struct boot_comm *self, uint32_t to, uint32_t from, void *out,
-                             void *in, size_t bytes)
+static twill_status exchange(struct oob_comm *self, uint32_t to, uint32_t from, void *out, void *in,
+                             size_t bytes)
 {
     struct round round = {.over = self->over};
     uint32_t signature = SIGNATURE + self->exchanges;
@@ -94,9 +94,9 @@ static twill_status exchange(struct boot_comm *self, uint32_t to, uint32_t from,
     return twill_comm_fail(self->over, status); /* nothing touches the round after this */
 }
 
-static twill_status gather(struct boot_comm *self, unsigned char *block, size_t bytes)
+static twill_status gather(struct oob_comm *self, unsigned char *block, size_t bytes)
 {
-    uint32_t n = (uint32_t)self->boot.size, me = (uint32_t)self->boot.rank;
+    uint32_t n = (uint32_t)self->oob.size, me = (uint32_t)self->oob.rank;
     for (uint32_t away = 1; away < n; away *= 2) {
         size_t blocks = twill_min(away, n - away);
         twill_status status = exchange(self, (me + n - away) % n, (me + away) % n, block,
@@ -108,11 +108,11 @@ static twill_status gather(struct boot_comm *self, unsigned char *block, size_t 
     return TWILL_OK;
 }
 
-static twill_status comm_allgather(struct twill_boot *boot, const void *mine, void *all,
-                                   size_t bytes, struct twill_error *error)
+static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                                   struct twill_error *error)
 {
-    struct boot_comm *self = (struct boot_comm *)boot;
-    size_t n = (size_t)boot->size, me = (size_t)boot->rank;
+    struct oob_comm *self = (struct oob_comm *)oob;
+    size_t n = (size_t)oob->size, me = (size_t)oob->rank;
     if (self->over == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "set-up of this communicator is over");
     if (self->over->broken) /* an earlier exchange has failed */
@@ -133,37 +133,37 @@ static twill_status comm_allgather(struct twill_boot *boot, const void *mine, vo
     return TWILL_OK;
 }
 
-static void comm_close(struct twill_boot *boot)
+static void comm_close(struct twill_oob *oob)
 {
-    free(boot);
+    free(oob);
 }
 
-static const struct twill_boot_ops boot_comm_ops = {
-    .size_of = sizeof(struct boot_comm),
+static const struct twill_bootstrap_ops oob_comm_ops = {
+    .size_of = sizeof(struct oob_comm),
     .name = "communicator",
     .allgather = comm_allgather,
     .close = comm_close,
 };
 
-twill_status twill_boot_comm_open(struct twill_boot **boot, struct twill_comm *over,
-                                  const uint32_t *ranks, uint32_t size, uint32_t rank,
-                                  struct twill_error *error)
+twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over,
+                                 const uint32_t *ranks, uint32_t size, uint32_t rank,
+                                 struct twill_error *error)
 {
-    struct boot_comm *self = calloc(1, sizeof(*self) + size * sizeof(*self->rank));
+    struct oob_comm *self = calloc(1, sizeof(*self) + size * sizeof(*self->rank));
     if (self == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for a group of %u ranks", size);
-    self->boot = *over->boot; /* addresses, and the job's nonce until there is a better one */
-    self->boot.ops = &boot_comm_ops;
-    self->boot.rank = (int)rank;
-    self->boot.size = (int)size;
+    self->oob = *over->oob; /* addresses, and the job's nonce until there is a better one */
+    self->oob.ops = &oob_comm_ops;
+    self->oob.rank = (int)rank;
+    self->oob.size = (int)size;
     self->over = over;
     memcpy(self->rank, ranks, size * sizeof(*ranks));
-    snprintf(self->boot.how, sizeof(self->boot.how), "communicator %u", over->number);
-    *boot = &self->boot;
+    snprintf(self->oob.how, sizeof(self->oob.how), "communicator %u", over->number);
+    *oob = &self->oob;
     return TWILL_OK;
 }
 
-void twill_boot_comm_seal(struct twill_boot *boot)
+void twill_oob_comm_seal(struct twill_oob *oob)
 {
-    ((struct boot_comm *)boot)->over = NULL;
+    ((struct oob_comm *)oob)->over = NULL;
 }

@@ -81,11 +81,11 @@ static twill_status guard_against_fork(struct twill_context *context)
     return TWILL_OK;
 }
 
-static struct twill_boot_params boot_params(const struct twill_context *context,
-                                            const twill_bootstrap *bootstrap)
+static struct twill_bootstrap_params bootstrap_params(const struct twill_context *context,
+                                                      const twill_bootstrap *bootstrap)
 {
     const struct twill_config *config = &context->config;
-    return (struct twill_boot_params){
+    return (struct twill_bootstrap_params){
         .caller = bootstrap,
         .rank = twill_config_text(config, TWILL_VARIABLE_RANK),
         .world_size = twill_config_text(config, TWILL_VARIABLE_WORLD_SIZE),
@@ -102,24 +102,24 @@ static struct twill_boot_params boot_params(const struct twill_context *context,
     };
 }
 
-static twill_status open_boot(struct twill_context *context, const twill_bootstrap *bootstrap)
+static twill_status open_bootstrap(struct twill_context *context, const twill_bootstrap *bootstrap)
 {
-    struct twill_boot_params params = boot_params(context, bootstrap);
-    if (twill_boot_is_first(&params)) /* once a job, and before anything can go wrong */
+    struct twill_bootstrap_params params = bootstrap_params(context, bootstrap);
+    if (twill_bootstrap_is_first(&params)) /* once a job, and before anything can go wrong */
         twill_config_warn_unknown(&context->log);
-    TWILL_TRY(&context->error, twill_boot_open(&context->boot, &params, &context->error));
-    if (context->boot->size > TWILL_WORLD_MAX_RANKS)
+    TWILL_TRY(&context->error, twill_bootstrap_open(&context->oob, &params, &context->error));
+    if (context->oob->size > TWILL_WORLD_MAX_RANKS)
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
-                          context->boot->size, TWILL_WORLD_MAX_RANKS);
-    context->log.rank = context->boot->rank;
-    context->log.size = context->boot->size;
+                          context->oob->size, TWILL_WORLD_MAX_RANKS);
+    context->log.rank = context->oob->rank;
+    context->log.size = context->oob->size;
     return twill_log_open(context);
 }
 
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
-    const struct peer_info *mine = &all[context->boot->rank];
-    for (int r = 0; r < context->boot->size; r++) {
+    const struct peer_info *mine = &all[context->oob->rank];
+    for (int r = 0; r < context->oob->size; r++) {
         if (memcmp(all[r].version, all[0].version, sizeof(all[r].version)) != 0)
             return TWILL_FAIL(&context->error, TWILL_ERR_MISMATCH,
                               "rank %d runs twill %.15s, rank 0 runs %.15s", r, all[r].version,
@@ -129,13 +129,13 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                 return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                                   "%s must be the same on all ranks: rank %d differs from rank 0 "
                                   "(rank %d has \"%s\")",
-                                  twill_variables[v].name, r, context->boot->rank,
+                                  twill_variables[v].name, r, context->oob->rank,
                                   context->config.text[v]);
     }
     context->all_tuned = true;
-    for (int r = 0; r < context->boot->size; r++)
+    for (int r = 0; r < context->oob->size; r++)
         context->all_tuned = context->all_tuned && strcmp(all[r].tuned, all[0].tuned) == 0;
-    for (int r = 0; r < context->boot->size; r++)
+    for (int r = 0; r < context->oob->size; r++)
         if (all[r].tuning != all[0].tuning)
             return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                               "TWILL_TUNING must say the same on all ranks: rank %d has read other "
@@ -143,7 +143,7 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                               r);
     /* Ranks of this machine, in whatever namespaces, on the very same cores. */
     unsigned sharing = 0;
-    for (int r = 0; r < context->boot->size; r++)
+    for (int r = 0; r < context->oob->size; r++)
         sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
                    all[r].level.cpuset_hash == mine->level.cpuset_hash;
     context->crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
@@ -155,15 +155,15 @@ static twill_status check_agreement(struct twill_context *context, const struct 
  * PUs: those where no rank may run are for threads of the library. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
-    const struct peer_info *mine = &all[context->boot->rank];
-    struct twill_cpus *where = calloc((size_t)context->boot->size, sizeof(*where));
+    const struct peer_info *mine = &all[context->oob->rank];
+    struct twill_cpus *where = calloc((size_t)context->oob->size, sizeof(*where));
     unsigned ranks = 0, threads = 0, n = 0, me = 0;
-    for (int r = 0; r < context->boot->size; r++) {
+    for (int r = 0; r < context->oob->size; r++) {
         if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
             continue;
         ranks += (all[r].memory_nodes & mine->memory_nodes) != 0;
         threads += twill_host_same_process(&all[r].host, &mine->host);
-        me = r == context->boot->rank ? n : me;
+        me = r == context->oob->rank ? n : me;
         if (where != NULL)
             where[n++] = all[r].where;
     }
@@ -176,7 +176,7 @@ static void share_host(struct twill_context *context, const struct peer_info *al
 
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
-    int size = context->boot->size;
+    int size = context->oob->size;
     const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
     if (nodes != NULL)
         return twill_world_parse_nodes(nodes, (uint32_t)size, context->label, &context->error);
@@ -191,7 +191,7 @@ static twill_status label_nodes(struct twill_context *context, const struct peer
 
 static twill_status meet(struct twill_context *context)
 {
-    int size = context->boot->size;
+    int size = context->oob->size;
     struct peer_info mine;
     memset(&mine, 0, sizeof(mine)); /* padding travels too */
     snprintf(mine.version, sizeof(mine.version), "%s", twill_version());
@@ -212,7 +212,7 @@ static twill_status meet(struct twill_context *context)
     twill_status status =
         all == NULL || heap == NULL || context->label == NULL || context->level == NULL
             ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")
-            : twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
+            : twill_oob_allgather(context->oob, &mine, all, sizeof(mine), &context->error);
     for (int r = 0; status == TWILL_OK && r < size; r++) {
         context->level[r] = all[r].level;
         heap[r] = all[r].heap;
@@ -316,14 +316,14 @@ static void note_machine(struct twill_context *context)
 static void note_job(struct twill_context *context)
 {
     const struct twill_world *w = &context->world;
-    int rank = context->boot->rank;
+    int rank = context->oob->rank;
     twill_context_note(context, "ranks: %u on %u nodes; this is rank %d, %u of %u on node %u%s",
                        w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
                        w->node[rank], context->crowded ? "; ranks share cores" : "");
-    twill_context_note(context, "bootstrap: %s", context->boot->how);
-    const struct twill_boot *boot = context->boot;
-    twill_context_note(context, "interface: %s address %s: %s", boot->interface, boot->address,
-                       boot->address_why);
+    twill_context_note(context, "bootstrap: %s", context->oob->how);
+    const struct twill_oob *oob = context->oob;
+    twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,
+                       oob->address_why);
     twill_context_note(context, "kernels: %s, at most %lld threads", context->kernels->isa,
                        (long long)context->config.number[TWILL_VARIABLE_THREADS]);
     twill_context_note(context, "progress: %s", context->progress.how);
@@ -360,7 +360,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, open_memory(context));
     TWILL_TRY(error, twill_preloaded_open(&context->preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
-    TWILL_TRY(error, open_boot(context, bootstrap));
+    TWILL_TRY(error, open_bootstrap(context, bootstrap));
     TWILL_TRY(error, meet(context));
     TWILL_TRY(error, twill_levels_open(context, context->level));
     if (context->world.nodes > 1)
@@ -424,7 +424,7 @@ void twill_context_destroy(twill_context *context)
     twill_tuning_destroy(context->tuning);
     free(context->why);
     twill_lasting_clear(context);
-    twill_boot_close(context->boot);
+    twill_oob_close(context->oob);
     if (context->topology != NULL)
         twill_topology_close(context->topology);
     twill_context_close_device(context);

@@ -52,7 +52,7 @@ struct twill_context {
     struct twill_log log;
     struct twill_config config;
     bool ready; /* creation succeeded */
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_topology *topology;
     const struct twill_kernels *kernels;
     struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */

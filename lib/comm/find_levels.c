@@ -193,7 +193,7 @@ static twill_status tell_places(struct twill_context *context, struct twill_leve
 {
     struct twill_error *error = &context->error;
     const struct twill_world *world = &context->world;
-    uint32_t me = (uint32_t)context->boot->rank, ranks = world->node_size[world->node[me]];
+    uint32_t me = (uint32_t)context->oob->rank, ranks = world->node_size[world->node[me]];
     struct twill_level_card mine = card[me];
     bool told = false;
     for (uint32_t r = 0; r < world->size; r++)
@@ -209,7 +209,7 @@ static twill_status tell_places(struct twill_context *context, struct twill_leve
         free(node);
         TWILL_TRY(error, status);
     }
-    return twill_boot_allgather(context->boot, &mine, card, sizeof(mine), error);
+    return twill_oob_allgather(context->oob, &mine, card, sizeof(mine), error);
 }
 
 /* The lowest rank that may run on several cores, and another one of its node on the same ones; its
@@ -267,7 +267,7 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
     uint32_t first = first_unbound(world, card, seen);
     free(seen);
     context->unbound = first < world->size;
-    if (first == (uint32_t)context->boot->rank && units == NULL)
+    if (first == (uint32_t)context->oob->rank && units == NULL)
         tell_unbound(context, card, first);
     TWILL_TRY(error, twill_levels_declare(world, groups, units, error));
     if (units != NULL)
@@ -289,7 +289,7 @@ void twill_levels_note_hierarchy(struct twill_context *context)
 void twill_levels_note_binding(struct twill_context *context)
 {
     const struct twill_world *w = &context->world;
-    uint32_t rank = (uint32_t)context->boot->rank, ranks = w->node_size[w->node[rank]];
+    uint32_t rank = (uint32_t)context->oob->rank, ranks = w->node_size[w->node[rank]];
     struct twill_cpus cpus;
     struct twill_error ignored = {0};
     char text[200];

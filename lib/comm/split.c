@@ -77,23 +77,22 @@ static twill_status end(struct twill_comm *comm, twill_status status,
 
 /* Set up the communicator of ranks[] of comm, who talk by boot. */
 static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
-                            struct twill_boot *boot, const uint32_t *ranks,
-                            struct twill_error *error)
+                            struct twill_oob *oob, const uint32_t *ranks, struct twill_error *error)
 {
-    uint64_t what = (uint64_t)boot->size; /* FNV-1a */
-    for (int i = 0; i < boot->size; i++)
+    uint64_t what = (uint64_t)oob->size; /* FNV-1a */
+    for (int i = 0; i < oob->size; i++)
         what = (what ^ ranks[i]) * UINT64_C(0x100000001b3);
-    return twill_comm_open(made, comm->context, comm, boot, ranks, what, error);
+    return twill_comm_open(made, comm->context, comm, oob, ranks, what, error);
 }
 
 /* The same over comm itself, for ranks[0 .. size-1], of which this is number `mine`. */
 static twill_status make(struct twill_comm **made, struct twill_comm *comm, const uint32_t *ranks,
                          uint32_t size, uint32_t mine, struct twill_error *error)
 {
-    struct twill_boot *boot = NULL;
-    TWILL_TRY(error, twill_boot_comm_open(&boot, comm, ranks, size, mine, error));
-    TWILL_TRY(error, make_by(made, comm, boot, ranks, error));
-    twill_boot_comm_seal(boot);
+    struct twill_oob *oob = NULL;
+    TWILL_TRY(error, twill_oob_comm_open(&oob, comm, ranks, size, mine, error));
+    TWILL_TRY(error, make_by(made, comm, oob, ranks, error));
+    twill_oob_comm_seal(oob);
     return TWILL_OK;
 }
 
@@ -130,11 +129,11 @@ static twill_status check_cards(const struct twill_comm *comm, const struct card
 static twill_status gather_cards(struct twill_comm *comm, const struct card *mine,
                                  struct card *card, struct twill_error *error)
 {
-    struct twill_boot *boot;
-    TWILL_TRY(error, twill_boot_comm_open(&boot, comm, comm->world->everyone, comm->world->size,
-                                          comm->rank, error));
-    twill_status status = twill_boot_allgather(boot, mine, card, sizeof(*mine), error);
-    twill_boot_close(boot);
+    struct twill_oob *oob;
+    TWILL_TRY(error, twill_oob_comm_open(&oob, comm, comm->world->everyone, comm->world->size,
+                                         comm->rank, error));
+    twill_status status = twill_oob_allgather(oob, mine, card, sizeof(*mine), error);
+    twill_oob_close(oob);
     return status;
 }
 
@@ -288,11 +287,11 @@ static twill_status create_over(struct twill_comm **made, const struct twill_com
                                 const struct named *named, twill_exchange_fn exchange, void *user,
                                 struct twill_error *error)
 {
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     twill_bootstrap lent = {(int)named->self, (int)named->size, exchange, user};
-    TWILL_TRY(error, twill_boot_lend(&boot, comm->context->boot, &lent, error));
-    TWILL_TRY(error, make_by(made, comm, boot, named->rank, error));
-    twill_boot_lend_seal(boot);
+    TWILL_TRY(error, twill_oob_lend(&oob, comm->context->oob, &lent, error));
+    TWILL_TRY(error, make_by(made, comm, oob, named->rank, error));
+    twill_oob_lend_seal(oob);
     return TWILL_OK;
 }
 

@@ -69,7 +69,7 @@ void twill_log_close(struct twill_context *context)
 
 static bool is_first(const struct twill_context *context)
 {
-    return context->world.local[context->boot->rank] == 0;
+    return context->world.local[context->oob->rank] == 0;
 }
 
 void twill_log_notes(struct twill_context *context, unsigned common)
@@ -99,7 +99,7 @@ void twill_log_comm(struct twill_comm *comm)
     char levels[160];
     if (!twill_log_wants(log, TWILL_LOG_INFO))
         return;
-    if (comm->boot == comm->context->boot) /* else there is nothing new */
+    if (comm->oob == comm->context->oob) /* else there is nothing new */
         twill_log_notes(comm->context, 0);
     (void)twill_hierarchy_name(comm->world, levels, sizeof(levels));
     twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),

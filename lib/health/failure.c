@@ -49,7 +49,7 @@ void twill_call_describe(const struct twill_call *call, uint64_t sequence, char 
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT])
 {
-    return twill_rank_text(rank < comm->world->size ? comm->boot->job : NULL, rank, text);
+    return twill_rank_text(rank < comm->world->size ? comm->oob->job : NULL, rank, text);
 }
 
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,

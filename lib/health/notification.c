@@ -19,9 +19,9 @@ twill_status twill_context_open_watch(struct twill_context *context)
     size_t most = MOST_HOSTS;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
         most = twill_min(most, (size_t)files.rlim_cur / 4);
-    TWILL_TRY(&context->error, twill_watch_open(&context->watch, context->boot, &context->error));
+    TWILL_TRY(&context->error, twill_watch_open(&context->watch, context->oob, &context->error));
     TWILL_TRY(&context->error,
-              twill_watch_connect(context->watch, context->boot, context->world.node,
+              twill_watch_connect(context->watch, context->oob, context->world.node,
                                   most / context->threads, &context->error));
     size_t missing = twill_watch_describe(context->watch, text, sizeof(text));
     twill_context_note(context, "failure detector: %s", text);

@@ -48,7 +48,7 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
 static uint32_t parts_mapped(const struct twill_context *context,
                              const struct twill_heap_card *card, uint32_t ranks)
 {
-    uint32_t size = (uint32_t)context->boot->size, mine = context->label[context->boot->rank];
+    uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
     uint32_t most = 1;
     for (uint32_t r = 0; r < size; r++) {
         if (context->label[r] != mine)
@@ -67,7 +67,7 @@ static uint32_t parts_mapped(const struct twill_context *context,
 static size_t default_bytes(const struct twill_context *context, const struct twill_heap_card *card,
                             uint32_t *ranks)
 {
-    uint32_t size = (uint32_t)context->boot->size, mine = context->label[context->boot->rank];
+    uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
     uint64_t room = UINT64_MAX;
     *ranks = 0;
     for (uint32_t r = 0; r < size; r++)
@@ -83,7 +83,7 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
 static twill_status tell_of_region(struct twill_context *context,
                                    const struct twill_heap_card *card)
 {
-    uint32_t size = (uint32_t)context->boot->size, first = size, vain = 0;
+    uint32_t size = (uint32_t)context->oob->size, first = size, vain = 0;
     bool asked = false;
     for (uint32_t r = 0; r < size; r++)
         asked = asked || card[r].preloaded != TWILL_PRELOADED_OFF;
@@ -93,14 +93,14 @@ static twill_status tell_of_region(struct twill_context *context,
     if (all == NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     twill_status status =
-        twill_boot_allgather(context->boot, &mine, all, sizeof(mine), &context->error);
+        twill_oob_allgather(context->oob, &mine, all, sizeof(mine), &context->error);
     for (uint32_t r = 0; status == TWILL_OK && r < size; r++)
         if (all[r] > TWILL_PRELOADED_READY && vain++ == 0)
             first = r;
     free(all);
     TWILL_TRY(&context->error, status);
     twill_preloaded_warn(&context->preloaded, &context->log,
-                         first == (uint32_t)context->boot->rank ? (int)vain : 0,
+                         first == (uint32_t)context->oob->rank ? (int)vain : 0,
                          context->user_policy.kind == TWILL_KIND_MCDRAM);
     return TWILL_OK;
 }
@@ -119,19 +119,19 @@ twill_status twill_context_open_heap(struct twill_context *context,
     if (ranks > 1)
         twill_preloaded_make(preloaded, bytes);
     TWILL_TRY(&context->error, tell_of_region(context, card));
-    if (context->boot->size > 1)
+    if (context->oob->size > 1)
         TWILL_TRY(&context->error,
-                  twill_segment_share_given(&segment, context->boot, context->label, bytes,
+                  twill_segment_share_given(&segment, context->oob, context->label, bytes,
                                             preloaded->token != NULL ? &preloaded->given : NULL,
                                             &why, &context->error));
     if (why != NULL)
         twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
                   why);
-    twill_heap_init(&context->heap, segment, (uint32_t)context->boot->rank, context->user_memory,
+    twill_heap_init(&context->heap, segment, (uint32_t)context->oob->rank, context->user_memory,
                     preloaded->token != NULL ? preloaded->library : NULL, limit);
-    TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->boot->size,
+    TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->oob->size,
                                                   context->label, &context->error));
-    uint32_t node = context->world.node[context->boot->rank];
+    uint32_t node = context->world.node[context->oob->rank];
     if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
         twill_segment_close(segment);
         twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);

@@ -193,12 +193,12 @@ static void list_settings(const char *list[3])
 
 static twill_status create(struct twill_mpi_talk *talk)
 {
-    twill_bootstrap boot = {.exchange = twill_mpi_exchange, .user = talk};
+    twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = talk};
     const char *settings[3];
     list_settings(settings);
-    PMPI_Comm_rank(talk->comm, &boot.rank);
-    PMPI_Comm_size(talk->comm, &boot.size);
-    twill_status status = twill_context_create(&twill_mpi.context, &boot, settings);
+    PMPI_Comm_rank(talk->comm, &bootstrap.rank);
+    PMPI_Comm_size(talk->comm, &bootstrap.size);
+    twill_status status = twill_context_create(&twill_mpi.context, &bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&twill_mpi.world, twill_mpi.context);
     if (status == TWILL_OK)

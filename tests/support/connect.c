@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *boot,
+bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more)
 {
     char nodes_setting[64], mock_setting[80];
@@ -19,9 +19,9 @@ bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootst
         settings[count++] = more[i];
     *context = NULL;
     *comm = NULL;
-    twill_status status = twill_context_create(context, boot, settings);
+    twill_status status = twill_context_create(context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(comm, *context);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d of %d: %s", boot->rank,
-                           boot->size, twill_context_message(*context));
+    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d of %d: %s",
+                           bootstrap->rank, bootstrap->size, twill_context_message(*context));
 }

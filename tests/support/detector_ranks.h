@@ -12,7 +12,7 @@
 
 /* Bootstrap and watch of a rank. */
 struct watcher {
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_watch *watch;
     struct twill_error error;
 };
@@ -20,9 +20,9 @@ struct watcher {
 static inline bool watcher_open(struct watcher *w, const struct twill_test_job *job, int rank)
 {
     memset(w, 0, sizeof(*w));
-    twill_status status = twill_test_job_open(job, rank, &w->boot, &w->error);
+    twill_status status = twill_test_job_open(job, rank, &w->oob, &w->error);
     if (status == TWILL_OK)
-        status = twill_watch_open(&w->watch, w->boot, &w->error);
+        status = twill_watch_open(&w->watch, w->oob, &w->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
                            w->error.message);
 }
@@ -30,12 +30,12 @@ static inline bool watcher_open(struct watcher *w, const struct twill_test_job *
 static inline void watcher_close(struct watcher *w)
 {
     twill_watch_close(w->watch);
-    twill_boot_close(w->boot);
+    twill_oob_close(w->oob);
 }
 
 static inline bool meet(struct watcher *w)
 {
-    return twill_test_gather(w->boot, 1, 0);
+    return twill_test_gather(w->oob, 1, 0);
 }
 
 static inline bool dies(struct watcher *w, uint32_t peer)
@@ -67,7 +67,7 @@ static inline void tell(struct watcher *w, int rank, uint32_t comm)
     uint32_t everyone[64];
     for (uint32_t r = 0; r < TWILL_ARRAY_LENGTH(everyone); r++)
         everyone[r] = r;
-    twill_watch_tell(w->watch, &news, everyone, (size_t)w->boot->size, TWILL_TEST_PATIENCE);
+    twill_watch_tell(w->watch, &news, everyone, (size_t)w->oob->size, TWILL_TEST_PATIENCE);
 }
 
 /* The port of rank 0's watch: rank 0 tells, over the bootstrap, by what it has bound since. */

@@ -84,21 +84,21 @@ void twill_test_job_init(struct twill_test_job *job, const char *host, int size)
     close(fd);
 }
 
-twill_status twill_test_job_open(const struct twill_test_job *job, int rank,
-                                 struct twill_boot **boot, struct twill_error *error)
+twill_status twill_test_job_open(const struct twill_test_job *job, int rank, struct twill_oob **oob,
+                                 struct twill_error *error)
 {
     char rank_text[16], size_text[16];
-    struct twill_boot_params params = {.rank = rank_text,
-                                       .world_size = size_text,
-                                       .master_addr = job->host,
-                                       .master_port = job->port,
-                                       .job = job->key[rank] ? job->key[rank] : TWILL_TEST_KEY,
-                                       .listen_fd = rank == 0 ? job->listen_fd : NULL,
-                                       .timeout_ns = job->timeout_ns};
+    struct twill_bootstrap_params params = {.rank = rank_text,
+                                            .world_size = size_text,
+                                            .master_addr = job->host,
+                                            .master_port = job->port,
+                                            .job = job->key[rank] ? job->key[rank] : TWILL_TEST_KEY,
+                                            .listen_fd = rank == 0 ? job->listen_fd : NULL,
+                                            .timeout_ns = job->timeout_ns};
     snprintf(rank_text, sizeof(rank_text), "%d", rank);
     snprintf(size_text, sizeof(size_text), "%d", job->size);
     twill_error_clear(error);
-    return twill_boot_open(boot, &params, error);
+    return twill_bootstrap_open(oob, &params, error);
 }
 
 static unsigned char pattern(int rank, size_t i, int round)
@@ -106,21 +106,21 @@ static unsigned char pattern(int rank, size_t i, int round)
     return (unsigned char)((size_t)rank * 31 + i * 7 + (size_t)round);
 }
 
-bool twill_test_gather(struct twill_boot *boot, size_t bytes, int round)
+bool twill_test_gather(struct twill_oob *oob, size_t bytes, int round)
 {
     struct twill_error error = {0};
-    unsigned char *mine = malloc(bytes + 1), *all = malloc(bytes * (size_t)boot->size + 1);
+    unsigned char *mine = malloc(bytes + 1), *all = malloc(bytes * (size_t)oob->size + 1);
     size_t wrong = 0;
     for (size_t i = 0; i < bytes; i++)
-        mine[i] = pattern(boot->rank, i, round);
-    twill_status status = twill_boot_allgather(boot, mine, all, bytes, &error);
-    for (int r = 0; status == TWILL_OK && r < boot->size; r++)
+        mine[i] = pattern(oob->rank, i, round);
+    twill_status status = twill_oob_allgather(oob, mine, all, bytes, &error);
+    for (int r = 0; status == TWILL_OK && r < oob->size; r++)
         for (size_t i = 0; i < bytes; i++)
             wrong += all[(size_t)r * bytes + i] != pattern(r, i, round);
     free(mine);
     free(all);
     return twill_test_note(status == TWILL_OK && wrong == 0, __FILE__, __LINE__,
-                           "rank %d: %zu bytes, round %d: status %d, %zu wrong: %s", boot->rank,
+                           "rank %d: %zu bytes, round %d: status %d, %zu wrong: %s", oob->rank,
                            bytes, round, status, wrong, error.message);
 }
 
@@ -129,28 +129,27 @@ void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *
     static const size_t sizes[] = {1, 0, 48, 4096, 100000, 3};
     struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     uint8_t nonces[16][TWILL_NONCE_BYTES];
     (void)unused;
     if (job->odd == rank)
         usleep(300000);
-    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
-    TWILL_CHECK(boot->rank == rank && boot->size == size);
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
+    TWILL_CHECK(oob->rank == rank && oob->size == size);
     TWILL_CHECK(
-        strcmp(boot->ops->name, job->key[rank] && !*job->key[rank] ? "torchrun" : "twillrun") == 0);
+        strcmp(oob->ops->name, job->key[rank] && !*job->key[rank] ? "torchrun" : "twillrun") == 0);
     /* /etc/hosts may give localhost either address, and Debian's gives both. */
-    bool six = strcmp(boot->address, "::1") == 0;
-    TWILL_CHECK(six || strcmp(boot->address, "127.0.0.1") == 0);
+    bool six = strcmp(oob->address, "::1") == 0;
+    TWILL_CHECK(six || strcmp(oob->address, "127.0.0.1") == 0);
     TWILL_CHECK(strcmp(job->host, "localhost") == 0 || six == (strcmp(job->host, "::1") == 0));
-    TWILL_CHECK(strstr(boot->how, "RANK=") && strstr(boot->how, job->port));
-    TWILL_CHECK_OK(&error,
-                   twill_boot_allgather(boot, boot->nonce, nonces, sizeof(nonces[0]), &error));
+    TWILL_CHECK(strstr(oob->how, "RANK=") && strstr(oob->how, job->port));
+    TWILL_CHECK_OK(&error, twill_oob_allgather(oob, oob->nonce, nonces, sizeof(nonces[0]), &error));
     for (int r = 0; r < size; r++)
-        TWILL_CHECK(memcmp(nonces[r], boot->nonce, sizeof(nonces[0])) == 0);
+        TWILL_CHECK(memcmp(nonces[r], oob->nonce, sizeof(nonces[0])) == 0);
     for (int round = 0; round < 6; round++)
-        if (!twill_test_gather(boot, sizes[round], round))
+        if (!twill_test_gather(oob, sizes[round], round))
             break;
-    twill_boot_close(boot);
+    twill_oob_close(oob);
 }
 
 int twill_test_dial(const struct twill_test_job *job)

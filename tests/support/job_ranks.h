@@ -30,10 +30,10 @@ int twill_test_listen(const char *host, char port[8]);
 /* A job of that size on that address, with a port that is free. */
 void twill_test_job_init(struct twill_test_job *job, const char *host, int size);
 /* Bootstrap as a rank of it. */
-twill_status twill_test_job_open(const struct twill_test_job *job, int rank,
-                                 struct twill_boot **boot, struct twill_error *error);
+twill_status twill_test_job_open(const struct twill_test_job *job, int rank, struct twill_oob **oob,
+                                 struct twill_error *error);
 /* One all-gather of that many bytes, each of them checked. */
-bool twill_test_gather(struct twill_boot *boot, size_t bytes, int round);
+bool twill_test_gather(struct twill_oob *oob, size_t bytes, int round);
 /* A rank that bootstraps and gathers; user is the job. The odd one is late. */
 void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *user);
 /* Connect to the port of the job; tries until somebody listens. -1: nobody. */

@@ -46,7 +46,7 @@ static const struct setup setups[] = {
 
 /* A rank's transport and what belongs to it. */
 struct end {
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_transport *transport;
     struct twill_transport_params params;
     struct twill_error error;
@@ -64,13 +64,13 @@ static inline bool end_open_at(struct end *end, twill_bootstrap *caller, const s
                                uint32_t comm, const struct place *place)
 {
     memset(end, 0, sizeof(*end));
-    end->boot = twill_test_boot(caller);
-    TWILL_REQUIRE(end->boot != NULL);
+    end->oob = twill_test_oob(caller);
+    TWILL_REQUIRE(end->oob != NULL);
     end->rank = (uint32_t)caller->rank;
     end->size = (uint32_t)caller->size;
     if (place->address != NULL)
-        snprintf(end->boot->address, sizeof(end->boot->address), "%s", place->address);
-    end->params = (struct twill_transport_params){.boot = end->boot,
+        snprintf(end->oob->address, sizeof(end->oob->address), "%s", place->address);
+    end->params = (struct twill_transport_params){.oob = end->oob,
                                                   .comm = comm,
                                                   .provider = setup->provider,
                                                   .interface = place->interface,
@@ -106,7 +106,7 @@ static inline void end_close(struct end *end)
     if (end->transport != NULL)
         end->transport->ops->close(end->transport);
     end->transport = NULL;
-    twill_test_boot_close(end->boot);
+    twill_test_oob_close(end->oob);
 }
 
 /* All ranks here, so that nobody closes while others still receive. */
@@ -115,7 +115,7 @@ static inline bool meet(struct end *end)
     int all[16];
     int mine = 1;
     TWILL_REQUIRE(end->size <= 16);
-    return twill_boot_allgather(end->boot, &mine, all, sizeof(mine), &end->error) == TWILL_OK;
+    return twill_oob_allgather(end->oob, &mine, all, sizeof(mine), &end->error) == TWILL_OK;
 }
 
 static inline bool progress(struct end *end)

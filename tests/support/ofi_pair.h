@@ -65,10 +65,10 @@ static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
 {
     memset(pair, 0, sizeof(*pair));
     struct end *end = &pair->end;
-    end->boot = twill_test_boot(caller);
+    end->oob = twill_test_oob(caller);
     end->rank = (uint32_t)caller->rank;
     end->size = (uint32_t)caller->size;
-    end->params = (struct twill_transport_params){.boot = end->boot,
+    end->params = (struct twill_transport_params){.oob = end->oob,
                                                   .provider = setup->provider,
                                                   .common = &pair->common,
                                                   .lasting = lasting,

@@ -245,14 +245,14 @@ static bool case_communicators(struct run *run, twill_bootstrap *caller)
 
 /* Ranks 0 and 1 are a job; rank 2 believes that it is rank 1 of one with rank 0. */
 struct view {
-    struct twill_boot boot;
+    struct twill_oob oob;
     twill_bootstrap *caller;
 };
 
-static twill_status view_gather(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+static twill_status view_gather(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                 struct twill_error *error)
 {
-    const struct view *view = (const struct view *)boot;
+    const struct view *view = (const struct view *)oob;
     unsigned char *everybody = malloc(3 * bytes);
     if (everybody == NULL ||
         view->caller->exchange(view->caller->user, mine, everybody, bytes) != 0) {
@@ -266,13 +266,13 @@ static twill_status view_gather(struct twill_boot *boot, const void *mine, void 
     return TWILL_OK;
 }
 
-static void view_close(struct twill_boot *boot)
+static void view_close(struct twill_oob *oob)
 {
-    (void)boot;
+    (void)oob;
 }
 
-static const struct twill_boot_ops view_ops = {
-    .size_of = sizeof(struct twill_boot_ops),
+static const struct twill_bootstrap_ops view_ops = {
+    .size_of = sizeof(struct twill_bootstrap_ops),
     .name = "view",
     .allgather = view_gather,
     .close = view_close,
@@ -284,18 +284,18 @@ static bool view_open(struct view *view, struct end *end, struct run *run)
     memset(end, 0, sizeof(*end));
     end->rank = view->caller->rank == 0 ? 0 : 1;
     end->size = 2;
-    end->boot = twill_test_boot(view->caller);
-    TWILL_REQUIRE(end->boot != NULL);
-    view->boot = *end->boot;
+    end->oob = twill_test_oob(view->caller);
+    TWILL_REQUIRE(end->oob != NULL);
+    view->oob = *end->oob;
     if (run->address != NULL)
-        snprintf(view->boot.address, sizeof(view->boot.address), "%s", run->address);
-    view->boot.ops = &view_ops;
-    view->boot.rank = (int)end->rank;
-    view->boot.size = 2;
+        snprintf(view->oob.address, sizeof(view->oob.address), "%s", run->address);
+    view->oob.ops = &view_ops;
+    view->oob.rank = (int)end->rank;
+    view->oob.size = 2;
     if (view->caller->rank == 2)
         for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
-            view->boot.nonce[i] ^= 0x5a;
-    end->params = (struct twill_transport_params){.boot = &view->boot,
+            view->oob.nonce[i] ^= 0x5a;
+    end->params = (struct twill_transport_params){.oob = &view->oob,
                                                   .comm = 9,
                                                   .provider = run->provider->name,
                                                   .interface = run->provider->interface};

@@ -133,10 +133,10 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     return done ? 0 : 1;
 }
 
-bool twill_test_meet(twill_bootstrap *boot)
+bool twill_test_meet(twill_bootstrap *bootstrap)
 {
     char all[MAX_RANKS];
-    return boot->exchange(boot->user, "x", all, 1) == 0;
+    return bootstrap->exchange(bootstrap->user, "x", all, 1) == 0;
 }
 
 static void leave(struct group *group, int rank)
@@ -323,47 +323,47 @@ bool twill_test_failed(void)
     return atomic_load(&current->failed);
 }
 
-struct test_boot {
-    struct twill_boot boot;
+struct test_oob {
+    struct twill_oob oob;
     twill_bootstrap *caller;
 };
 
-static twill_status boot_allgather(struct twill_boot *boot, const void *mine, void *all,
-                                   size_t bytes, struct twill_error *error)
+static twill_status oob_allgather(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                                  struct twill_error *error)
 {
-    twill_bootstrap *caller = ((struct test_boot *)boot)->caller;
+    twill_bootstrap *caller = ((struct test_oob *)oob)->caller;
     if (caller->exchange(caller->user, mine, all, bytes) != 0)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                           "rank %d: the test's exchange of %zu bytes "
                           "failed: a rank has left",
-                          boot->rank, bytes);
+                          oob->rank, bytes);
     return TWILL_OK;
 }
 
-void twill_test_boot_close(struct twill_boot *boot)
+void twill_test_oob_close(struct twill_oob *oob)
 {
-    free(boot);
+    free(oob);
 }
 
-static const struct twill_boot_ops test_boot_ops = {
-    .size_of = sizeof(struct twill_boot_ops),
+static const struct twill_bootstrap_ops test_oob_ops = {
+    .size_of = sizeof(struct twill_bootstrap_ops),
     .name = "test",
-    .allgather = boot_allgather,
-    .close = twill_test_boot_close,
+    .allgather = oob_allgather,
+    .close = twill_test_oob_close,
 };
 
-struct twill_boot *twill_test_boot(twill_bootstrap *caller)
+struct twill_oob *twill_test_oob(twill_bootstrap *caller)
 {
-    struct test_boot *boot = calloc(1, sizeof(*boot));
-    if (boot == NULL)
+    struct test_oob *oob = calloc(1, sizeof(*oob));
+    if (oob == NULL)
         return NULL;
-    boot->caller = caller;
-    boot->boot = (struct twill_boot){.ops = &test_boot_ops,
-                                     .rank = caller->rank,
-                                     .size = caller->size,
-                                     .timeout_ns = TWILL_TEST_PATIENCE,
-                                     .address = "127.0.0.1",
-                                     .how = "test"};
-    memcpy(boot->boot.nonce, ((struct rank *)caller->user)->group->nonce, TWILL_NONCE_BYTES);
-    return &boot->boot;
+    oob->caller = caller;
+    oob->oob = (struct twill_oob){.ops = &test_oob_ops,
+                                  .rank = caller->rank,
+                                  .size = caller->size,
+                                  .timeout_ns = TWILL_TEST_PATIENCE,
+                                  .address = "127.0.0.1",
+                                  .how = "test"};
+    memcpy(oob->oob.nonce, ((struct rank *)caller->user)->group->nonce, TWILL_NONCE_BYTES);
+    return &oob->oob;
 }

@@ -12,7 +12,7 @@
 
 #define TWILL_TEST_EXCHANGE_BYTES (1u << 20) /* of one rank in one exchange, at most */
 
-typedef void (*twill_rank_fn)(int rank, int size, twill_bootstrap *boot, void *user);
+typedef void (*twill_rank_fn)(int rank, int size, twill_bootstrap *bootstrap, void *user);
 
 /* What only guards against hangs: more than anything takes on a slow and busy machine under a
  * sanitizer, and less than ctest gives a program. */
@@ -35,19 +35,19 @@ void twill_test_expect_death(int rank);
 /* All ranks have come here, by the bootstrap alone. What fails on one rank is told to all, wherever
  * they are: before a call that is to fail, or a death, so that nobody is in the good call before it
  * any longer; and before leaving, so that nobody is gone whom others talk to. */
-bool twill_test_meet(twill_bootstrap *boot);
+bool twill_test_meet(twill_bootstrap *bootstrap);
 
 /* A bootstrap object around a caller's callback, for tests of what sits on
  * fabric/bootstrap/bootstrap.h. Fill in another timeout_ns where TWILL_TEST_PATIENCE is too long.
  */
-struct twill_boot *twill_test_boot(twill_bootstrap *caller);
-void twill_test_boot_close(struct twill_boot *boot);
+struct twill_oob *twill_test_oob(twill_bootstrap *caller);
+void twill_test_oob_close(struct twill_oob *oob);
 
 /* A context and a communicator of all ranks: TWILL_NODES=nodes, TWILL_MOCK=mock unless it is NULL,
  * TWILL_INTERFACE=lo, and up to TWILL_TEST_SETTINGS more, ended by NULL. False has been noted; both
  * are to be destroyed all the same. */
 #define TWILL_TEST_SETTINGS 12
-bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *boot,
+bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more);
 
 /* Record a failure unless ok; the first one stays. Returns ok. */

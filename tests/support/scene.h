@@ -22,7 +22,7 @@ struct twill_test_scene {
     void (*play)(struct twill_test_scene *scene, twill_comm *all);
     const char *settings[4];
     uint64_t seed;
-    twill_bootstrap *boot; /* of the rank that plays it */
+    twill_bootstrap *bootstrap; /* of the rank that plays it */
 };
 
 /* What a communicator must be: the ranks of the job that are in it, in order. */

@@ -8,28 +8,27 @@ void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const
                       size_t bytes)
 {
     memset(o, 0, sizeof(*o));
-    o->boot = twill_test_boot(caller);
+    o->oob = twill_test_oob(caller);
     memcpy(o->label, label, (size_t)caller->size * sizeof(*label));
     o->why = "not set";
-    o->status =
-        twill_segment_share(&o->segment, o->boot, o->label, bytes, NULL, &o->why, &o->error);
+    o->status = twill_segment_share(&o->segment, o->oob, o->label, bytes, NULL, &o->why, &o->error);
 }
 
 void twill_test_share_end(struct twill_test_share *o)
 {
     twill_segment_close(o->segment);
-    twill_test_boot_close(o->boot);
+    twill_test_oob_close(o->oob);
 }
 
 bool twill_test_share_meet(struct twill_test_share *o)
 {
     unsigned char all[TWILL_TEST_SHARE_RANKS], mine = 0;
-    return twill_boot_allgather(o->boot, &mine, all, 1, &o->error) == TWILL_OK;
+    return twill_oob_allgather(o->oob, &mine, all, 1, &o->error) == TWILL_OK;
 }
 
 bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label)
 {
-    uint32_t rank = (uint32_t)o->boot->rank, size = (uint32_t)o->boot->size;
+    uint32_t rank = (uint32_t)o->oob->rank, size = (uint32_t)o->oob->size;
     size_t bytes = twill_segment_bytes(o->segment);
     uint64_t *mine = twill_segment_at(o->segment, rank);
     TWILL_REQUIRE(bytes >= TWILL_TEST_SHARE_BYTES && mine != NULL &&

@@ -11,7 +11,7 @@
 
 /* One rank's share and what came out. */
 struct twill_test_share {
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_segment *segment;
     uint32_t label[TWILL_TEST_SHARE_RANKS];
     const char *why;

@@ -15,14 +15,14 @@
 /* A rank's transport and what belongs to it. */
 struct end {
     struct twill_test_end end;
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_common *common;
     struct twill_transport_params params;
 };
 
 static inline bool end_more(struct end *end, struct end *first, uint32_t comm)
 {
-    end->boot = first->boot;
+    end->oob = first->oob;
     end->end = (struct twill_test_end){.rank = first->end.rank, .size = first->end.size};
     end->params = first->params;
     end->params.comm = comm;
@@ -39,12 +39,12 @@ static inline bool end_more(struct end *end, struct end *first, uint32_t comm)
 static inline bool end_open(struct end *end, twill_bootstrap *caller, const char *interface)
 {
     memset(end, 0, sizeof(*end));
-    end->boot = twill_test_boot(caller);
-    TWILL_REQUIRE(end->boot != NULL);
+    end->oob = twill_test_oob(caller);
+    TWILL_REQUIRE(end->oob != NULL);
     end->end.rank = (uint32_t)caller->rank;
     end->end.size = (uint32_t)caller->size;
     end->params = (struct twill_transport_params){
-        .boot = end->boot, .own_tcp = true, .interface = interface, .common = &end->common};
+        .oob = end->oob, .own_tcp = true, .interface = interface, .common = &end->common};
     return end_more(end, end, 1);
 }
 
@@ -54,7 +54,7 @@ static inline void end_close(struct end *end)
         twill_tcp_transport.close(end->end.transport);
     if (end->common != NULL)
         end->common->close(end->common);
-    twill_test_boot_close(end->boot);
+    twill_test_oob_close(end->oob);
 }
 
 /* All ranks here. */
@@ -62,7 +62,7 @@ static inline bool meet(struct end *end)
 {
     int all[64], mine = 1;
     TWILL_REQUIRE(end->end.size <= TWILL_ARRAY_LENGTH(all));
-    return twill_boot_allgather(end->boot, &mine, all, sizeof(mine), &end->end.error) == TWILL_OK;
+    return twill_oob_allgather(end->oob, &mine, all, sizeof(mine), &end->end.error) == TWILL_OK;
 }
 
 static inline int progress(struct end *end)

@@ -39,11 +39,11 @@ static void fuzz_hello(bool caller, const uint8_t *data, size_t size)
     close(fd[1]);
 }
 
-static twill_status copy(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+static twill_status copy(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                          struct twill_error *error)
 {
     (void)error;
-    memset(all, 0, bytes * (size_t)boot->size);
+    memset(all, 0, bytes * (size_t)oob->size);
     memcpy(all, mine, bytes);
     return TWILL_OK;
 }
@@ -64,10 +64,10 @@ static void send_frame(int fd, struct twill_session *session, const uint8_t *dat
 
 static void fuzz_watch(int mode, const uint8_t *data, size_t size)
 {
-    static const struct twill_boot_ops ops = {.allgather = copy};
+    static const struct twill_bootstrap_ops ops = {.allgather = copy};
     const struct twill_hello_card card = {
         .role = TWILL_HELLO_WATCH, .rank = 1, .to = 0, .size = 2, .argument = 1};
-    struct twill_boot boot = {
+    struct twill_oob oob = {
         .ops = &ops, .rank = 0, .size = 2, .address = "127.0.0.1", .secret = secret};
     struct twill_watch *watch;
     struct twill_news news;
@@ -75,7 +75,7 @@ static void fuzz_watch(int mode, const uint8_t *data, size_t size)
     struct twill_session session;
     struct sockaddr_storage address;
     socklen_t length;
-    must(twill_watch_open(&watch, &boot, NULL) == TWILL_OK);
+    must(twill_watch_open(&watch, &oob, NULL) == TWILL_OK);
     must(twill_endpoint_address("127.0.0.1", (uint16_t)watch->place[0].port, &address, &length));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     must(connect(fd, (struct sockaddr *)&address, length) == 0);

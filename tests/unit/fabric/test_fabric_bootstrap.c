@@ -21,7 +21,7 @@
 /* --- variables ------------------------------------------------------------------------------- */
 
 static const struct {
-    struct twill_boot_params params;
+    struct twill_bootstrap_params params;
     twill_status status;
     const char *says;
     bool filled; /* what is not given is right */
@@ -73,8 +73,8 @@ static void bad_variables(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
-        struct twill_boot_params params = wrong[i].params;
-        struct twill_boot *boot = (struct twill_boot *)&params;
+        struct twill_bootstrap_params params = wrong[i].params;
+        struct twill_oob *oob = (struct twill_oob *)&params;
         struct twill_error error = {0};
         params.timeout_ns = TWILL_TEST_SECOND;
         if (wrong[i].filled) {
@@ -83,53 +83,52 @@ static void bad_variables(void **state)
             params.master_addr = "127.0.0.1";
             params.master_port = params.master_port ? params.master_port : "9";
         }
-        twill_status status = twill_boot_open(&boot, &params, &error);
+        twill_status status = twill_bootstrap_open(&oob, &params, &error);
         if (status != wrong[i].status || !strstr(error.message, wrong[i].says))
             fail_msg("%zu: status %d, \"%s\"; wanted \"%s\"", i, status, error.message,
                      wrong[i].says);
         bool number = params.rank && strspn(params.rank, "0123456789") == strlen(params.rank);
         assert_true(!number || strncmp(error.message, "rank ", 5) == 0);
-        assert_null(boot);
+        assert_null(oob);
     }
 }
 
 static void single(void **state)
 {
-    struct twill_boot_params params = {
+    struct twill_bootstrap_params params = {
         .rank = "", .world_size = "", .timeout_ns = TWILL_TEST_SECOND};
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     int mine = 42, all = 0;
     (void)state;
-    assert_int_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
-    assert_string_equal(boot->ops->name, "none");
-    assert_int_equal(boot->rank, 0);
-    assert_int_equal(boot->size, 1);
-    assert_int_equal(twill_boot_allgather(boot, &mine, &all, sizeof(mine), &error), TWILL_OK);
+    assert_int_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_OK);
+    assert_string_equal(oob->ops->name, "none");
+    assert_int_equal(oob->rank, 0);
+    assert_int_equal(oob->size, 1);
+    assert_int_equal(twill_oob_allgather(oob, &mine, &all, sizeof(mine), &error), TWILL_OK);
     assert_int_equal(all, 42);
-    twill_boot_close(boot);
-    twill_boot_close(NULL);
+    twill_oob_close(oob);
+    twill_oob_close(NULL);
 }
 
 /* --- the caller's callback ------------------------------------------------------------------- */
 
 static void rank_by_caller(int rank, int size, twill_bootstrap *lent, void *user)
 {
-    struct twill_boot_params params = {
+    struct twill_bootstrap_params params = {
         .caller = lent, .rank = "x", .timeout_ns = TWILL_TEST_SECOND};
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     uint8_t nonces[16][TWILL_NONCE_BYTES];
     (void)user;
-    TWILL_CHECK_OK(&error, twill_boot_open(&boot, &params, &error));
-    TWILL_CHECK(boot->rank == rank && boot->size == size);
-    TWILL_CHECK(strcmp(boot->address, "127.0.0.1") == 0);
-    TWILL_CHECK_OK(&error,
-                   twill_boot_allgather(boot, boot->nonce, nonces, sizeof(nonces[0]), &error));
+    TWILL_CHECK_OK(&error, twill_bootstrap_open(&oob, &params, &error));
+    TWILL_CHECK(oob->rank == rank && oob->size == size);
+    TWILL_CHECK(strcmp(oob->address, "127.0.0.1") == 0);
+    TWILL_CHECK_OK(&error, twill_oob_allgather(oob, oob->nonce, nonces, sizeof(nonces[0]), &error));
     for (int r = 0; r < size; r++)
-        TWILL_CHECK(memcmp(nonces[r], boot->nonce, sizeof(nonces[0])) == 0);
-    (void)(twill_test_gather(boot, 1000, 1) && twill_test_gather(boot, 0, 2));
-    twill_boot_close(boot);
+        TWILL_CHECK(memcmp(nonces[r], oob->nonce, sizeof(nonces[0])) == 0);
+    (void)(twill_test_gather(oob, 1000, 1) && twill_test_gather(oob, 0, 2));
+    twill_oob_close(oob);
 }
 
 static void caller_sizes(void **state)
@@ -166,12 +165,12 @@ static void caller_bad(void **state)
     };
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
-        struct twill_boot_params params = {.caller = &table[i].lent,
-                                           .timeout_ns = TWILL_TEST_SECOND};
+        struct twill_bootstrap_params params = {.caller = &table[i].lent,
+                                                .timeout_ns = TWILL_TEST_SECOND};
         struct twill_error error = {0};
-        struct twill_boot *boot;
-        assert_int_equal(twill_boot_open(&boot, &params, &error), table[i].status);
-        assert_null(boot);
+        struct twill_oob *oob;
+        assert_int_equal(twill_bootstrap_open(&oob, &params, &error), table[i].status);
+        assert_null(oob);
         assert_non_null(strstr(error.message, table[i].says));
     }
 }

@@ -33,18 +33,18 @@ struct verdict {
 /* Who has to give up in time for a test. Where rank 0 is there, it is who tells the others: if they
  * are in a hurry, too, and it began late, they speak for themselves. */
 static twill_status open_hasty(const struct twill_test_job *job, int rank, bool hasty,
-                               struct twill_boot **boot, struct twill_error *error)
+                               struct twill_oob **oob, struct twill_error *error)
 {
     struct twill_test_job own = *job;
     own.timeout_ns = hasty ? TWILL_TEST_SOON : TWILL_TEST_PATIENCE;
-    return twill_test_job_open(&own, rank, boot, error);
+    return twill_test_job_open(&own, rank, oob, error);
 }
 
 static void rank_misses(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot = NULL;
+    struct twill_oob *oob = NULL;
     (void)unused;
     if (rank == job->odd)
         return;
@@ -52,8 +52,8 @@ static void rank_misses(int rank, int size, twill_bootstrap *unused, void *user)
     snprintf(says, sizeof(says), "rank %d", job->odd);
     /* Without the last one it is rank 1 that is in a hurry, and it says so to rank 0. */
     bool hasty = job->odd == 0 || rank == (job->odd == size - 1 ? 1 : 0);
-    twill_status status = open_hasty(job, rank, hasty, &boot, &error);
-    TWILL_CHECK(boot == NULL);
+    twill_status status = open_hasty(job, rank, hasty, &oob, &error);
+    TWILL_CHECK(oob == NULL);
     if (!twill_test_verdict(rank, status, &error, TWILL_ERR_TIMEOUT, says))
         return;
     snprintf(says, sizeof(says), "rank %d: ", rank);
@@ -77,7 +77,7 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
 {
     struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     (void)unused;
     if (rank == job->odd) {
         const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
@@ -90,7 +90,7 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
         usleep(200000);
         close(fd);
     } else if (rank != 1) { /* rank 1 never comes, so that all have to wait */
-        twill_status status = twill_test_job_open(job, rank, &boot, &error);
+        twill_status status = twill_test_job_open(job, rank, &oob, &error);
         (void)twill_test_verdict(rank, status, &error, TWILL_ERR_PEER, "rank 2 joined and ended");
     }
 }
@@ -120,17 +120,17 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
     };
     struct misdeeds *m = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     char mine[16] = "", all[16 * 16], says[64];
     (void)unused;
     bool hasty = rank == 0 && m->what == STALLS;
-    TWILL_CHECK_OK(&error, open_hasty(&m->job, rank, hasty, &boot, &error));
-    TWILL_CHECK_OK(&error, twill_boot_allgather(boot, mine, all, sizeof(mine), &error));
+    TWILL_CHECK_OK(&error, open_hasty(&m->job, rank, hasty, &oob, &error));
+    TWILL_CHECK_OK(&error, twill_oob_allgather(oob, mine, all, sizeof(mine), &error));
     bool odd = rank == m->job.odd;
     if (odd && m->what == SENDS_GARBAGE)
-        ((struct twill_boot_tcp *)boot)->session.sent++; /* out of order */
+        ((struct twill_bootstrap_tcp *)oob)->session.sent++; /* out of order */
     if (!odd || m->what == DIFFERS || m->what == SENDS_GARBAGE) {
-        twill_status status = twill_boot_allgather(boot, mine, all, odd ? 12 : 16, &error);
+        twill_status status = twill_oob_allgather(oob, mine, all, odd ? 12 : 16, &error);
         const struct verdict *v = &verdicts[m->what];
         snprintf(says, sizeof(says), "%.7s%s", v->says, v->says + 7);
         char *hole = strstr(says, "%d");
@@ -139,14 +139,14 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
         if (!odd || m->what == DIFFERS)
             (void)twill_test_verdict(rank, status, &error, v->status, says);
         twill_error_clear(&error);
-        status = twill_boot_allgather(boot, mine, all, 16, &error);
+        status = twill_oob_allgather(oob, mine, all, 16, &error);
         TWILL_CHECK(status == TWILL_ERR_BOOTSTRAP); /* once failed, always failed */
         atomic_fetch_add(&m->job.arrived, 1);
     }
     while (odd && m->what == STALLS && atomic_load(&m->job.arrived) < size - 1 &&
            !twill_test_failed())
         usleep(10000);
-    twill_boot_close(boot);
+    twill_oob_close(oob);
 }
 
 static void tcp_misdeeds(void **state)
@@ -165,16 +165,16 @@ static void tcp_misdeeds(void **state)
 static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     char mine[16] = "", all[16 * 16];
     (void)unused;
     (void)size;
-    TWILL_CHECK_OK(&error, twill_test_job_open(user, rank, &boot, &error));
+    TWILL_CHECK_OK(&error, twill_test_job_open(user, rank, &oob, &error));
     if (rank != 0) {
-        twill_status status = twill_boot_allgather(boot, mine, all, sizeof(mine), &error);
+        twill_status status = twill_oob_allgather(oob, mine, all, sizeof(mine), &error);
         (void)twill_test_verdict(rank, status, &error, TWILL_ERR_PEER, "rank 0 ended");
     }
-    twill_boot_close(boot);
+    twill_oob_close(oob);
 }
 
 static void tcp_root_dies(void **state)
@@ -189,10 +189,10 @@ static void rank_of_other_job(int rank, int size, twill_bootstrap *unused, void 
 {
     struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     (void)unused;
     (void)size;
-    twill_status status = open_hasty(job, rank, rank != 2, &boot, &error);
+    twill_status status = open_hasty(job, rank, rank != 2, &oob, &error);
     if (rank == job->odd)
         (void)twill_test_verdict(rank, status, &error, TWILL_ERR_BOOTSTRAP, "TWILL_JOB");
     else
@@ -230,12 +230,12 @@ static void tcp_port_taken(void **state)
 {
     struct twill_test_job job;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 2);
     job.timeout_ns = TWILL_TEST_SECOND / 2;
     int fd = twill_test_listen("127.0.0.1", job.port);
-    assert_int_equal(twill_test_job_open(&job, 0, &boot, &error), TWILL_ERR_BOOTSTRAP);
+    assert_int_equal(twill_test_job_open(&job, 0, &oob, &error), TWILL_ERR_BOOTSTRAP);
     assert_non_null(strstr(error.message, job.port));
     assert_non_null(strstr(error.message, strerror(EADDRINUSE)));
     close(fd);
@@ -248,13 +248,13 @@ static int lacks_descriptors(void)
     const struct rlimit few = {64, 64};
     struct twill_test_job job;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     twill_test_job_init(&job, "127.0.0.1", 256);
     if (fcntl(STDIN_FILENO, F_GETFD) < 0 && open("/dev/null", O_RDONLY) != STDIN_FILENO)
         return 1;
     if (setrlimit(RLIMIT_NOFILE, &few) != 0)
         return 2;
-    if (twill_test_job_open(&job, 0, &boot, &error) != TWILL_ERR_SYSTEM ||
+    if (twill_test_job_open(&job, 0, &oob, &error) != TWILL_ERR_SYSTEM ||
         strstr(error.message, "ulimit") == NULL)
         return 3;
     return fcntl(STDIN_FILENO, F_GETFD) < 0 ? 4 : 0;

@@ -61,7 +61,7 @@ static void notices(void **state)
 }
 
 /* A process that is killed, with nobody to say goodbye. */
-static void process_notices(int rank, int size, twill_bootstrap *boot, void *user)
+static void process_notices(int rank, int size, twill_bootstrap *oob, void *user)
 {
     struct twill_test_job *job = user;
     struct twill_news news;
@@ -72,7 +72,7 @@ static void process_notices(int rank, int size, twill_bootstrap *boot, void *use
         return;
     for (int peer = 0; peer < size; peer++)
         TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
-    TWILL_CHECK(twill_test_meet(boot));
+    TWILL_CHECK(twill_test_meet(oob));
     if (rank == job->odd)
         raise(SIGKILL);
     TWILL_CHECK(dies(&w, (uint32_t)job->odd));
@@ -173,13 +173,13 @@ static void tells_survivors(void **state)
 #define TIDINGS     360 /* bytes of a piece of news */
 
 /* A greeting with the right key, then news: each with something wrong. */
-static void send_wrong(int fd, const struct twill_boot *boot, int which)
+static void send_wrong(int fd, const struct twill_oob *oob, int which)
 {
     struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
-                                    .rank = (uint32_t)boot->rank,
-                                    .size = (uint32_t)boot->size,
+                                    .rank = (uint32_t)oob->rank,
+                                    .size = (uint32_t)oob->size,
                                     .argument = (uint64_t)which + 1000};
-    struct twill_secret secret = boot->secret;
+    struct twill_secret secret = oob->secret;
     struct twill_session session;
     struct twill_hello hello;
     struct {
@@ -226,7 +226,7 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
     if (!watcher_open(&w, job, rank))
         return;
     mine = rank == 0 ? newest_listener() : 0;
-    TWILL_CHECK_OK(&w.error, twill_boot_allgather(w.boot, &mine, ports, sizeof(mine), &w.error));
+    TWILL_CHECK_OK(&w.error, twill_oob_allgather(w.oob, &mine, ports, sizeof(mine), &w.error));
     if (rank == 1)
         tell(&w, 1, 4);
     if (rank == 0)
@@ -238,7 +238,7 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
         for (int i = 0; i < WRONG; i++) {
             fds[i] = twill_test_dial(&there);
             TWILL_CHECK(fds[i] >= 0);
-            send_wrong(fds[i], w.boot, i);
+            send_wrong(fds[i], w.oob, i);
         }
     }
     TWILL_CHECK(meet(&w));

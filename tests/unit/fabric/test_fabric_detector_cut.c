@@ -14,15 +14,15 @@
  */
 
 /* A connection to rank 0's watch, and the greeting of this rank's call of that number. */
-static bool call(int fd, const struct twill_boot *boot, uint64_t number,
+static bool call(int fd, const struct twill_oob *oob, uint64_t number,
                  struct twill_session *session)
 {
     const struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
-                                          .rank = (uint32_t)boot->rank,
-                                          .size = (uint32_t)boot->size,
+                                          .rank = (uint32_t)oob->rank,
+                                          .size = (uint32_t)oob->size,
                                           .argument = number};
     struct twill_hello hello;
-    return twill_hello_call(&hello, &boot->secret, &card) &&
+    return twill_hello_call(&hello, &oob->secret, &card) &&
            twill_hello_move(&hello, fd, session) == TWILL_WIRE_DONE;
 }
 
@@ -55,13 +55,13 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
     if (!watcher_open(&w, user, rank))
         return;
     mine = rank == 0 ? newest_listener() : 0;
-    TWILL_CHECK_OK(&w.error, twill_boot_allgather(w.boot, &mine, ports, sizeof(mine), &w.error));
+    TWILL_CHECK_OK(&w.error, twill_oob_allgather(w.oob, &mine, ports, sizeof(mine), &w.error));
     snprintf(there.port, sizeof(there.port), "%d", ports[0]);
     if (rank == 1)
         TWILL_CHECK((slow = twill_test_dial(&there)) >= 0);
     for (uint64_t i = 0; rank == 1 && i < HALVES; i++) {
         int fd = twill_test_dial(&there);
-        TWILL_CHECK(fd >= 0 && call(fd, w.boot, i + 1, &session) && say(fd, &session, 1, 100));
+        TWILL_CHECK(fd >= 0 && call(fd, w.oob, i + 1, &session) && say(fd, &session, 1, 100));
         close(fd);
     }
     TWILL_CHECK(meet(&w));
@@ -70,7 +70,7 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
         TWILL_CHECK(!twill_watch_hear(w.watch, &news));
     TWILL_CHECK(meet(&w));
     if (rank == 1)
-        TWILL_CHECK(call(slow, w.boot, HALVES + 1, &session) &&
+        TWILL_CHECK(call(slow, w.oob, HALVES + 1, &session) &&
                     say(slow, &session, 2, sizeof(struct twill_news_frame)));
     if (rank == 0)
         TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 2);

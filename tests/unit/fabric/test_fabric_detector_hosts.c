@@ -41,7 +41,7 @@ static void mislead(struct watcher *w, const struct place *place, int rank)
     if (place->zero == CONNECTS)
         return;
     bool patient = place->zero == CANNOT_CALL && rank == 1;
-    w->boot->timeout_ns = patient ? TWILL_TEST_PATIENCE : TWILL_TEST_SOON;
+    w->oob->timeout_ns = patient ? TWILL_TEST_PATIENCE : TWILL_TEST_SOON;
     if (rank == 0 && place->zero == CANNOT_CALL)
         memcpy(w->watch->place[1].address, "nowhere", sizeof("nowhere"));
     else if (rank == 0)
@@ -54,15 +54,15 @@ static bool connect_all(struct connected *c, struct place *place, int rank)
         c->before[fd] = false;
     struct watcher *w = &c->watcher;
     memset(w, 0, sizeof(*w));
-    twill_status status = twill_test_job_open(&place->job, rank, &w->boot, &w->error);
+    twill_status status = twill_test_job_open(&place->job, rank, &w->oob, &w->error);
     for (int fd = 0; fd < FILES; fd++)
         c->before[fd] = is_tcp(fd);
     if (status == TWILL_OK)
-        status = twill_watch_open(&w->watch, w->boot, &w->error);
+        status = twill_watch_open(&w->watch, w->oob, &w->error);
     if (status == TWILL_OK)
         mislead(w, place, rank);
     if (status == TWILL_OK)
-        status = twill_watch_connect(w->watch, w->boot, place->host, place->most, &w->error);
+        status = twill_watch_connect(w->watch, w->oob, place->host, place->most, &w->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
                            w->error.message);
 }

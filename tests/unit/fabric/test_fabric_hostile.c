@@ -85,7 +85,7 @@ static void rank_under_attack(int rank, int size, twill_bootstrap *unused, void 
 {
     struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     (void)unused;
     (void)size;
     if (rank == RANKS) {
@@ -95,17 +95,17 @@ static void rank_under_attack(int rank, int size, twill_bootstrap *unused, void 
     }
     while (atomic_load(&job->arrived) < comes_at[rank] && !twill_test_failed())
         usleep(1000);
-    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
-    for (int round = 0; round < 3 && twill_test_gather(boot, 100, round); round++)
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
+    for (int round = 0; round < 3 && twill_test_gather(oob, 100, round); round++)
         ;
     if (rank == 0) {
-        const unsigned *count = boot->strays.count;
+        const unsigned *count = oob->strays.count;
         TWILL_CHECK(count[TWILL_FAULT_REPLAYED] > 0 || count[TWILL_FAULT_CLOSED] > 0);
         TWILL_CHECK(count[TWILL_FAULT_KEY] > 0 && count[TWILL_FAULT_MALFORMED] > 0);
         TWILL_CHECK(count[TWILL_FAULT_REFUSED] == 0);
-        TWILL_CHECK(twill_strays_total(&boot->strays) >= HOSTILE * 9 / 10);
+        TWILL_CHECK(twill_strays_total(&oob->strays) >= HOSTILE * 9 / 10);
     }
-    twill_boot_close(boot);
+    twill_oob_close(oob);
 }
 
 static void rendezvous(void **state)
@@ -160,15 +160,15 @@ static void rank_hears_lies(int rank, int size, twill_bootstrap *unused, void *u
     const struct twill_hello_card card = {
         .role = TWILL_HELLO_JOIN, .rank = 1, .size = 2, .argument = TWILL_TEST_PATIENCE / 1000000};
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     char mine[100] = "", all[200];
     (void)unused;
     (void)size;
     if (rank == 0) {
-        TWILL_CHECK_OK(&error, twill_test_job_open(&liar->job, rank, &boot, &error));
-        twill_status status = twill_boot_allgather(boot, mine, all, sizeof(mine), &error);
+        TWILL_CHECK_OK(&error, twill_test_job_open(&liar->job, rank, &oob, &error));
+        twill_status status = twill_oob_allgather(oob, mine, all, sizeof(mine), &error);
         TWILL_CHECK(status != TWILL_OK && status != TWILL_ERR_TIMEOUT);
-        twill_boot_close(boot);
+        twill_oob_close(oob);
         return;
     }
     struct twill_session session;
@@ -185,21 +185,21 @@ static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused
 {
     struct liar *liar = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     (void)unused;
     (void)size;
     if (rank == 1) {
-        twill_status status = twill_test_job_open(&liar->job, rank, &boot, &error);
+        twill_status status = twill_test_job_open(&liar->job, rank, &oob, &error);
         if (twill_test_note(status != TWILL_OK || liar->which % 4 == 2, __FILE__, __LINE__,
                             "lie %d was believed", liar->which) &&
             status == TWILL_OK)
-            twill_boot_close(boot);
+            twill_oob_close(oob);
         return;
     }
     struct twill_secret key;
     struct twill_hello hello;
     struct twill_session session;
-    struct twill_tcp_welcome body = {.address = "127.0.0.1"};
+    struct twill_bootstrap_welcome body = {.address = "127.0.0.1"};
     int listener = atoi(liar->job.listen_fd);
     TWILL_CHECK(twill_wire_wait(listener, POLLIN, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
                 TWILL_WIRE_DONE);
@@ -280,13 +280,13 @@ static void rank_watches(int rank, int size, twill_bootstrap *unused, void *user
         .role = TWILL_HELLO_WATCH, .rank = 1, .size = 2, .argument = 2};
     struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_watch *watch;
     struct twill_news news = {.comm = 9, .message = "right"};
     (void)unused;
     (void)size;
-    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
-    TWILL_CHECK_OK(&error, twill_watch_open(&watch, boot, &error));
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
+    TWILL_CHECK_OK(&error, twill_watch_open(&watch, oob, &error));
     if (rank == 0) {
         while (!twill_watch_hear(watch, &news) && !twill_test_failed())
             usleep(100);
@@ -294,12 +294,12 @@ static void rank_watches(int rank, int size, twill_bootstrap *unused, void *user
         TWILL_CHECK(twill_strays_total(twill_watch_strays(watch)) >= 500);
         TWILL_CHECK(twill_watch_strays(watch)->count[TWILL_FAULT_REPLAYED] > 0);
     } else {
-        pester(job, watch, &boot->secret, &card);
+        pester(job, watch, &oob->secret, &card);
         twill_watch_tell(watch, &news, (const uint32_t[]){0}, 1, TWILL_TEST_PATIENCE);
     }
-    TWILL_CHECK(twill_test_gather(boot, 1, 0));
+    TWILL_CHECK(twill_test_gather(oob, 1, 0));
     twill_watch_close(watch);
-    twill_boot_close(boot);
+    twill_oob_close(oob);
 }
 
 static void watches(void **state)

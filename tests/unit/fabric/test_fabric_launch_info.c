@@ -25,7 +25,7 @@
 /* PMI_FD: 900 is open, and a socket, where socket is set. */
 static const struct {
     const char *environment[16];
-    struct twill_boot_params params;
+    struct twill_bootstrap_params params;
     const char *wanted;
     bool socket;
 } seen[] = {
@@ -74,13 +74,13 @@ static void detection(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(seen); i++) {
-        struct twill_boot_params params = seen[i].params;
+        struct twill_bootstrap_params params = seen[i].params;
         int ends[2];
         params.environment = seen[i].environment;
         assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
         if (seen[i].socket)
             assert_int_equal(dup2(ends[0], 900), 900);
-        const struct twill_boot_ops *ops = twill_boot_detect(&params);
+        const struct twill_bootstrap_ops *ops = twill_bootstrap_detect(&params);
         close(ends[0]);
         close(ends[1]);
         if (seen[i].socket)
@@ -95,7 +95,7 @@ static void detection(void **state)
 /* What cannot be is said, with what was found and what to do. */
 static const struct {
     const char *environment[16];
-    struct twill_boot_params params;
+    struct twill_bootstrap_params params;
     twill_status status;
     const char *says[3];
 } wrong[] = {
@@ -137,13 +137,13 @@ static void contradictions(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
-        struct twill_boot_params params = wrong[i].params;
+        struct twill_bootstrap_params params = wrong[i].params;
         struct twill_error error = {0};
-        struct twill_boot *boot;
+        struct twill_oob *oob;
         params.environment = wrong[i].environment;
         params.timeout_ns = TWILL_TEST_SECOND;
-        twill_status status = twill_boot_open(&boot, &params, &error);
-        assert_null(boot);
+        twill_status status = twill_bootstrap_open(&oob, &params, &error);
+        assert_null(oob);
         assert_int_equal(status, wrong[i].status);
         for (size_t k = 0; k < 3 && wrong[i].says[k]; k++)
             if (!strstr(error.message, wrong[i].says[k]))
@@ -163,14 +163,14 @@ static void alone(void **state)
                  {NULL, "auto", "no launcher"}};
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
-        struct twill_boot_params params = {.launcher = table[i].launcher,
-                                           .environment = table[i].environment};
+        struct twill_bootstrap_params params = {.launcher = table[i].launcher,
+                                                .environment = table[i].environment};
         struct twill_error error = {0};
-        struct twill_boot *boot;
-        assert_int_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
-        assert_int_equal(boot->size, 1);
-        assert_non_null(strstr(boot->how, table[i].how));
-        twill_boot_close(boot);
+        struct twill_oob *oob;
+        assert_int_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_OK);
+        assert_int_equal(oob->size, 1);
+        assert_non_null(strstr(oob->how, table[i].how));
+        twill_oob_close(oob);
     }
 }
 
@@ -180,13 +180,13 @@ static void first_rank(void **state)
     static const char *const second[] = {"PMIX_RANK=1", NULL};
     twill_bootstrap lent = {.rank = 0, .size = 2};
     (void)state;
-    assert_true(twill_boot_is_first(&(struct twill_boot_params){.environment = first}));
-    assert_false(twill_boot_is_first(&(struct twill_boot_params){.environment = second}));
-    assert_true(twill_boot_is_first(&(struct twill_boot_params){.environment = NULL}));
-    assert_false(
-        twill_boot_is_first(&(struct twill_boot_params){.environment = first, .rank = "3"}));
-    assert_true(
-        twill_boot_is_first(&(struct twill_boot_params){.environment = second, .caller = &lent}));
+    assert_true(twill_bootstrap_is_first(&(struct twill_bootstrap_params){.environment = first}));
+    assert_false(twill_bootstrap_is_first(&(struct twill_bootstrap_params){.environment = second}));
+    assert_true(twill_bootstrap_is_first(&(struct twill_bootstrap_params){.environment = NULL}));
+    assert_false(twill_bootstrap_is_first(
+        &(struct twill_bootstrap_params){.environment = first, .rank = "3"}));
+    assert_true(twill_bootstrap_is_first(
+        &(struct twill_bootstrap_params){.environment = second, .caller = &lent}));
 }
 
 /* --- names of hosts -------------------------------------------------------------------------- */
@@ -229,7 +229,7 @@ static void host_lists(void **state)
 
 static void cards(void **state)
 {
-    struct twill_boot_params params = {0};
+    struct twill_bootstrap_params params = {0};
     struct twill_job job = {.rank = 0, .size = 2, .listener = -1}, other = {.rank = 1};
     struct twill_error error = {0};
     char card[TWILL_JOB_CARD];
@@ -283,7 +283,7 @@ static void damaged_cards(void **state)
     unsigned seed = 17, refused = 0;
     (void)state;
     for (unsigned i = 0; i < 20000; i++) {
-        struct twill_boot_params params = {0};
+        struct twill_bootstrap_params params = {0};
         struct twill_job job = {.rank = 1};
         struct twill_error error = {0};
         char card[sizeof(good)];
@@ -344,19 +344,20 @@ static void apinfo(void **state)
     };
     const char *environment[] = {"PALS_RANKID=1", "PALS_APID=a", "PMI_SHARED_SECRET=7", variable,
                                  NULL};
-    struct twill_boot_params params = {.environment = environment, .timeout_ns = TWILL_TEST_SECOND};
+    struct twill_bootstrap_params params = {.environment = environment,
+                                            .timeout_ns = TWILL_TEST_SECOND};
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     unsigned seed = 4;
     (void)state;
     close(mkstemp(path));
     snprintf(variable, sizeof(variable), "PALS_APINFO=%s", path);
     write_file(path, &file, sizeof(file));
-    assert_int_equal(twill_boot_open(&boot, &params, &error), TWILL_ERR_BOOTSTRAP);
+    assert_int_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_ERR_BOOTSTRAP);
     assert_non_null(strstr(error.message, "rank 1: PALS_APINFO=rank-0-is-here.invalid"));
     for (size_t bytes = 0; bytes < sizeof(file); bytes += 7) {
         write_file(path, &file, bytes);
-        assert_int_not_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
+        assert_int_not_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_OK);
     }
     /* With a single node all is on this host; with damage there is no more than an error. */
     params.timeout_ns = 1;
@@ -366,7 +367,7 @@ static void apinfo(void **state)
         ((unsigned char *)&damaged)[rand_r(&seed) % sizeof(damaged.header)] ^=
             (unsigned char)(1 << rand_r(&seed) % 8);
         write_file(path, &damaged, sizeof(damaged));
-        assert_int_not_equal(twill_boot_open(&boot, &params, &error), TWILL_OK);
+        assert_int_not_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_OK);
     }
     unlink(path);
 }

@@ -12,15 +12,15 @@
 
 struct mock_end {
     struct twill_test_end end; /* first */
-    struct twill_boot *boot;
+    struct twill_oob *oob;
 };
 
 /* All ranks here. */
 static bool meet(struct twill_test_end *end)
 {
     int mine = 1, all[16];
-    return twill_boot_allgather(((struct mock_end *)end)->boot, &mine, all, sizeof(mine),
-                                &end->error) == TWILL_OK;
+    return twill_oob_allgather(((struct mock_end *)end)->oob, &mine, all, sizeof(mine),
+                               &end->error) == TWILL_OK;
 }
 
 /* What a case does on each rank once the mock is open. */
@@ -35,9 +35,9 @@ static void mock_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct mock_case *c = user;
     struct mock_end it = {.end = {.rank = (uint32_t)rank, .size = (uint32_t)size},
-                          .boot = twill_test_boot(caller)};
+                          .oob = twill_test_oob(caller)};
     struct twill_test_end *end = &it.end;
-    struct twill_transport_params params = {.boot = it.boot, .mock = c->script};
+    struct twill_transport_params params = {.oob = it.oob, .mock = c->script};
     int status = twill_mock_transport.open(&end->transport, &params, &end->error);
     if (twill_test_note(status == c->open_status, __FILE__, __LINE__, "open: %d: %s", status,
                         end->error.message) &&
@@ -48,7 +48,7 @@ static void mock_rank(int rank, int size, twill_bootstrap *caller, void *user)
                         "message is: %s", end->error.message);
     if (end->transport != NULL)
         end->transport->ops->close(end->transport);
-    twill_test_boot_close(it.boot);
+    twill_test_oob_close(it.oob);
 }
 
 static bool carry(struct twill_test_end *end)

@@ -33,11 +33,11 @@ static const struct setting {
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct setting *s = user;
-    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
     bool mine = rank == 0 || s->status == TWILL_OK;
-    struct twill_transport_params params = {.boot = boot,
+    struct twill_transport_params params = {.oob = oob,
                                             .comm = 1,
                                             .provider = mine ? s->provider : NULL,
                                             .interface = mine ? s->interface : NULL,
@@ -54,10 +54,10 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
     twill_test_note((transport != NULL) == (status == TWILL_OK), __FILE__, __LINE__, "transport");
     int all[2];
     if (size == 2 && transport != NULL)
-        twill_boot_allgather(boot, &rank, all, sizeof(rank), NULL);
+        twill_oob_allgather(oob, &rank, all, sizeof(rank), NULL);
     if (transport != NULL)
         twill_ofi_transport.close(transport);
-    twill_test_boot_close(boot);
+    twill_test_oob_close(oob);
 }
 
 static void test_settings(void **state)
@@ -73,15 +73,14 @@ static void rank_other_provider(int rank, int size, twill_bootstrap *caller, voi
 {
     (void)size;
     (void)user;
-    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
-    struct twill_transport_params params = {.boot = boot,
-                                            .provider = rank == 1 ? "sockets" : "tcp"};
+    struct twill_transport_params params = {.oob = oob, .provider = rank == 1 ? "sockets" : "tcp"};
     TWILL_CHECK(twill_ofi_transport.open(&transport, &params, &error) == TWILL_ERR_CONFIG);
     TWILL_CHECK(transport == NULL && strstr(error.message, "sockets") != NULL &&
                 strstr(error.message, "tcp") != NULL);
-    twill_test_boot_close(boot);
+    twill_test_oob_close(oob);
 }
 
 static void test_other_provider(void **state)

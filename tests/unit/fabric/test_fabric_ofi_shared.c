@@ -187,13 +187,13 @@ static uint32_t known(const struct end *end)
 static void part(struct end *whole, struct twill_common **common, uint32_t comm)
 {
     static const uint32_t job[] = {2, 0};
-    struct twill_boot boot = *whole->boot;
+    struct twill_oob oob = *whole->oob;
     struct end end = {.size = 2, .rank = whole->rank == 2 ? 0 : 1};
-    boot.rank = (int)end.rank;
-    boot.size = 2;
-    boot.ops = NULL; /* not even asked */
+    oob.rank = (int)end.rank;
+    oob.size = 2;
+    oob.ops = NULL; /* not even asked */
     end.params = whole->params;
-    end.params.boot = &boot;
+    end.params.oob = &oob;
     end.params.comm = comm;
     end.params.job = job;
     end.params.common = common;
@@ -220,9 +220,9 @@ static void rank_parts(int rank, int size, twill_bootstrap *caller, void *user)
     (void)size;
     const struct setup *setup = user;
     struct twill_common *common = NULL;
-    struct end end = {.boot = twill_test_boot(caller), .rank = (uint32_t)rank, .size = 3};
+    struct end end = {.oob = twill_test_oob(caller), .rank = (uint32_t)rank, .size = 3};
     end.params = (struct twill_transport_params){
-        .boot = end.boot, .comm = 0, .provider = setup->provider, .common = &common};
+        .oob = end.oob, .comm = 0, .provider = setup->provider, .common = &common};
     if (twill_test_note(twill_ofi_open(&end.transport, &end.params, &setup->options, &end.error) ==
                             TWILL_OK,
                         __FILE__, __LINE__, "open: %s", end.error.message)) {

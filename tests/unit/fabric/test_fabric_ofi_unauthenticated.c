@@ -52,7 +52,7 @@ static bool forge(struct stranger *s, struct end *end, enum twill_ofi_channel ch
                   const void *message, size_t bytes)
 {
     uint64_t tag = s->informed ? twill_ofi_tag(home_of(end), NUMBER, 0, 1, channel)
-                               : public_tag(end->boot->nonce, 1, channel);
+                               : public_tag(end->oob->nonce, 1, channel);
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     struct fi_context2 context;
     struct fi_cq_tagged_entry entry;

@@ -310,7 +310,7 @@ static void rank_by_pmi(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct manager *m = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     char fd[32], number[32], count[32], port[32], id[32];
     int ends[2] = {-1, -1};
     struct seat *seat = NULL;
@@ -325,13 +325,13 @@ static void rank_by_pmi(int rank, int size, twill_bootstrap *unused, void *user)
     snprintf(port, sizeof(port), "PMI_PORT=127.0.0.1:%d", m->port);
     snprintf(id, sizeof(id), "PMI_ID=%d", rank);
     const char *inherited[] = {fd, number, count, NULL}, *dialled[] = {port, id, NULL};
-    struct twill_boot_params params = {.environment = m->port ? dialled : inherited,
-                                       .timeout_ns = TWILL_TEST_PATIENCE};
-    TWILL_CHECK_OK(&error, twill_boot_open(&boot, &params, &error));
-    TWILL_CHECK(boot->rank == rank && boot->size == size);
-    TWILL_CHECK(strstr(boot->how, m->port ? "PMI_PORT" : "PMI_FD") != NULL);
-    (void)twill_test_gather(boot, 1000, 1);
-    twill_boot_close(boot);
+    struct twill_bootstrap_params params = {.environment = m->port ? dialled : inherited,
+                                            .timeout_ns = TWILL_TEST_PATIENCE};
+    TWILL_CHECK_OK(&error, twill_bootstrap_open(&oob, &params, &error));
+    TWILL_CHECK(oob->rank == rank && oob->size == size);
+    TWILL_CHECK(strstr(oob->how, m->port ? "PMI_PORT" : "PMI_FD") != NULL);
+    (void)twill_test_gather(oob, 1000, 1);
+    twill_oob_close(oob);
     if (seat) {
         close(ends[0]);
         pthread_join(seat->thread, NULL);
@@ -405,15 +405,16 @@ static void used_by_mpi(void **state)
 {
     char fd[32], byte;
     const char *environment[] = {fd, "PMI_RANK=0", "PMI_SIZE=2", NULL};
-    struct twill_boot_params params = {.environment = environment, .timeout_ns = TWILL_TEST_SECOND};
+    struct twill_bootstrap_params params = {.environment = environment,
+                                            .timeout_ns = TWILL_TEST_SECOND};
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     int ends[2];
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     snprintf(fd, sizeof(fd), "PMI_FD=%d", ends[0]);
     mpi_is_there = 1;
-    assert_int_equal(twill_boot_open(&boot, &params, &error), TWILL_ERR_BOOTSTRAP);
+    assert_int_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_ERR_BOOTSTRAP);
     mpi_is_there = 0;
     assert_non_null(strstr(error.message, "MPI_Init has been there before"));
     assert_int_equal(recv(ends[1], &byte, 1, MSG_DONTWAIT), -1);

@@ -84,19 +84,19 @@ static void rank_probe(int rank, int size, twill_bootstrap *caller, void *user)
     (void)size;
     const struct run *run = user;
     die_of_signals();
-    struct twill_boot *boot = twill_test_boot(caller);
-    TWILL_CHECK(boot != NULL);
+    struct twill_oob *oob = twill_test_oob(caller);
+    TWILL_CHECK(oob != NULL);
     if (run->address != NULL)
-        snprintf(boot->address, sizeof(boot->address), "%s", run->address);
+        snprintf(oob->address, sizeof(oob->address), "%s", run->address);
     struct twill_error error = {0};
     char text[256] = "";
     struct twill_transport_params params = {
-        .boot = boot, .provider = run->provider->name, .interface = run->provider->interface};
+        .oob = oob, .provider = run->provider->name, .interface = run->provider->interface};
     alarm(ALARM_S);
     twill_status status = twill_ofi_transport.preview(&params, text, sizeof(text), &error);
     run->outcome->absent = status != TWILL_OK;
     snprintf(run->outcome->why, sizeof(run->outcome->why), "%.*s", 255, error.message);
-    twill_test_boot_close(boot);
+    twill_test_oob_close(oob);
 }
 
 static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)

@@ -24,23 +24,23 @@ struct rails_case {
 
 struct rails_end {
     struct twill_test_end end; /* first */
-    struct twill_boot *boot;
+    struct twill_oob *oob;
 };
 
 /* All ranks here. */
 static bool meet(struct twill_test_end *end)
 {
     int mine = 1, all[16];
-    return twill_boot_allgather(((struct rails_end *)end)->boot, &mine, all, sizeof(mine),
-                                &end->error) == TWILL_OK;
+    return twill_oob_allgather(((struct rails_end *)end)->oob, &mine, all, sizeof(mine),
+                               &end->error) == TWILL_OK;
 }
 
 static bool open_rails(struct twill_test_end *end, const struct rails_case *c,
-                       struct twill_boot *boot)
+                       struct twill_oob *oob)
 {
     struct twill_transport *rail[TWILL_RAILS_MOST];
     for (uint32_t r = 0; r < c->count; r++) {
-        struct twill_transport_params params = {.boot = boot,
+        struct twill_transport_params params = {.oob = oob,
                                                 .mock = c->script[r],
                                                 .own_tcp = c->ops == &twill_tcp_transport,
                                                 .provider = "tcp",
@@ -50,7 +50,7 @@ static bool open_rails(struct twill_test_end *end, const struct rails_case *c,
                              end->error.message))
             return false;
     }
-    struct twill_transport_params params = {.boot = boot};
+    struct twill_transport_params params = {.oob = oob};
     TWILL_REQUIRE(twill_rails_join(&end->transport, rail, c->weight, c->count, c->stripe, &params,
                                    &end->error) == TWILL_OK);
     for (uint32_t r = 0; r < end->size; r++)
@@ -64,12 +64,12 @@ static void rails_rank(int rank, int size, twill_bootstrap *caller, void *user)
     const struct rails_case *c = user;
     struct rails_end it = {
         .end = {.rank = (uint32_t)rank, .size = (uint32_t)size, .in_parts = true},
-        .boot = twill_test_boot(caller)};
-    if (open_rails(&it.end, c, it.boot) && c->body(&it.end, c))
+        .oob = twill_test_oob(caller)};
+    if (open_rails(&it.end, c, it.oob) && c->body(&it.end, c))
         (void)meet(&it.end); /* nobody closes while others still receive */
     if (it.end.transport != NULL)
         it.end.transport->ops->close(it.end.transport);
-    twill_test_boot_close(it.boot);
+    twill_test_oob_close(it.oob);
 }
 
 /* --- what all transports must do ------------------------------------------------------------- */

@@ -48,8 +48,8 @@ static void test_at_once(void **state)
     static const uint32_t weight[2] = {1, 1};
     static struct twill_transfer request[AT_ONCE];
     static unsigned char data[1024];
-    struct twill_boot boot = {.rank = 0, .size = 2};
-    struct twill_transport_params params = {.boot = &boot};
+    struct twill_oob oob = {.rank = 0, .size = 2};
+    struct twill_transport_params params = {.oob = &oob};
     struct twill_transport *rail[2], *rails;
     struct twill_error error = {0};
     for (uint32_t r = 0; r < 2; r++) {

@@ -109,7 +109,7 @@ static twill_status have(const struct twill_transport_params *params, const char
                          struct twill_rail *rails, size_t most, size_t *count,
                          struct twill_error *error)
 {
-    const struct having *having = &havings[params->boot->rank];
+    const struct having *having = &havings[params->oob->rank];
     *count = 0;
     for (size_t i = 0; i < 5 && having->rail[i].name[0] != '\0' && *count < most; i++)
         if (name == NULL || strcmp(having->rail[i].name, name) == 0)
@@ -266,11 +266,11 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct choice_case *c = user;
     static const struct twill_transport_ops ops = {.name = "fake", .rails = have};
-    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_world world;
     TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
-    struct twill_transport_params params = {.boot = boot,
+    struct twill_transport_params params = {.oob = oob,
                                             .world = &world,
                                             .rails = c->rank[rank].rails,
                                             .interface = c->rank[rank].interface};
@@ -296,7 +296,7 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
                         "%s, rank %d: taken: %s", c->what, rank, choice.taken);
     }
     twill_test_world_free(&world);
-    twill_test_boot_close(boot);
+    twill_test_oob_close(oob);
 }
 
 static void test_choices(void **state)

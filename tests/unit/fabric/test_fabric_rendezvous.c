@@ -71,21 +71,21 @@ static void rank_finds_closed(int rank, int size, twill_bootstrap *unused, void 
 {
     const struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct sockaddr_storage address;
     socklen_t length;
     (void)unused;
     (void)size;
-    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
-    TWILL_CHECK(twill_test_gather(boot, 100, 0));
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
+    TWILL_CHECK(twill_test_gather(oob, 100, 0));
     TWILL_CHECK(twill_endpoint_address(job->host, (uint16_t)atoi(job->port), &address, &length));
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     TWILL_CHECK(fd >= 0);
     bool closed = connect(fd, (struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED;
     twill_test_note(closed, __FILE__, __LINE__, "the port is open when all ranks are there");
     close(fd);
-    (void)twill_test_gather(boot, 100, 1);
-    twill_boot_close(boot);
+    (void)twill_test_gather(oob, 100, 1);
+    twill_oob_close(oob);
 }
 
 /* The launcher's socket is used when it is one, and ignored when it is not. */
@@ -264,7 +264,7 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
 {
     struct twill_test_job *job = user;
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     (void)unused;
     (void)size;
     if (rank == job->size) {
@@ -273,23 +273,22 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
     }
     while ((rank == 1 || rank == 2) && atomic_load(&job->arrived) == 0 && !twill_test_failed())
         usleep(10000);
-    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &boot, &error));
-    for (int round = 0; round < 3 && twill_test_gather(boot, 100, round); round++)
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
+    for (int round = 0; round < 3 && twill_test_gather(oob, 100, round); round++)
         ;
-    TWILL_CHECK(rank != 0 ||
-                strstr(boot->how, " stray connections turned away (4 malformed, 1 of"));
+    TWILL_CHECK(rank != 0 || strstr(oob->how, " stray connections turned away (4 malformed, 1 of"));
     for (int fault = 1; rank == 0 && fault < TWILL_FAULTS; fault++) {
         unsigned wanted = fault == TWILL_FAULT_MALFORMED; /* the probe */
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(strangers); i++)
             wanted += strangers[i].fault == (enum twill_fault)fault;
         /* Ranks of ours may be slow too, on a busy machine, and come again. */
         bool more = fault == TWILL_FAULT_SLOW || fault == TWILL_FAULT_CLOSED;
-        (void)twill_test_note(boot->strays.count[fault] == wanted ||
-                                  (more && boot->strays.count[fault] > wanted),
+        (void)twill_test_note(oob->strays.count[fault] == wanted ||
+                                  (more && oob->strays.count[fault] > wanted),
                               __FILE__, __LINE__, "%u of fault %d instead of %u",
-                              boot->strays.count[fault], fault, wanted);
+                              oob->strays.count[fault], fault, wanted);
     }
-    twill_boot_close(boot);
+    twill_oob_close(oob);
     atomic_fetch_add(&job->arrived, 1);
 }
 
@@ -337,8 +336,8 @@ static void tcp_other_service(void **state)
 static void listens(const char *host, bool alone)
 {
     struct twill_job job = {.size = 2, .source = "MASTER_ADDR"};
-    struct twill_boot_tcp tcp = {
-        .boot = {.size = 2, .timeout_ns = TWILL_TEST_SECOND}, .job = &job, .listener = -1};
+    struct twill_bootstrap_tcp tcp = {
+        .oob = {.size = 2, .timeout_ns = TWILL_TEST_SECOND}, .job = &job, .listener = -1};
     struct twill_endpoint here;
     struct twill_error error = {0};
     char port[8];
@@ -346,7 +345,8 @@ static void listens(const char *host, bool alone)
     job.port = (uint16_t)atoi(port);
     snprintf(job.hosts, sizeof(job.hosts), "%s", host);
     assert_int_equal(
-        twill_tcp_open_port(&tcp, NULL, twill_wire_deadline(TWILL_TEST_SECOND), &error), TWILL_OK);
+        twill_bootstrap_tcp_open_port(&tcp, NULL, twill_wire_deadline(TWILL_TEST_SECOND), &error),
+        TWILL_OK);
     assert_true(twill_socket_name(tcp.listener, false, &here));
     assert_int_equal(strcmp(here.address, host) == 0, alone);
     assert_int_equal(tcp.wide == NULL, alone);
@@ -380,14 +380,15 @@ static void rank_by_two_addresses(int rank, int size, twill_bootstrap *unused, v
                             .port = (uint16_t)atoi(test->port),
                             .listener = -1,
                             .source = "PMI"};
-    struct twill_boot_params params = {.job = TWILL_TEST_KEY, .timeout_ns = test->timeout_ns};
+    struct twill_bootstrap_params params = {.job = TWILL_TEST_KEY, .timeout_ns = test->timeout_ns};
     struct twill_error error = {0};
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     (void)unused;
     snprintf(job.hosts, sizeof(job.hosts), "%s", rank == 0 ? "127.0.0.2" : "127.0.0.1 127.0.0.2");
-    TWILL_CHECK_OK(&error, twill_tcp_open(&boot, &twill_boot_torchrun, &job, &params, &error));
-    (void)twill_test_gather(boot, 100, 0);
-    twill_boot_close(boot);
+    TWILL_CHECK_OK(
+        &error, twill_bootstrap_tcp_open(&oob, &twill_bootstrap_torchrun, &job, &params, &error));
+    (void)twill_test_gather(oob, 100, 0);
+    twill_oob_close(oob);
 }
 
 static void tcp_silent_address(void **state)

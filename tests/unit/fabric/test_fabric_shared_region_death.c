@@ -61,19 +61,19 @@ static void test_death(void **state)
 /* A bootstrap that sends a signal to its own rank in the midst of sharing: when all have connected,
  * before they exchange descriptors. */
 static struct {
-    const struct twill_boot_ops *ops;
+    const struct twill_bootstrap_ops *ops;
     int calls, signal;
     atomic_int *tired; /* ranks that wait for that one no longer, of all processes */
-    bool (*hinder)(const struct twill_boot *boot);
+    bool (*hinder)(const struct twill_oob *oob);
 } midst;
 
-static twill_status gather_and_die(struct twill_boot *boot, const void *mine, void *all,
-                                   size_t bytes, struct twill_error *error)
+static twill_status gather_and_die(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                                   struct twill_error *error)
 {
     if (midst.calls == 2) /* the exchange is over */
         atomic_fetch_add(midst.tired, 1);
-    twill_status status = midst.ops->allgather(boot, mine, all, bytes, error);
-    if (++midst.calls == 2 && boot->rank == 1)
+    twill_status status = midst.ops->allgather(oob, mine, all, bytes, error);
+    if (++midst.calls == 2 && oob->rank == 1)
         raise(midst.signal);
     return status;
 }
@@ -90,15 +90,15 @@ static int end_later(pid_t stopped)
 static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
-    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    struct twill_test_share o = {.oob = twill_test_oob(caller)};
     uint32_t label[3] = {0};
-    struct twill_boot_ops ops = *o.boot->ops;
-    midst.ops = o.boot->ops;
+    struct twill_bootstrap_ops ops = *o.oob->ops;
+    midst.ops = o.oob->ops;
     midst.signal = *(int *)user;
     ops.allgather = gather_and_die;
-    o.boot->ops = &ops;
+    o.oob->ops = &ops;
     if (midst.signal == SIGSTOP) /* a death is noticed long before */
-        o.boot->timeout_ns = TWILL_TEST_SOON;
+        o.oob->timeout_ns = TWILL_TEST_SOON;
     if (rank == 1) {
         pid_t self = getpid();
         twill_test_expect_death(1);
@@ -106,7 +106,7 @@ static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
         if (child == 0)
             _exit(end_later(self));
     }
-    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+    o.status = twill_segment_share(&o.segment, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
                                    &o.error);
     bool stopped = midst.signal == SIGSTOP;
     twill_test_note(o.segment == NULL &&
@@ -301,25 +301,25 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 }
 
 /* The exchange in which all say that they have connected fails on every rank, at once. */
-static twill_status gather_once(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+static twill_status gather_once(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                 struct twill_error *error)
 {
     if (++midst.calls > 1)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "no more than one");
-    return midst.ops->allgather(boot, mine, all, bytes, error);
+    return midst.ops->allgather(oob, mine, all, bytes, error);
 }
 
 static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
-    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    struct twill_test_share o = {.oob = twill_test_oob(caller)};
     uint32_t label[3] = {0};
-    struct twill_boot_ops ops = *o.boot->ops;
-    midst.ops = o.boot->ops;
+    struct twill_bootstrap_ops ops = *o.oob->ops;
+    midst.ops = o.oob->ops;
     ops.allgather = gather_once;
-    o.boot->ops = &ops;
+    o.oob->ops = &ops;
     hesitant = true;
-    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+    o.status = twill_segment_share(&o.segment, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
                                    &o.error);
     twill_test_note(o.segment == NULL && o.status == TWILL_ERR_BOOTSTRAP &&
                         strstr(o.error.message, "no more than one") != NULL,
@@ -342,14 +342,14 @@ static void test_late_greetings(void **state)
 }
 
 /* This rank's own socket. 0: it has none. */
-static socklen_t own_socket(const struct twill_boot *boot, struct sockaddr_un *address)
+static socklen_t own_socket(const struct twill_oob *oob, struct sockaddr_un *address)
 {
     char line[512], own[2 * TWILL_NONCE_BYTES + 32] = "@twill-";
     socklen_t length = 0;
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
     for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
-        snprintf(own + strlen(own), 3, "%02x", boot->nonce[i]);
-    snprintf(own + strlen(own), 16, "-%d-", boot->rank);
+        snprintf(own + strlen(own), 3, "%02x", oob->nonce[i]);
+    snprintf(own + strlen(own), 16, "-%d-", oob->rank);
     FILE *sockets = fopen("/proc/net/unix", "r");
     while (sockets != NULL && length == 0 && fgets(line, sizeof(line), sockets) != NULL) {
         const char *name = strstr(line, own);
@@ -365,10 +365,10 @@ static socklen_t own_socket(const struct twill_boot *boot, struct sockaddr_un *a
 }
 
 /* Fill the queue of connections of this rank's own socket. */
-static bool crowd(const struct twill_boot *boot)
+static bool crowd(const struct twill_oob *oob)
 {
     struct sockaddr_un address;
-    socklen_t length = own_socket(boot, &address);
+    socklen_t length = own_socket(oob, &address);
     int rc = length == 0;
     while (rc == 0) { /* closed, a connection still waits to be accepted */
         int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
@@ -383,10 +383,10 @@ static bool crowd(const struct twill_boot *boot)
 static pid_t besieger;
 
 /* Another user connects to this rank's own socket, says nothing, and stays. */
-static bool besiege(const struct twill_boot *boot)
+static bool besiege(const struct twill_oob *oob)
 {
     struct sockaddr_un address;
-    socklen_t length = own_socket(boot, &address);
+    socklen_t length = own_socket(oob, &address);
     int ready[2];
     char word = 0;
     if (length == 0 || pipe(ready) != 0)
@@ -411,27 +411,27 @@ static bool besiege(const struct twill_boot *boot)
     return begun;
 }
 
-static twill_status gather_crowded(struct twill_boot *boot, const void *mine, void *all,
-                                   size_t bytes, struct twill_error *error)
+static twill_status gather_crowded(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                                   struct twill_error *error)
 {
     if (++midst.calls == 1)
-        twill_test_note(midst.hinder(boot), __FILE__, __LINE__, "rank %d is not hindered",
-                        boot->rank);
-    return midst.ops->allgather(boot, mine, all, bytes, error);
+        twill_test_note(midst.hinder(oob), __FILE__, __LINE__, "rank %d is not hindered",
+                        oob->rank);
+    return midst.ops->allgather(oob, mine, all, bytes, error);
 }
 
 /* Strangers are there first, and leave no room: the true peers get in nevertheless. */
 static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
-    struct twill_test_share o = {.boot = twill_test_boot(caller)};
+    struct twill_test_share o = {.oob = twill_test_oob(caller)};
     uint32_t label[3] = {0};
-    struct twill_boot_ops ops = *o.boot->ops;
-    midst.ops = o.boot->ops;
+    struct twill_bootstrap_ops ops = *o.oob->ops;
+    midst.ops = o.oob->ops;
     midst.hinder = user == NULL ? crowd : besiege;
     ops.allgather = gather_crowded;
-    o.boot->ops = &ops;
-    o.status = twill_segment_share(&o.segment, o.boot, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+    o.oob->ops = &ops;
+    o.status = twill_segment_share(&o.segment, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
                                    &o.error);
     twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %d: %s",
                     rank, o.status, o.error.message);

@@ -13,7 +13,7 @@
 
 /* A node with its transport, on one rank. */
 struct fixture {
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_world world;
     struct twill_node *node;
     struct twill_test_end end;
@@ -25,16 +25,16 @@ static bool set_up(struct fixture *f, twill_bootstrap *caller, uint32_t per_node
     *f = (struct fixture){.end = {.rank = (uint32_t)caller->rank, .size = (uint32_t)caller->size}};
     struct twill_error *error = &f->end.error;
     const char *why = NULL;
-    f->boot = twill_test_boot(caller);
-    TWILL_REQUIRE(f->boot != NULL && twill_test_world(&f->world, f->end.size, per_node));
+    f->oob = twill_test_oob(caller);
+    TWILL_REQUIRE(f->oob != NULL && twill_test_world(&f->world, f->end.size, per_node));
     uint32_t label[64];
     memcpy(label, f->world.node, f->end.size * sizeof(*label));
-    twill_status status = twill_node_open(&f->node, f->boot, label, SHARED_BYTES,
+    twill_status status = twill_node_open(&f->node, f->oob, label, SHARED_BYTES,
                                           twill_shm_channel_bytes(per_node), NULL, &why, error);
     if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message))
         return false;
     TWILL_REQUIRE(why == NULL);
-    struct twill_transport_params params = {.boot = f->boot, .world = &f->world, .node = f->node};
+    struct twill_transport_params params = {.oob = f->oob, .world = &f->world, .node = f->node};
     status = ops->open(&f->end.transport, &params, error);
     f->end.to_self = ops == &twill_self_transport;
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message);
@@ -46,7 +46,7 @@ static void tear_down(struct fixture *f)
         f->end.transport->ops->close(f->end.transport);
     twill_node_close(f->node);
     twill_test_world_free(&f->world);
-    twill_test_boot_close(f->boot);
+    twill_test_oob_close(f->oob);
 }
 
 static void run_fixture(twill_bootstrap *caller, const struct twill_transport_ops *ops,
@@ -132,7 +132,7 @@ static bool fill(struct fixture *f)
             good = f->end.transport->ops->post(f->end.transport, &requests[i], NULL) == TWILL_OK;
         }
         uint64_t all[2];
-        good = good && twill_boot_allgather(f->boot, all, all, 8, NULL) == TWILL_OK;
+        good = good && twill_oob_allgather(f->oob, all, all, 8, NULL) == TWILL_OK;
         /* Only what the ring takes is gone yet. */
         for (uint32_t i = 0; good && sends && late == 0 && i < COUNT; i++)
             good = twill_test_note((requests[i].status == TWILL_PENDING) == (i >= 8), __FILE__,
@@ -171,14 +171,14 @@ static bool cancelled(struct fixture *f)
         TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
         ops->cancel(f->end.transport);
     }
-    TWILL_REQUIRE(twill_boot_allgather(f->boot, all, all, 1, NULL) == TWILL_OK);
+    TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
     if (f->end.rank == 1) {
         request = (struct twill_transfer){
             .kind = TWILL_TRANSFER_SEND, .peer = 0, .buffer = message, .bytes = sizeof(message)};
         TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
         TWILL_REQUIRE(request.status == TWILL_OK);
     }
-    TWILL_REQUIRE(twill_boot_allgather(f->boot, all, all, 1, NULL) == TWILL_OK);
+    TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
     TWILL_REQUIRE(ops->progress(f->end.transport, NULL) == 0);
     if (f->end.rank == 0)
         TWILL_REQUIRE(request.status == TWILL_PENDING && buffer[0] == 0xee);
@@ -271,7 +271,7 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
         uint64_t value = 77 + (uint64_t)rank;
         twill_node_put(node, 5, 9, 3, &value, sizeof(value));
         twill_node_signal(node, 2, 12, 3);
-        good = twill_boot_allgather(f.boot, &rank, all, sizeof(rank), NULL) == TWILL_OK && good;
+        good = twill_oob_allgather(f.oob, &rank, all, sizeof(rank), NULL) == TWILL_OK && good;
         good = good && peers[0] == (rank ^ 1) + 1 &&
                peers[TWILL_COPIES * node->shared_bytes - 1] == (rank ^ 1) + 1 &&
                node->channels[0][0] == 0;
@@ -296,15 +296,15 @@ static void test_areas(void **state)
 static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const size_t *shared = user;
-    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_oob *oob = twill_test_oob(caller);
     struct twill_node *node = NULL;
     struct twill_error error;
     twill_error_clear(&error);
     uint32_t label[4] = {0};
     const char *why;
-    twill_status status = twill_node_open(&node, boot, label, shared[rank], rank == 1 ? 4096 : 8192,
+    twill_status status = twill_node_open(&node, oob, label, shared[rank], rank == 1 ? 4096 : 8192,
                                           NULL, &why, &error);
-    twill_test_boot_close(boot);
+    twill_test_oob_close(oob);
     twill_node_close(node);
     TWILL_CHECK(size == 3 && node == NULL && status == TWILL_ERR_MISMATCH);
     TWILL_CHECK(strstr(error.message, "ank 1") != NULL || strstr(error.message, "and 1") != NULL);

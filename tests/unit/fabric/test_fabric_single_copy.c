@@ -45,23 +45,23 @@ static bool refuse_reads(void)
 
 /* A bootstrap through which a rank's first message, its card, tells a lie. */
 static struct {
-    const struct twill_boot_ops *ops;
+    const struct twill_bootstrap_ops *ops;
     int calls;
 } lying;
 
-static twill_status gather_lie(struct twill_boot *boot, const void *mine, void *all, size_t bytes,
+static twill_status gather_lie(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                struct twill_error *error)
 {
     struct twill_reach_card card;
     if (lying.calls++ > 0)
-        return lying.ops->allgather(boot, mine, all, bytes, error);
+        return lying.ops->allgather(oob, mine, all, bytes, error);
     memcpy(&card, mine, sizeof(card));
     card.token[3] ^= 1; /* as if another process had something else there */
-    return lying.ops->allgather(boot, &card, all, bytes, error);
+    return lying.ops->allgather(oob, &card, all, bytes, error);
 }
 
 struct end {
-    struct twill_boot *boot;
+    struct twill_oob *oob;
     struct twill_world world;
     struct twill_reach *reach;
     char how[200];
@@ -71,9 +71,9 @@ static bool open_end(struct end *end, twill_bootstrap *caller, const struct scen
 {
     struct twill_error error = {.status = TWILL_OK};
     uint32_t label[8] = {0};
-    *end = (struct end){.boot = twill_test_boot(caller)};
-    struct twill_boot_ops ops = *end->boot->ops;
-    const struct twill_boot_ops *honest = end->boot->ops;
+    *end = (struct end){.oob = twill_test_oob(caller)};
+    struct twill_bootstrap_ops ops = *end->oob->ops;
+    const struct twill_bootstrap_ops *honest = end->oob->ops;
     for (int r = 0; r < caller->size; r++)
         label[r] = (uint32_t)r % scene->nodes;
     TWILL_REQUIRE(twill_world_create(&end->world, (uint32_t)caller->size, label, &error) ==
@@ -82,11 +82,11 @@ static bool open_end(struct end *end, twill_bootstrap *caller, const struct scen
         lying.ops = honest;
         lying.calls = 0;
         ops.allgather = gather_lie;
-        end->boot->ops = &ops;
+        end->oob->ops = &ops;
     }
-    twill_status status = twill_reach_open(&end->reach, end->boot, &end->world, scene->wish,
+    twill_status status = twill_reach_open(&end->reach, end->oob, &end->world, scene->wish,
                                            end->how, sizeof(end->how), &error);
-    end->boot->ops = honest;
+    end->oob->ops = honest;
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message);
 }
 
@@ -94,13 +94,13 @@ static void close_end(struct end *end)
 {
     twill_reach_close(end->reach);
     twill_world_destroy(&end->world);
-    twill_test_boot_close(end->boot);
+    twill_test_oob_close(end->oob);
 }
 
 static bool gather(struct end *end, const void *mine, void *all, size_t bytes)
 {
     struct twill_error error = {.status = TWILL_OK};
-    return twill_test_note(twill_boot_allgather(end->boot, mine, all, bytes, &error) == TWILL_OK,
+    return twill_test_note(twill_oob_allgather(end->oob, mine, all, bytes, &error) == TWILL_OK,
                            __FILE__, __LINE__, "%s", error.message);
 }
 

@@ -417,10 +417,10 @@ static const struct setting {
 static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct setting *s = user;
-    struct twill_boot *boot = twill_test_boot(caller);
+    struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
-    struct twill_transport_params params = {.boot = boot,
+    struct twill_transport_params params = {.oob = oob,
                                             .interface = rank == 0 ? s->interface : NULL,
                                             .congestion = rank == 0 ? s->congestion : NULL};
     (void)size;
@@ -432,7 +432,7 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
                     __LINE__, "\"%s\" does not say \"%s\"", text, s->says);
     if (transport != NULL)
         twill_tcp_transport.close(transport);
-    twill_test_boot_close(boot);
+    twill_test_oob_close(oob);
 }
 
 static void test_settings(void **state)

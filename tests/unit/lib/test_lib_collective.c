@@ -164,7 +164,7 @@ static void put_buffers(struct test_buffers *buffers, twill_comm *comm, bool hea
     free(buffers->dst_want);
 }
 
-static void sweep_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct sweep *sweep = user;
     char nodes[64], algorithm[512];
@@ -187,7 +187,7 @@ static void sweep_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     struct test_buffers buffers;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", sweep->algorithm,

@@ -48,7 +48,7 @@ static long count_sleeps(void)
     return usage.ru_nvcsw;
 }
 
-static void be_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
@@ -56,7 +56,7 @@ static void be_rank(int rank, int size, twill_bootstrap *boot, void *user)
     (void)user;
     bind_to(cpu_of[rank]);
     static const char *const none[] = {NULL};
-    if (twill_test_connect(&context, &comm, boot, "1x2", NULL, none)) {
+    if (twill_test_connect(&context, &comm, bootstrap, "1x2", NULL, none)) {
         twill_status status = TWILL_OK;
         long before = count_sleeps();
         for (int i = 0; i < BARRIERS && status == TWILL_OK; i++) {
@@ -72,7 +72,7 @@ static void be_rank(int rank, int size, twill_bootstrap *boot, void *user)
                         "the ranks slept %lld times in %d barriers", (long long)sleeps,
                         (int)BARRIERS);
     }
-    twill_test_meet(boot);
+    twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

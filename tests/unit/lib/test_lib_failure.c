@@ -29,10 +29,12 @@ struct job {
     float *src, *dst;
 };
 
-static bool start(struct job *job, twill_bootstrap *boot, const char *nodes, const char *timeout)
+static bool start(struct job *job, twill_bootstrap *bootstrap, const char *nodes,
+                  const char *timeout)
 {
     const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", NULL};
-    bool connected = twill_test_connect(&job->context, &job->comm, boot, nodes, NULL, settings);
+    bool connected =
+        twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
     job->src = calloc(COUNT, sizeof(float));
     job->dst = calloc(COUNT, sizeof(float));
     return twill_test_note(connected && job->src != NULL && job->dst != NULL, __FILE__, __LINE__,
@@ -174,16 +176,16 @@ static const struct disagreement disagreements[] = {
     {"dst between nodes", 4, "2x2", reduce_8, null_dst, "dst is NULL"},
 };
 
-static void disagree(int rank, int size, twill_bootstrap *boot, void *user)
+static void disagree(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct disagreement *d = user;
     struct job job;
-    if (start(&job, boot, d->nodes, TWILL_TEST_PATIENT)) {
+    if (start(&job, bootstrap, d->nodes, TWILL_TEST_PATIENT)) {
         /* a good call before, and a broken communicator after */
         twill_status status = reduce_many(&job);
         bool fine = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: first: %s",
                                     d->name, twill_comm_message(job.comm)) &&
-                    twill_test_meet(boot);
+                    twill_test_meet(bootstrap);
         if (fine)
             status = rank == size - 1 ? d->odd(&job) : d->usual(&job);
         if (fine && status == TWILL_OK && strncmp(d->name, "eager", 5) == 0)
@@ -198,7 +200,7 @@ static void disagree(int rank, int size, twill_bootstrap *boot, void *user)
             (void)twill_test_note(twill_barrier(job.comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
                                   "%s: not broken", d->name);
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     stop(&job);
 }
 
@@ -242,21 +244,21 @@ struct late {
     twill_status (*call)(struct job *job);
 };
 
-static void come_late(int rank, int size, twill_bootstrap *boot, void *user)
+static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
     const struct late *late = user;
     struct job job;
-    bool fine = start(&job, boot, "3x1", TWILL_TEST_PATIENT) &&
+    bool fine = start(&job, bootstrap, "3x1", TWILL_TEST_PATIENT) &&
                 twill_test_note(reduce_many(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
                                 twill_comm_message(job.comm)) &&
-                twill_test_meet(boot);
+                twill_test_meet(bootstrap);
     if (fine && rank != 1) {
         (void)twill_test_note((rank == 0 ? reduce_8 : null_dst)(&job) == TWILL_ERR_ARGUMENT,
                               __FILE__, __LINE__, "%s", twill_comm_message(job.comm));
         stop(&job);
     }
-    fine = fine && twill_test_meet(boot);
+    fine = fine && twill_test_meet(bootstrap);
     if (fine && rank == 1) {
         twill_status status = late->call(&job);
         const char *message = twill_comm_message(job.comm);
@@ -265,7 +267,7 @@ static void come_late(int rank, int size, twill_bootstrap *boot, void *user)
                               __FILE__, __LINE__, "%s: status %d: \"%s\"", late->name, status,
                               message);
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     if (!fine || rank == 1)
         stop(&job);
 }
@@ -283,11 +285,11 @@ static void ranks_that_have_gone(void **unused)
 }
 
 /* A single rank survives its own bad arguments. */
-static void alone(int rank, int size, twill_bootstrap *boot, void *user)
+static void alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank, (void)size, (void)user;
     struct job job;
-    TWILL_CHECK(start(&job, boot, "", TWILL_TEST_PATIENT));
+    TWILL_CHECK(start(&job, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(null_src(&job) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(strstr(twill_comm_message(job.comm), "src") != NULL);
     TWILL_CHECK(bad_op(&job) == TWILL_ERR_ARGUMENT);
@@ -310,12 +312,12 @@ static void one_rank(void **unused)
 
 /* Two communicators: what fails on one is heard by who is waiting in it, whichever the teller's and
  * the hearer's other communicators are doing meanwhile. */
-static void fail_on_the_other(int rank, int size, twill_bootstrap *boot, void *user)
+static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
     struct job job;
     twill_comm *other = NULL;
-    if (start(&job, boot, user, TWILL_TEST_PATIENT) &&
+    if (start(&job, bootstrap, user, TWILL_TEST_PATIENT) &&
         twill_test_note(twill_comm_create(&other, job.context) == TWILL_OK, __FILE__, __LINE__,
                         "second communicator")) {
         /* rank 1 fails on the other one first, while rank 0 waits here; then rank 0 goes there */
@@ -334,7 +336,7 @@ static void fail_on_the_other(int rank, int size, twill_bootstrap *boot, void *u
                               __FILE__, __LINE__, "rank %d: status %d: \"%s\"", rank, second,
                               twill_comm_message(other));
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(other);
     stop(&job);
 }
@@ -348,14 +350,14 @@ static void two_communicators(void **unused)
 
 /* --- a rank that never comes ------------------------------------------------------------------ */
 
-static void stay_away(int rank, int size, twill_bootstrap *boot, void *user)
+static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job;
     /* With two on each of two nodes, whom the other node waits for is told from time to time. */
-    if (start(&job, boot, user, size < 4 ? TWILL_TEST_HASTY : "TWILL_TIMEOUT=12")) {
+    if (start(&job, bootstrap, user, size < 4 ? TWILL_TEST_HASTY : "TWILL_TIMEOUT=12")) {
         (void)twill_test_note(reduce_8(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
                               twill_comm_message(job.comm));
-        if (twill_test_meet(boot) && rank != size - 1) {
+        if (twill_test_meet(bootstrap) && rank != size - 1) {
             twill_status status = reduce_8(&job);
             char name[32];
             snprintf(name, sizeof(name), "rank %d", size - 1);
@@ -365,25 +367,25 @@ static void stay_away(int rank, int size, twill_bootstrap *boot, void *user)
                                   twill_comm_message(job.comm));
         }
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     stop(&job);
 }
 
 /* However long it is told to spin. */
-static void spin_on(int rank, int size, twill_bootstrap *boot, void *user)
+static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user, (void)size;
     const char *settings[] = {"TWILL_SPIN=1000000000", TWILL_TEST_HASTY, "TWILL_HEAP_LIMIT=4M",
                               NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     if (rank == 0 && status == TWILL_OK)
         (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_TIMEOUT, __FILE__, __LINE__,
                               "no time-out: %s", twill_comm_message(comm));
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -399,12 +401,12 @@ static void a_rank_that_never_comes(void **unused)
 
 /* --- a rank that dies ------------------------------------------------------------------------- */
 
-static void die(int rank, int size, twill_bootstrap *boot, void *user)
+static void die(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job;
-    if (!start(&job, boot, user, TWILL_TEST_PATIENT))
+    if (!start(&job, bootstrap, user, TWILL_TEST_PATIENT))
         return;
-    TWILL_CHECK(reduce_many(&job) == TWILL_OK && twill_test_meet(boot));
+    TWILL_CHECK(reduce_many(&job) == TWILL_OK && twill_test_meet(bootstrap));
     if (rank == size - 1) {
         twill_test_expect_death(rank);
         raise(SIGKILL);
@@ -432,11 +434,11 @@ static void a_rank_that_dies(void **unused)
 /* --- fork ------------------------------------------------------------------------------------- */
 
 /* A child of a rank gets errors, and leaves its parent's data and connections alone. */
-static void use_after_fork(int rank, int size, twill_bootstrap *boot, void *user)
+static void use_after_fork(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job;
     void *memory = NULL, *big = NULL;
-    TWILL_CHECK(start(&job, boot, user, TWILL_TEST_PATIENT));
+    TWILL_CHECK(start(&job, bootstrap, user, TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_alloc(job.context, &big, (size_t)4 << 20) == TWILL_OK);
     memset(big, 0x5a, (size_t)4 << 20);
     TWILL_CHECK(reduce_8(&job) == TWILL_OK);

@@ -97,7 +97,7 @@ static void trace(struct counted *counted, const struct twill_comm *comm)
     kill(pid, SIGCONT);
 }
 
-static void rank_starts(int rank, int size, twill_bootstrap *boot, void *user)
+static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct counted *counted = user;
     twill_context *context;
@@ -106,7 +106,7 @@ static void rank_starts(int rank, int size, twill_bootstrap *boot, void *user)
     float x[COUNT] = {1.0f, 1.0f};
     static const char *const settings[] = {NULL};
     (void)size;
-    if (twill_test_connect(&context, &comm, boot, "2", NULL, settings)) {
+    if (twill_test_connect(&context, &comm, bootstrap, "2", NULL, settings)) {
         twill_status status =
             twill_allreduce_init(comm, x, x, COUNT, TWILL_F32, TWILL_SUM, &request);
         for (int i = 0; status == TWILL_OK && i < WARM; i++) {

@@ -17,7 +17,7 @@ struct scene {
     void (*run)(twill_comm *comm, int rank, int size);
 };
 
-static void run_scene(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_scene(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct scene *scene = user;
     char nodes[32];
@@ -25,7 +25,7 @@ static void run_scene(int rank, int size, twill_bootstrap *boot, void *user)
     const char *settings[] = {nodes, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",

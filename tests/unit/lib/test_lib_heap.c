@@ -40,7 +40,7 @@ static bool sums(twill_comm *comm, float *at, int size)
 }
 
 /* All that ranks have mapped of each other is less than the memory of the node. */
-static void run_small(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank;
     (void)user;
@@ -48,7 +48,7 @@ static void run_small(int rank, int size, twill_bootstrap *boot, void *user)
     twill_context *context;
     twill_comm *comm;
     size_t before = address_space();
-    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
     size_t taken = address_space() - before, part = context->heap.bytes;
     TWILL_CHECK(before > 0 && part >= TWILL_HUGE_PAGE && part * (size_t)size <= node_memory());
     twill_test_note(taken > part && taken <= node_memory(), __FILE__, __LINE__,
@@ -68,14 +68,14 @@ static void test_address_space(void **state)
 
 /* What is more than a rank's part is private, and works as well; beside it the part is as it was.
  */
-static void run_spill(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
     void *large = NULL, *small = NULL, *again = NULL;
     bool first = *(const bool *)user;
-    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
     const struct twill_heap *heap = &context->heap;
     size_t beyond = heap->bytes + MIB;
     if (first) /* before the heap has anything */
@@ -109,7 +109,7 @@ static void test_spill(void **state)
 }
 
 /* Who sets a limit is held to it. */
-static void run_limit(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank;
     (void)user;
@@ -117,7 +117,7 @@ static void run_limit(int rank, int size, twill_bootstrap *boot, void *user)
     twill_context *context;
     twill_comm *comm;
     void *memory = NULL;
-    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
     TWILL_CHECK(twill_alloc(context, &memory, 5 * MIB) == TWILL_ERR_MEMORY && memory == NULL);
     TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
     TWILL_CHECK(twill_alloc(context, &memory, 3 * MIB) == TWILL_OK);
@@ -134,7 +134,7 @@ static void test_limit(void **state)
 }
 
 /* ulimit -v: the default fits below it; a limit of the user's own that does not is named. */
-static void run_ulimit(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     bool *named = user;
     const char *settings[] = {TWILL_TEST_PATIENT, *named ? "TWILL_HEAP_LIMIT=8G" : NULL, NULL};
@@ -145,14 +145,14 @@ static void run_ulimit(int rank, int size, twill_bootstrap *boot, void *user)
     limit.rlim_cur = address_space() + (rank == 0 ? 600 : 4000) * MIB;
     TWILL_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
     if (!*named) {
-        TWILL_CHECK(twill_test_connect(&context, &comm, boot, "", NULL, settings));
+        TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
         void *memory = NULL;
         TWILL_CHECK(comm->node->size == (uint32_t)size); /* they share memory */
         TWILL_CHECK(twill_alloc(context, &memory, 8 * MIB) == TWILL_OK);
         TWILL_CHECK(twill_heap_offset(&context->heap, memory, 8 * MIB) != TWILL_HEAP_NOWHERE);
         TWILL_CHECK(sums(comm, memory, size));
     } else {
-        TWILL_CHECK(twill_context_create(&context, boot, settings) == TWILL_ERR_MEMORY);
+        TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_ERR_MEMORY);
         TWILL_CHECK(strstr(twill_context_message(context), "TWILL_HEAP_LIMIT") != NULL);
         TWILL_CHECK(strstr(twill_context_message(context), "rank 0") != NULL);
     }

@@ -104,14 +104,14 @@ static bool play_without(struct scene *scene, twill_comm *comm, int rank)
     return rank != 0 || atomic_load(&scene->calls) == before;
 }
 
-static void rank_waits(int rank, int size, twill_bootstrap *boot, void *user)
+static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct scene *scene = user;
     const char *settings[] = {scene->progress, scene->spin, NULL};
     twill_context *context;
     twill_comm *comm;
     (void)size;
-    TWILL_CHECK(twill_test_connect(&context, &comm, boot, scene->nodes, NULL, settings));
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, scene->nodes, NULL, settings));
     if (rank == 0) {
         scene->waiter = pthread_self();
         TWILL_CHECK(twill_context_idle(context, idle, scene) == TWILL_OK);
@@ -149,7 +149,7 @@ static void beside_a_thread(void **unused)
 
 /* One rank starts a call and is then elsewhere until the others have its result: something of its
  * own must move it along. */
-static void rank_is_elsewhere(int rank, int size, twill_bootstrap *boot, void *user)
+static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t COUNT = (size_t)1 << 18;
     const char *settings[] = {"TWILL_PROGRESS=late", NULL};
@@ -157,17 +157,17 @@ static void rank_is_elsewhere(int rank, int size, twill_bootstrap *boot, void *u
     twill_comm *comm;
     twill_request *request;
     float *data = calloc(COUNT, sizeof(*data));
-    TWILL_CHECK(twill_test_connect(&context, &comm, boot, user, NULL, settings));
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, user, NULL, settings));
     for (int turn = 0; turn < 3; turn++) {
         for (size_t i = 0; i < COUNT; i++)
             data[i] = (float)(rank + 1);
         TWILL_CHECK(fine(
             comm, twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request)));
         if (rank == 0)
-            TWILL_CHECK(twill_test_meet(boot));
+            TWILL_CHECK(twill_test_meet(bootstrap));
         TWILL_CHECK(fine(comm, twill_wait(&request)));
         if (rank != 0)
-            TWILL_CHECK(twill_test_meet(boot));
+            TWILL_CHECK(twill_test_meet(bootstrap));
         TWILL_CHECK(data[0] == (float)(size * (size + 1) / 2) && data[COUNT - 1] == data[0]);
     }
     twill_comm_destroy(comm);

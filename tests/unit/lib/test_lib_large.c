@@ -28,13 +28,13 @@ static uint16_t bf16_of(int value)
     return (uint16_t)(bits >> 16);
 }
 
-static void reduce_many(int rank, int size, twill_bootstrap *boot, void *user)
+static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     TWILL_CHECK(status == TWILL_OK);
@@ -82,13 +82,13 @@ static bool holds(const uint8_t *at, int rank, int part)
 }
 
 /* Parts that end beyond 2^31 elements: offsets are size_t too. */
-static void move_many(int rank, int size, twill_bootstrap *boot, void *user)
+static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     TWILL_CHECK(status == TWILL_OK);

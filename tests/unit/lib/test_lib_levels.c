@@ -63,7 +63,7 @@ static const struct described {
     {"pack:2 core:2 pu:1", "1x5", "hierarchy: 1 node x 5 ranks", "  node 0 (ranks 0-4)", 5},
 };
 
-static void look(int rank, int size, twill_bootstrap *boot, void *user)
+static void look(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct described *d = user;
     char topology[64], nodes[32];
@@ -76,14 +76,14 @@ static void look(int rank, int size, twill_bootstrap *boot, void *user)
     bool hierarchy = false, detail = false;
     (void)rank;
     (void)size;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_context_message(context));
     for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
         hierarchy = hierarchy || strcmp(line, d->hierarchy) == 0;
         detail = detail || strcmp(line, d->line) == 0;
     }
     twill_test_note(hierarchy && detail, __FILE__, __LINE__, "not said: %s", d->hierarchy);
-    twill_test_meet(boot);
+    twill_test_meet(bootstrap);
     twill_context_destroy(context);
 }
 

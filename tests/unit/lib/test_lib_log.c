@@ -40,7 +40,7 @@ static void make_calls(twill_comm *comm, int rank)
     twill_comm_destroy(half);
 }
 
-static void run_logged(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_logged(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
     const struct scene *scene = user;
@@ -51,7 +51,7 @@ static void run_logged(int rank, int size, twill_bootstrap *boot, void *user)
     snprintf(file, sizeof(file), "TWILL_LOG_FILE=%s/100%%%%.%%r", scene->folder);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", scene->algorithm);
     const char *more[] = {level, file, algorithm, "TWILL_JOB=" KEY, NULL};
-    if (twill_test_connect(&context, &comm, boot, "2x2", NULL, more))
+    if (twill_test_connect(&context, &comm, bootstrap, "2x2", NULL, more))
         make_calls(comm, rank);
     twill_comm_destroy(comm);
     twill_context_destroy(context);

@@ -116,7 +116,7 @@ static bool check_all(struct job *job)
     return true;
 }
 
-static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = *(const struct job *)user;
     char threads[32];
@@ -127,7 +127,7 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%d", job.threads);
     if (omp_set_num_threads)
         omp_set_num_threads(job.threads); /* also on a machine with fewer cores */
-    if (twill_test_connect(&context, &job.comm, boot, "", NULL, settings) && get_memory(&job))
+    if (twill_test_connect(&context, &job.comm, bootstrap, "", NULL, settings) && get_memory(&job))
         (void)check_all(&job);
     for (int i = 0; i < MEMORIES && job.memory[i] != NULL; i++)
         (void)twill_free(context, job.memory[i]);
@@ -141,7 +141,7 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
 
 /* While another call is under way, and is what a rank shows, the next one has another count on rank
  * 1: nobody takes where its buffer lies for granted and stores to what is behind it. */
-static void differ_behind(int rank, int size, twill_bootstrap *boot, void *user)
+static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { LESS = 16 << 10, MORE = 64 << 10 };
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
@@ -153,7 +153,7 @@ static void differ_behind(int rank, int size, twill_bootstrap *boot, void *user)
     int32_t first = 1, sum = 0;
     (void)user;
     (void)size;
-    if (twill_test_connect(&context, &comm, boot, "", NULL, settings) &&
+    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
         twill_test_note(twill_alloc(context, &memory, MORE) == TWILL_OK, __FILE__, __LINE__, "%s",
                         twill_context_message(context))) {
         unsigned char *at = memory;
@@ -164,12 +164,12 @@ static void differ_behind(int rank, int size, twill_bootstrap *boot, void *user)
                                             &request[0]);
                 (void)twill_allreduce_start(comm, at, at, count, TWILL_U8, TWILL_SUM, &request[1]);
             }
-            (void)twill_test_meet(boot);
+            (void)twill_test_meet(bootstrap);
         }
         twill_status status = twill_wait_all(2, request);
         (void)twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "status %d: %s",
                               status, twill_comm_message(comm));
-        (void)twill_test_meet(boot);
+        (void)twill_test_meet(bootstrap);
         size_t kept = LESS;
         while (rank == 0 && kept < MORE && at[kept] == 1)
             kept++;

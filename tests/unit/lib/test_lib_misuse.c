@@ -50,13 +50,13 @@ static void check_ended(twill_comm *comm)
     twill_comm_leave(comm);
 }
 
-static void ended_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm, *other, *more[20];
     void *memory;
     (void)user;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
     twill_comm_destroy(other);
@@ -106,14 +106,14 @@ static void finalized_twice(void **unused)
 
 /* --- requests that have ended ---------------------------------------------------------------- */
 
-static void waited_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void waited_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
     twill_request *one, *copy, *next, *two[2];
     int done, index;
     (void)rank, (void)size, (void)user;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
     copy = one;
@@ -153,13 +153,13 @@ static const struct twill_request *memory_of(const twill_request *handle)
 
 /* A handle that has ended harms nobody who is in a call: neither on its own communicator, nor on
  * one that has its memory by now, and hears nothing of it at all. */
-static void innocent_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm, *first, *second;
     twill_request *one, *copy, *next;
     (void)rank, (void)size, (void)user;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_comm_dup(&first, comm) == TWILL_OK);
     TWILL_CHECK(twill_barrier_start(first, &one) == TWILL_OK);
@@ -183,13 +183,13 @@ static void innocent_rank(int rank, int size, twill_bootstrap *boot, void *user)
 }
 
 /* Its memory has been used so often since that few bits would not tell it from the present one. */
-static void old_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
     twill_request *one, *copy;
     (void)rank, (void)size, (void)user;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
     copy = one;
@@ -242,7 +242,7 @@ struct pair {
 };
 
 /* Rank 0 waits for rank 1, who comes when that is over all the same. */
-static void two_threads_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
@@ -251,7 +251,7 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *boot, void *us
     twill_request *request;
     float x[2] = {0};
     (void)size;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     second.comm = comm;
     twill_status status;
@@ -280,7 +280,7 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *boot, void *us
         SAYS(twill_comm_message(comm), "rank 0: twill_allreduce on communicator 0 while ");
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -309,14 +309,14 @@ static void *hammer(void *argument)
 }
 
 /* Calls that end at once, of one rank: nothing to wait in. */
-static void hammered_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void hammered_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
     pthread_t thread[3];
     (void)rank, (void)size, (void)user;
     for (int time = 0; time < 10; time++) {
-        if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+        if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
             return;
         for (int t = 0; t < 3; t++)
             TWILL_CHECK(pthread_create(&thread[t], NULL, hammer, comm) == 0);
@@ -335,14 +335,14 @@ static void many_threads_at_once(void **unused)
 
 /* --- messages to oneself --------------------------------------------------------------------- */
 
-static void lonely_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const char *const hasty[] = {TWILL_TEST_HASTY, "TWILL_HEAP_LIMIT=8M", NULL};
     twill_context *context;
     twill_comm *comm;
     twill_request *send, *recv;
     int x = 5, y = 0, z = 0, way = *(int *)user;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, hasty))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, hasty))
         return;
     /* what can be met: posted before, sendrecv, in a group */
     TWILL_CHECK(twill_recv_start(comm, &y, 1, TWILL_I32, rank, &recv) == TWILL_OK);
@@ -359,9 +359,9 @@ static void lonely_rank(int rank, int size, twill_bootstrap *boot, void *user)
         TWILL_CHECK(twill_recv(comm, &y, 1, TWILL_I32, rank) == TWILL_OK);
         TWILL_CHECK(twill_wait(&send) == TWILL_OK && send == NULL);
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
-    TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_OK && twill_test_meet(boot));
+    TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_OK && twill_test_meet(bootstrap));
     twill_status status = TWILL_OK;
     if (way == 0) {
         status = twill_send(comm, &x, 1, TWILL_I32, rank);
@@ -376,7 +376,7 @@ static void lonely_rank(int rank, int size, twill_bootstrap *boot, void *user)
         SAYS(twill_comm_message(comm), "a send to this rank itself");
     }
     TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -392,7 +392,7 @@ static void lonely_messages(void **unused)
 
 /* --- memory that is none ---------------------------------------------------------------------- */
 
-static void unreadable_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
@@ -400,7 +400,7 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *boot, void *use
     static const char *const tcp[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M",
                                       "TWILL_PROVIDER=tcp", NULL};
     (void)size;
-    if (!twill_test_connect(&context, &comm, boot, user, NULL, tcp))
+    if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, tcp))
         return;
     unsigned char *none = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TWILL_CHECK(none != MAP_FAILED);
@@ -410,7 +410,7 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *boot, void *use
     TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_register(context, none, bytes / 2) == TWILL_OK);
     TWILL_CHECK(twill_deregister(context, none) == TWILL_OK);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     /* between nodes the system is asked to read it, and says no */
     void *some = calloc(1, bytes);
     twill_status status = rank == 0 ? twill_send(comm, none, bytes, TWILL_U8, 1)
@@ -418,7 +418,7 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *boot, void *use
     free(some);
     TWILL_CHECK(status == TWILL_ERR_SYSTEM);
     SAYS(twill_comm_message(comm), "a buffer that the kernel cannot read");
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
     munmap(none, bytes);

@@ -183,12 +183,12 @@ static struct test_call draw_call(struct job *job)
     return call;
 }
 
-static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.rank = rank, .size = size, .same = (uint64_t)size, .own = (uint64_t)rank};
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_SEGMENT=16K", NULL};
-    bool fine =
-        twill_test_connect(&job.context, &job.comm, boot, user, NULL, settings) && get_memory(&job);
+    bool fine = twill_test_connect(&job.context, &job.comm, bootstrap, user, NULL, settings) &&
+                get_memory(&job);
     uint64_t left = 0;
     struct test_call call;
     for (unsigned i = 0; fine && i < CALLS && !twill_test_failed(); i++) {
@@ -200,7 +200,7 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
     }
     if (fine)
         (void)finish_all(&job);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     give_memory(&job);
     twill_comm_destroy(job.comm);
     twill_context_destroy(job.context);

@@ -23,7 +23,7 @@ struct mischief {
 };
 
 static bool start(twill_context **context, twill_comm **comm, const struct mischief *m,
-                  twill_bootstrap *boot)
+                  twill_bootstrap *bootstrap)
 {
     char mock[80], algorithm[80], nodes[40];
     snprintf(mock, sizeof(mock), "TWILL_MOCK=%s", m->script);
@@ -38,7 +38,7 @@ static bool start(twill_context **context, twill_comm **comm, const struct misch
                               "TWILL_HEAP_LIMIT=4M",
                               "TWILL_INTERFACE=lo",
                               NULL};
-    twill_status status = twill_context_create(context, boot, settings);
+    twill_status status = twill_context_create(context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(comm, *context);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", m->script,
@@ -67,13 +67,13 @@ static bool reduce_once(const struct mischief *m, twill_comm *comm, int rank, in
     return right;
 }
 
-static void endure(int rank, int size, twill_bootstrap *boot, void *user)
+static void endure(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t counts[] = {1, 0, 7, 500, COUNT};
     const struct mischief *m = user;
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    if (start(&context, &comm, m, boot))
+    if (start(&context, &comm, m, bootstrap))
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(counts); i++)
             if (!reduce_once(m, comm, rank, size, counts[i]))
                 break;
@@ -111,13 +111,13 @@ static void results_survive_mischief(void **unused)
 }
 
 /* Until it fails, which it must. */
-static void suffer(int rank, int size, twill_bootstrap *boot, void *user)
+static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
     const struct mischief *m = user;
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    if (start(&context, &comm, m, boot)) {
+    if (start(&context, &comm, m, bootstrap)) {
         int32_t x[64] = {0};
         twill_status status = TWILL_OK;
         for (int i = 0; i < 200 && status == TWILL_OK; i++)
@@ -130,7 +130,7 @@ static void suffer(int rank, int size, twill_bootstrap *boot, void *user)
         (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
                               "%s: rank %d is not broken", m->script, rank);
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

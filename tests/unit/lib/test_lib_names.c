@@ -26,13 +26,13 @@ static bool says(const char *message, const char *words)
 
 /* --- words ----------------------------------------------------------------------------------- */
 
-static void refused_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void refused_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
     twill_request *request = NULL;
     (void)rank, (void)size, (void)user;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_group_end(comm) == TWILL_ERR_ARGUMENT); /* before any call */
     TWILL_CHECK(strcmp(twill_comm_message(comm),
@@ -68,12 +68,12 @@ static void refusals_name_the_call(void **unused)
 }
 
 /* The last rank has gone to the end while the others are in another call. */
-static void early_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void early_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
     float x = 1.0f;
-    if (!twill_test_connect(&context, &comm, boot, user, NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, quiet))
         return;
     if (rank < size - 1) {
         twill_status status = twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM);
@@ -82,7 +82,7 @@ static void early_rank(int rank, int size, twill_bootstrap *boot, void *user)
         TWILL_CHECK(strstr(twill_comm_message(comm), "barrier") == NULL);
     }
     twill_comm_destroy(comm);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_context_destroy(context);
 }
 
@@ -94,7 +94,7 @@ static void an_early_end(void **unused)
 }
 
 /* Several calls wait for rank 1, which is named once. */
-static void absent_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const char *const settings[] = {"TWILL_TIMEOUT=1", "TWILL_HEAP_LIMIT=8M", NULL};
     twill_context *context;
@@ -102,7 +102,7 @@ static void absent_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_request *request[3];
     float x[3][8] = {{0}};
     (void)size;
-    if (!twill_test_connect(&context, &comm, boot, user, NULL, settings))
+    if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, settings))
         return;
     if (rank == 0) {
         for (int i = 0; i < 3; i++)
@@ -111,7 +111,7 @@ static void absent_rank(int rank, int size, twill_bootstrap *boot, void *user)
         TWILL_CHECK(twill_wait_all(3, request) == TWILL_ERR_TIMEOUT);
         SAYS(twill_comm_message(comm), "of rank 1 within");
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -130,7 +130,7 @@ struct named {
     char file[64];
 };
 
-static void named_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void named_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct named *named = user;
     char log_file[96];
@@ -139,7 +139,7 @@ static void named_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_comm *comm;
     (void)rank, (void)size;
     snprintf(log_file, sizeof(log_file), "TWILL_LOG_FILE=%s", named->file);
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, settings))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, settings))
         return;
     twill_comm_destroy(comm);
     twill_context_destroy(context);
@@ -210,7 +210,7 @@ static twill_status one_way(twill_comm *comm, enum way way, float *x)
 }
 
 /* Rank 1 comes late, and rank 0 has waited for most of the time that it has been in the call. */
-static void late_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
@@ -219,7 +219,7 @@ static void late_rank(int rank, int size, twill_bootstrap *boot, void *user)
     enum way way = *(enum way *)user;
     float x = 0.0f;
     (void)size;
-    if (!twill_test_connect(&context, &comm, boot, "", NULL, quiet))
+    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_allreduce_init(comm, &x, &x, 1, TWILL_F32, TWILL_SUM, &prepared) == TWILL_OK);
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);

@@ -40,12 +40,12 @@ static void bind_rank(int rank, int size)
     sched_setaffinity(0, sizeof(one), &one);
 }
 
-static bool job_open(struct job *job, int rank, int size, twill_bootstrap *boot, const char *memory,
-                     const char *budget)
+static bool job_open(struct job *job, int rank, int size, twill_bootstrap *bootstrap,
+                     const char *memory, const char *budget)
 {
     const char *settings[] = {TWILL_TEST_PATIENT, memory, "TWILL_HEAP_LIMIT=16M", budget, NULL};
     bind_rank(rank, size);
-    TWILL_REQUIRE(twill_test_connect(&job->context, &job->comm, boot, "", NULL, settings));
+    TWILL_REQUIRE(twill_test_connect(&job->context, &job->comm, bootstrap, "", NULL, settings));
     uint64_t mine = job->context->library_policy.nodes;
     TWILL_REQUIRE(job->context->user_policy.nodes == mine);
     TWILL_REQUIRE(twill_allgather(job->comm, &mine, job->nodes, 1, TWILL_I64) == TWILL_OK);
@@ -113,13 +113,13 @@ static bool check_library(struct job *job)
     return true;
 }
 
-static void run_bound(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
     struct job job;
     size_t bytes = (size_t)8 << 20;
     void *memory = NULL;
-    TWILL_CHECK(job_open(&job, rank, size, boot, BIND, NULL));
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, BIND, NULL));
     TWILL_CHECK(twill_alloc(job.context, &memory, bytes) == TWILL_OK);
     memset(memory, 0, bytes);
     TWILL_CHECK(is_bound("twill_alloc's", memory, bytes, job.nodes[rank]));
@@ -148,12 +148,12 @@ static void test_bound(void **state)
 }
 
 /* What is beyond the budget is in DDR, and counted, where the caller can see it. */
-static void run_beyond(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)user;
     struct job job;
     twill_counters counters;
-    TWILL_CHECK(job_open(&job, rank, size, boot, BIND, "TWILL_MEMORY_BUDGET=1M"));
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, BIND, "TWILL_MEMORY_BUDGET=1M"));
     struct twill_memory_stats stats;
     stats_of(&job, &stats);
     TWILL_CHECK(stats.bytes >= twill_segment_bytes(job.comm->node->segment));

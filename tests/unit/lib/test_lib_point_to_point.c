@@ -36,11 +36,11 @@ struct job {
     int32_t *out, *in;
 };
 
-static bool start(struct job *job, twill_bootstrap *boot)
+static bool start(struct job *job, twill_bootstrap *bootstrap)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=8M",
                                            "TWILL_SEGMENT_NET=16K", NULL};
-    bool connected = twill_test_connect(&job->context, &job->comm, boot, job->world->nodes,
+    bool connected = twill_test_connect(&job->context, &job->comm, bootstrap, job->world->nodes,
                                         job->world->mock, settings);
     job->out = calloc(FLIGHT * (size_t)MOST, sizeof(int32_t));
     job->in = calloc(FLIGHT * (size_t)MOST, sizeof(int32_t));
@@ -56,7 +56,7 @@ static void stop(struct job *job)
     free(job->in);
 }
 
-static void each_world(void (*fn)(int rank, int size, twill_bootstrap *boot, void *user),
+static void each_world(void (*fn)(int rank, int size, twill_bootstrap *bootstrap, void *user),
                        size_t first)
 {
     for (size_t w = first; w < TWILL_ARRAY_LENGTH(worlds); w++)
@@ -100,12 +100,12 @@ static bool is_filled(const int32_t *at, size_t count, int from, int to, int k)
 }
 
 /* Everybody to the next rank, everybody from the one before; a rank alone to itself. */
-static void flight_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void flight_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     twill_request *send[FLIGHT], *recv[FLIGHT], *reduce;
     int to = (rank + 1) % size, from = (rank + size - 1) % size, index;
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         goto out;
     for (int round = 0; round < 3; round++) {
         for (int k = 0; k < FLIGHT; k++) {
@@ -138,10 +138,10 @@ static void many_messages(void **unused)
     each_world(flight_rank, 0);
 }
 
-static void blocking_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void blocking_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         goto out;
     for (int k = 0; k < 24; k++) {
         /* a token goes round */
@@ -172,11 +172,11 @@ static void blocking_messages(void **unused)
 }
 
 /* The last rank receives something else than the first sends. */
-static void mismatch_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void mismatch_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     twill_status status = TWILL_OK;
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         goto out;
     if (rank == 0)
         status = twill_send(job.comm, job.out, 100, TWILL_I32, size - 1);
@@ -187,7 +187,7 @@ static void mismatch_rank(int rank, int size, twill_bootstrap *boot, void *user)
               strstr(twill_comm_message(job.comm), "rank 0") != NULL);
     status = twill_barrier(job.comm);
     (void)twill_test_note(status != TWILL_OK, __FILE__, __LINE__, "rank %d noticed nothing", rank);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
 out:
     stop(&job);
 }
@@ -198,7 +198,7 @@ static void mismatched_messages(void **unused)
     each_world(mismatch_rank, 1);
 }
 
-static void arguments_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void arguments_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     static const struct {
@@ -211,7 +211,7 @@ static void arguments_rank(int rank, int size, twill_bootstrap *boot, void *user
                {0, 99, false, false, "type"},
                {0, TWILL_I32, true, false, "src"},
                {0, TWILL_I32, false, true, "aligned"}};
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         goto out;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         const char *src = bad[i].null ? NULL : (const char *)job.out + bad[i].crooked;
@@ -286,11 +286,11 @@ out:
     return right;
 }
 
-static void group_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void group_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     twill_request *request;
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         goto out;
     for (int time = 0; time < 3; time++)
         if (!exchange_in_group(&job) || !reduce_in_group(&job))
@@ -313,16 +313,16 @@ static void groups(void **unused)
 }
 
 /* A call with a bad argument fails at once; what was recorded before it is not done. */
-static void bad_group_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void bad_group_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         goto out;
     OK(twill_group_start(job.comm));
     OK(twill_allreduce(job.comm, job.out, job.in, 4, TWILL_I32, TWILL_SUM));
     RIGHT(twill_allreduce(job.comm, job.out, NULL, 4, TWILL_I32, TWILL_SUM) == TWILL_ERR_ARGUMENT);
     RIGHT(twill_group_end(job.comm) == TWILL_ERR_BROKEN);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
 out:
     stop(&job);
 }

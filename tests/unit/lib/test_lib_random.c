@@ -200,7 +200,7 @@ static void check_results(const struct run *run, const unsigned char *all, size_
     }
 }
 
-static void random_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct run *run = user;
     char algorithm[256];
@@ -214,11 +214,11 @@ static void random_rank(int rank, int size, twill_bootstrap *boot, void *user)
     unsigned char *results = calloc(1, bytes), *all = malloc((size_t)size * bytes);
     twill_context *context;
     twill_comm *comm;
-    bool ok = twill_test_connect(&context, &comm, boot, run->nodes, NULL, settings) &&
+    bool ok = twill_test_connect(&context, &comm, bootstrap, run->nodes, NULL, settings) &&
               twill_test_note(results != NULL && all != NULL && bytes <= TWILL_TEST_EXCHANGE_BYTES,
                               __FILE__, __LINE__, "%zu bytes of results", bytes) &&
               run_calls(comm, run, rank, results);
-    if (ok && boot->exchange(boot->user, results, all, bytes) == 0 && rank == 0)
+    if (ok && bootstrap->exchange(bootstrap->user, results, all, bytes) == 0 && rank == 0)
         check_results(run, all, bytes);
     twill_comm_destroy(comm);
     twill_context_destroy(context);

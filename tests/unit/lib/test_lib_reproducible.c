@@ -109,7 +109,7 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
     return true;
 }
 
-static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct setting *s = user;
     char text[6][128];
@@ -134,7 +134,7 @@ static void run_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     void *memory[2] = {NULL, NULL};
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     for (int i = 0; i < 2 && status == TWILL_OK; i++) {

@@ -40,12 +40,12 @@ struct job {
     twill_comm *comm;
 };
 
-static bool start(struct job *job, twill_bootstrap *boot)
+static bool start(struct job *job, twill_bootstrap *bootstrap)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_HEAP_LIMIT=16M",
                                            "TWILL_SEGMENT=4K", "TWILL_SEGMENT_NET=8K", NULL};
-    return twill_test_connect(&job->context, &job->comm, boot, job->world->nodes, job->world->mock,
-                              settings);
+    return twill_test_connect(&job->context, &job->comm, bootstrap, job->world->nodes,
+                              job->world->mock, settings);
 }
 
 static void stop(struct job *job)
@@ -161,11 +161,11 @@ static bool one_round(const struct job *job, uint64_t seed, struct test_buffers 
     return true;
 }
 
-static void many_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     struct test_buffers buffers[FLIGHT];
-    if (start(&job, boot)) {
+    if (start(&job, bootstrap)) {
         bool fine = true;
         for (unsigned k = 0; k < FLIGHT; k++)
             fine = fine && get_buffers(&buffers[k], job.context, k % 2);
@@ -246,11 +246,11 @@ static bool is_right(const struct job *job, const struct prepared *p, int time)
     return true;
 }
 
-static void prepared_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void prepared_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     struct prepared p;
-    bool fine = start(&job, boot) && prepare(&job, &p);
+    bool fine = start(&job, bootstrap) && prepare(&job, &p);
     int done = 0;
     fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
                                    __LINE__, "one that was never started is not done");
@@ -282,13 +282,13 @@ static void prepared_ones_start_again(void **unused)
 
 /* --- several communicators, misuse, failure -------------------------------------------------- */
 
-static void apart_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void apart_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     int32_t x[3][2000], index;
     twill_comm *comm[3];
     twill_request *request[3];
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         return;
     comm[0] = job.comm;
     TWILL_CHECK(twill_comm_dup(&comm[1], job.comm) == TWILL_OK);
@@ -320,12 +320,12 @@ static void communicators_apart(void **unused)
         twill_test_run_ranks(worlds[w].size, apart_rank, (void *)(uintptr_t)&worlds[w]);
 }
 
-static void misuse_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     int32_t x[4] = {0}, y[4];
     twill_request *request = NULL, *other = NULL;
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         return;
     TWILL_CHECK(twill_wait(&request) == TWILL_OK && twill_request_free(&request) == TWILL_OK);
     TWILL_CHECK(twill_barrier_start(job.comm, NULL) == TWILL_ERR_ARGUMENT);
@@ -336,13 +336,13 @@ static void misuse_rank(int rank, int size, twill_bootstrap *boot, void *user)
     TWILL_CHECK(strstr(twill_comm_message(job.comm), "not persistent") != NULL);
     TWILL_CHECK(twill_request_free(&other) == TWILL_ERR_ARGUMENT && other != NULL);
     TWILL_CHECK(twill_wait(&other) == TWILL_OK && other == NULL);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     if (rank == 0) {
         TWILL_CHECK(twill_request_start(request) == TWILL_OK);
         TWILL_CHECK(twill_request_start(request) == TWILL_ERR_ARGUMENT);
         TWILL_CHECK(twill_request_free(&request) == TWILL_ERR_ARGUMENT && request != NULL);
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     if (rank == 1)
         TWILL_CHECK(twill_request_start(request) == TWILL_OK);
     TWILL_CHECK(twill_wait(&request) == TWILL_OK && request != NULL);
@@ -358,16 +358,16 @@ static void misuse_is_refused(void **unused)
     twill_test_run_ranks(2, misuse_rank, (void *)(uintptr_t)&pair);
 }
 
-static void disagreeing_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
     int32_t x[5][64] = {{0}};
     twill_request *request[5] = {NULL};
-    if (!start(&job, boot))
+    if (!start(&job, bootstrap))
         return;
     for (int k = 0; k < 5; k++) { /* the fourth is of another count on the last rank */
         size_t count = k == 3 && rank == size - 1 ? 63 : 64;
-        TWILL_CHECK(k != 3 || twill_test_meet(boot));
+        TWILL_CHECK(k != 3 || twill_test_meet(bootstrap));
         twill_status status =
             twill_allreduce_start(job.comm, x[k], x[k], count, TWILL_I32, TWILL_SUM, &request[k]);
         TWILL_CHECK(status == TWILL_OK || k >= 3); /* others may have broken it */
@@ -380,7 +380,7 @@ static void disagreeing_rank(int rank, int size, twill_bootstrap *boot, void *us
         TWILL_CHECK(request[k] == NULL);
     TWILL_CHECK(twill_barrier(job.comm) == TWILL_ERR_BROKEN);
     TWILL_CHECK(twill_barrier_start(job.comm, &request[0]) == TWILL_ERR_BROKEN);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     stop(&job);
 }
 

@@ -29,10 +29,12 @@ static uint64_t draw(uint64_t *state, uint64_t below)
     return (*state >> 33) % below;
 }
 
-static bool start(struct job *job, twill_bootstrap *boot, const char *nodes, const char *timeout)
+static bool start(struct job *job, twill_bootstrap *bootstrap, const char *nodes,
+                  const char *timeout)
 {
     const char *settings[] = {timeout, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K", NULL};
-    bool connected = twill_test_connect(&job->context, &job->comm, boot, nodes, NULL, settings);
+    bool connected =
+        twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
     void *memory[2] = {NULL, NULL};
     for (int i = 0; connected && i < 2; i++)
         connected = twill_alloc(job->context, &memory[i], RANKS * MOST * sizeof(int32_t)) == 0;
@@ -121,14 +123,14 @@ static bool run_call(const struct job *j, uint64_t call, unsigned kind, uint32_t
 }
 
 /* Kinds and roots come in runs, so that ranks get far ahead; now and then one sleeps. */
-static void run_ahead(int rank, int size, twill_bootstrap *boot, void *user)
+static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t counts[] = {1, 12, 13, 100, 1000, 1100, 3000, MOST};
     struct job job = {.context = NULL};
     uint64_t same = 1, own = (uint64_t)rank + 100; /* drawn alike on all ranks, and not */
     unsigned kind = 0, left = 0;
     uint32_t root = 0;
-    bool fine = start(&job, boot, user, TWILL_TEST_PATIENT);
+    bool fine = start(&job, bootstrap, user, TWILL_TEST_PATIENT);
     for (unsigned call = 0; fine && call < CALLS && !twill_test_failed(); call++) {
         if (left == 0) {
             left = 1 + (unsigned)draw(&same, 80);
@@ -141,7 +143,7 @@ static void run_ahead(int rank, int size, twill_bootstrap *boot, void *user)
             usleep((useconds_t)draw(&own, 800));
         fine = run_call(&job, call, kind, root, count);
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     stop(&job);
 }
 
@@ -154,10 +156,10 @@ static void ahead_of_others(void **unused)
 }
 
 /* The last rank never takes what it is given: who gives runs into its deadline, and names it. */
-static void give_in_vain(int rank, int size, twill_bootstrap *boot, void *user)
+static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.context = NULL};
-    if (start(&job, boot, "", TWILL_TEST_HASTY) && rank == 0) {
+    if (start(&job, bootstrap, "", TWILL_TEST_HASTY) && rank == 0) {
         size_t count = *(const size_t *)user;
         twill_status status = TWILL_OK;
         unsigned calls = 0;
@@ -170,7 +172,7 @@ static void give_in_vain(int rank, int size, twill_bootstrap *boot, void *user)
                               __FILE__, __LINE__, "call %u: status %d: \"%s\"", calls, status,
                               twill_comm_message(job.comm));
     }
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     stop(&job);
 }
 

@@ -61,7 +61,7 @@ static void settings_that_cannot_be_used(void **unused)
 }
 
 /* Settings that fail only when the communicator is made; on every rank. */
-static void fail_late(int rank, int size, twill_bootstrap *boot, void *user)
+static void fail_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)rank, (void)size;
     const struct bad_setting *bad = user;
@@ -69,7 +69,7 @@ static void fail_late(int rank, int size, twill_bootstrap *boot, void *user)
                               "TWILL_HEAP_LIMIT=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     float x = 1, y = 0;
@@ -83,7 +83,7 @@ static void fail_late(int rank, int size, twill_bootstrap *boot, void *user)
         found = found && strstr(message, bad->expected[i]) != NULL;
     (void)twill_test_note(found, __FILE__, __LINE__, "%s: status %d: \"%s\"", bad->setting, status,
                           message);
-    (void)twill_test_meet(boot);
+    (void)twill_test_meet(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -112,14 +112,14 @@ static const struct carrier {
     {"TWILL_CONGESTION=reno", "congestion control reno", "between nodes: libfabric"},
 };
 
-static void carry(int rank, int size, twill_bootstrap *boot, void *user)
+static void carry(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct carrier *carrier = user;
     const char *settings[] = {carrier->setting, NULL};
     twill_context *context;
     twill_comm *comm;
     double sum = 1;
-    if (twill_test_connect(&context, &comm, boot, "2x1", NULL, settings)) {
+    if (twill_test_connect(&context, &comm, bootstrap, "2x1", NULL, settings)) {
         bool said = false;
         const char *line;
         for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
@@ -145,13 +145,13 @@ struct difference {
     const char *setting, *name;
 };
 
-static void differ(int rank, int size, twill_bootstrap *boot, void *user)
+static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     (void)size;
     const struct difference *difference = user;
     const char *settings[] = {rank == 1 ? difference->setting : NULL, NULL};
     twill_context *context = NULL;
-    twill_status status = twill_context_create(&context, boot, settings);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
     (void)twill_test_note(status == TWILL_ERR_CONFIG &&
                               strstr(twill_context_message(context), difference->name) != NULL &&
                               strstr(twill_context_message(context), "rank 1") != NULL,

@@ -32,15 +32,15 @@ struct scene {
     const char *says;      /* of its ways to other ranks' memory */
 };
 
-static bool connect_ranks(const struct scene *scene, twill_bootstrap *boot, twill_context **context,
-                          twill_comm **comm)
+static bool connect_ranks(const struct scene *scene, twill_bootstrap *bootstrap,
+                          twill_context **context, twill_comm **comm)
 {
     char reach[40];
     snprintf(reach, sizeof(reach), "TWILL_REACH=%s", scene->reach);
     const char *more[] = {
         reach, scene->algorithm, "TWILL_HEAP_LIMIT=16M", "TWILL_LOG=none", TWILL_TEST_PATIENT,
         NULL};
-    return twill_test_connect(context, comm, boot, "", NULL, more);
+    return twill_test_connect(context, comm, bootstrap, "", NULL, more);
 }
 
 /* What twill_context_describe() says of it. */
@@ -93,7 +93,7 @@ static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bo
     return true;
 }
 
-static void calling_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct scene *scene = user;
     bool heap = scene->mixed && rank == 0, wished = strchr(scene->algorithm, '@') != NULL;
@@ -101,7 +101,7 @@ static void calling_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_comm *comm;
     void *src = NULL, *dst = NULL;
     (void)size;
-    if (connect_ranks(scene, boot, &context, &comm) && take(&src, context, heap) &&
+    if (connect_ranks(scene, bootstrap, &context, &comm) && take(&src, context, heap) &&
         take(&dst, context, heap)) {
         struct test_buffers buffers = {.src = src,
                                        .dst = dst,
@@ -173,7 +173,7 @@ static void test_closed(void **state)
     twill_test_run_ranks(2, calling_rank, &scene);
 }
 
-static void unwished_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void unwished_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const bool *fetched = user;
     struct scene scene = {.reach = "none", .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
@@ -182,7 +182,7 @@ static void unwished_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_comm *comm;
     float *data = calloc(4096, sizeof(*data));
     (void)rank, (void)size;
-    if (connect_ranks(&scene, boot, &context, &comm)) {
+    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
         twill_test_note(status == TWILL_ERR_CONFIG &&
                             strstr(twill_comm_message(comm), wants) != NULL,
@@ -201,7 +201,7 @@ static void test_needed(void **state)
 }
 
 /* Refused in the midst of things: an error on every rank, on some with the cause, and no hang. */
-static void late_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct scene scene = {.reach = "xpmem", .algorithm = MAPPED_ALL};
     twill_context *context;
@@ -209,7 +209,7 @@ static void late_rank(int rank, int size, twill_bootstrap *boot, void *user)
     float *data = calloc(4096, sizeof(*data));
     int *named = user;
     (void)rank, (void)size;
-    if (connect_ranks(&scene, boot, &context, &comm)) {
+    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
         if (twill_comm_rank(comm) == 0)
             xpmem_double_reset(0);
@@ -238,7 +238,7 @@ static void test_late(void **state)
 }
 
 /* More buffers than are kept; those of prepared calls stay whatever else comes. */
-static void many_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { BUFFERS = 100, PREPARED = 80, COUNT = 2048 };
     struct scene scene = {.reach = "xpmem", .algorithm = MAPPED_ALL};
@@ -249,7 +249,7 @@ static void many_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_request *request[PREPARED] = {NULL};
     (void)rank, (void)user;
     TWILL_CHECK(memory != NULL);
-    bool fine = connect_ranks(&scene, boot, &context, &comm);
+    bool fine = connect_ranks(&scene, bootstrap, &context, &comm);
     for (int i = 0; i < PREPARED && fine; i++) {
         float *data = (float *)(void *)(memory + (size_t)i * each);
         fine = twill_test_note(twill_allreduce_init(comm, data, data, COUNT, TWILL_F32, TWILL_SUM,
@@ -307,7 +307,7 @@ static void test_fetched(void **state)
 }
 
 /* A rank that dies when it has said where its buffer is: the others hear who it was. */
-static void dying_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct scene scene = {.reach = "cma", .algorithm = FETCHED_ALL};
     twill_context *context;
@@ -315,7 +315,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *boot, void *user)
     enum { COUNT = 1 << 20 };
     float *data = calloc(COUNT, sizeof(*data));
     (void)size, (void)user;
-    if (connect_ranks(&scene, boot, &context, &comm)) {
+    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_request *request = NULL;
         int done = 0;
         twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
@@ -325,7 +325,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *boot, void *user)
             (void)twill_test(&request, &done);
         }
         /* It has said where, and cannot have ended: nobody else has begun. */
-        twill_test_note(twill_test_meet(boot), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_meet(bootstrap), __FILE__, __LINE__, "meet");
         if (rank == 1)
             raise(SIGKILL);
         twill_status status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
@@ -339,7 +339,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *boot, void *user)
 }
 
 /* A root whose buffer is not all there, which it does not read itself. */
-static void broken_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct scene scene = {.reach = "cma", .algorithm = FETCHED_ALL};
     twill_context *context;
@@ -351,7 +351,7 @@ static void broken_rank(int rank, int size, twill_bootstrap *boot, void *user)
     TWILL_CHECK(data != MAP_FAILED);
     if (rank == 0)
         TWILL_CHECK(mprotect(data + BYTES / 2, BYTES / 2, PROT_NONE) == 0);
-    if (connect_ranks(&scene, boot, &context, &comm)) {
+    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_status status = twill_broadcast(comm, data, data, BYTES, TWILL_U8, 0);
         const char *said = twill_comm_message(comm);
         twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(said, "of rank 0") != NULL &&

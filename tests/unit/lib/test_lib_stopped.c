@@ -55,10 +55,10 @@ static bool becomes(const atomic_bool *event)
     return !twill_test_failed();
 }
 
-static void returning_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct twill_test_job *job = user;
-    struct twill_boot *met = NULL;
+    struct twill_oob *met = NULL;
     struct twill_error error = {0};
     (void)size;
     if (rank == 1) {
@@ -69,13 +69,13 @@ static void returning_rank(int rank, int size, twill_bootstrap *boot, void *user
         fd = twill_test_dial(job);
         atomic_store(&at_door, true);
         (void)greet(fd);
-        (void)twill_test_meet(boot);
+        (void)twill_test_meet(bootstrap);
         close(fd);
     } else if (rank == 0 || becomes(&at_door)) {
         stops = rank == 0;
         TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &met, &error));
-        twill_boot_close(met);
-        (void)twill_test_meet(boot);
+        twill_oob_close(met);
+        (void)twill_test_meet(bootstrap);
     }
 }
 
@@ -150,7 +150,7 @@ static void what_has_been_sent(void **unused)
 /* --- another rank's words -------------------------------------------------------------------- */
 
 /* Rank 1 fails, and its end of the transport closes before rank 0 has heard why. */
-static void telling_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void telling_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const char *settings[] = {"TWILL_PROVIDER=tcp", TWILL_TEST_PATIENT, NULL};
     struct twill_news news = {.from = 1, .status = TWILL_ERR_MEMORY};
@@ -158,17 +158,17 @@ static void telling_rank(int rank, int size, twill_bootstrap *boot, void *user)
     twill_comm *comm;
     float data[8] = {0}, sum[8];
     (void)size, (void)user;
-    TWILL_CHECK(twill_test_connect(&context, &comm, boot, "1+1", NULL, settings));
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1+1", NULL, settings));
     TWILL_CHECK(twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM) == TWILL_OK);
     TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* the watches connect */
     news.comm = comm->number;
     snprintf(news.message, sizeof(news.message), "rank 1: the cause");
-    TWILL_CHECK(twill_test_meet(boot));
+    TWILL_CHECK(twill_test_meet(bootstrap));
     if (rank == 1) {
         comm->transport[comm->route[0]]->ops->cancel(comm->transport[comm->route[0]]);
         twill_comm_tell(comm, &news, TWILL_TEST_PATIENCE);
     }
-    TWILL_CHECK(twill_test_meet(boot));
+    TWILL_CHECK(twill_test_meet(bootstrap));
     if (rank == 0) {
         leap = 1;
         twill_status status = twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM);
@@ -177,7 +177,7 @@ static void telling_rank(int rank, int size, twill_bootstrap *boot, void *user)
                             strstr(twill_comm_message(comm), "the cause") != NULL,
                         __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
     }
-    TWILL_CHECK(twill_test_meet(boot));
+    TWILL_CHECK(twill_test_meet(bootstrap));
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

@@ -30,9 +30,9 @@ const char *__lsan_default_suppressions(void)
 struct scene {
     int size, threads, calls;
     const char *nodes;
-    int failing;           /* the thread whose ranks disagree in the middle, or -1 */
-    const char *progress;  /* TWILL_PROGRESS */
-    twill_bootstrap *boot; /* of the rank that plays it */
+    int failing;                /* the thread whose ranks disagree in the middle, or -1 */
+    const char *progress;       /* TWILL_PROGRESS */
+    twill_bootstrap *bootstrap; /* of the rank that plays it */
     void (*play)(const struct scene *scene, twill_comm *all);
 };
 
@@ -153,7 +153,8 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
 static bool disagree(struct worker *worker, int64_t *data)
 {
     bool odd = twill_comm_rank(worker->comm) == worker->scene->size - 1;
-    TWILL_REQUIRE(twill_test_meet(worker->scene->boot)); /* all are out of the call before it */
+    TWILL_REQUIRE(
+        twill_test_meet(worker->scene->bootstrap)); /* all are out of the call before it */
     twill_status status =
         twill_allreduce(worker->comm, data, data, odd ? 9 : 8, TWILL_I64, TWILL_SUM);
     return twill_test_note(
@@ -305,18 +306,18 @@ static void progress_by_others(const struct scene *scene, twill_comm *all)
     free(data);
 }
 
-static void scene_rank(int rank, int size, twill_bootstrap *boot, void *user)
+static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct scene own = *(const struct scene *)user, *scene = &own;
     char progress[64];
     (void)rank, (void)size;
-    own.boot = boot;
+    own.bootstrap = bootstrap;
     snprintf(progress, sizeof(progress), "TWILL_PROGRESS=%s", scene->progress);
     const char *settings[] = {progress, "TWILL_HEAP_LIMIT=8M", "TWILL_SEGMENT=8K",
                               "TWILL_SEGMENT_NET=8K", NULL};
     twill_context *context;
     twill_comm *all;
-    if (twill_test_connect(&context, &all, boot, scene->nodes, NULL, settings))
+    if (twill_test_connect(&context, &all, bootstrap, scene->nodes, NULL, settings))
         scene->play(scene, all);
     if (!twill_test_failed()) { /* else others may be anywhere */
         twill_comm_destroy(all);
