@@ -85,13 +85,13 @@ static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bi
 static int find(const struct twill_topology *topology, hwloc_bitmap_t spare, hwloc_bitmap_t taken,
                 const struct twill_cpus *ranks, unsigned me)
 {
-    hwloc_obj_t home = numa_of(topology, &ranks[me]);
+    hwloc_obj_t numa_node = numa_of(topology, &ranks[me]);
     unsigned before = me, count;
-    if (home != NULL && hwloc_bitmap_intersects(spare, home->cpuset)) {
-        hwloc_bitmap_and(spare, spare, home->cpuset);
+    if (numa_node != NULL && hwloc_bitmap_intersects(spare, numa_node->cpuset)) {
+        hwloc_bitmap_and(spare, spare, numa_node->cpuset);
         before = 0;
         for (unsigned r = 0; r < me; r++)
-            before += numa_of(topology, &ranks[r]) == home;
+            before += numa_of(topology, &ranks[r]) == numa_node;
     }
     (void)pick(topology->hwloc, spare, taken, UINT32_MAX, &count);
     return count == 0 ? -1 : pick(topology->hwloc, spare, taken, before % count, &count);

@@ -53,8 +53,8 @@ static twill_status check(const struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)
         return TWILL_FAIL(error, TWILL_ERR_BROKEN, "ofi: the transport failed earlier");
-    if (t->home->failed != TWILL_OK)
-        return TWILL_FAIL(error, t->home->failed, "%s", t->home->failure);
+    if (t->endpoint->failed != TWILL_OK)
+        return TWILL_FAIL(error, t->endpoint->failed, "%s", t->endpoint->failure);
     return TWILL_OK;
 }
 
@@ -63,11 +63,11 @@ static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;
     struct twill_ofi_peer *peer;
-    pthread_mutex_lock(&t->home->lock);
+    pthread_mutex_lock(&t->endpoint->lock);
     twill_status status = check(t, error);
     if (status == TWILL_OK)
         status = twill_ofi_peer(t, rank, &peer, error);
-    pthread_mutex_unlock(&t->home->lock);
+    pthread_mutex_unlock(&t->endpoint->lock);
     return status;
 }
 
@@ -99,15 +99,15 @@ static twill_status ofi_post(struct twill_transport *transport, struct twill_tra
                              struct twill_error *error)
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;
-    pthread_mutex_lock(&t->home->lock);
+    pthread_mutex_lock(&t->endpoint->lock);
     twill_status status = post(t, request, error);
-    pthread_mutex_unlock(&t->home->lock);
+    pthread_mutex_unlock(&t->endpoint->lock);
     return status;
 }
 
 static const char *ofi_describe(const struct twill_transport *transport)
 {
-    return ((const struct twill_ofi *)transport)->home->description;
+    return ((const struct twill_ofi *)transport)->endpoint->description;
 }
 
 static twill_status ofi_preview(const struct twill_transport_params *params, char *text,

@@ -18,9 +18,9 @@
  * unexpected messages that libfabric's newer tcp keeps per peer before it stops reading from it.
  *
  * All communicators of a context share one endpoint, its memory and its addresses: struct
- * twill_ofi_home. Who makes progress reads the completion queue for all of them, and leaves what is
- * another communicator's in that one's list: requests and callers' buffers are touched by the
- * holder of their communicator only. One lock, the home's, is held in every call.
+ * twill_ofi_endpoint. Who makes progress reads the completion queue for all of them, and leaves
+ * what is another communicator's in that one's list: requests and callers' buffers are touched by
+ * the holder of their communicator only. One lock, the home's, is held in every call.
  *
  * Tag, 48 bits (cxi has no more): communicator plus a secret of the job 26, lane 4, sending rank
  * 16, channel 2. Where the provider has 60 bits, 12 more bits of the secret lie above them. Anybody
@@ -95,7 +95,7 @@ enum twill_ofi_op_kind {
 };
 
 struct twill_ofi;
-struct twill_ofi_home;
+struct twill_ofi_endpoint;
 struct twill_ofi_registration;
 
 /* A rank of the job. */
@@ -207,7 +207,7 @@ struct twill_ofi_options {
 
 /* What the communicators of a context share. Everything is the lock's but what does not change
  * after it was made. */
-struct twill_ofi_home {
+struct twill_ofi_endpoint {
     struct twill_common common;
     pthread_mutex_t lock;
     bool exclusive; /* of one communicator only */
@@ -263,7 +263,7 @@ struct twill_ofi_home {
  * lock, and by whoever reads the completion queue. */
 struct twill_ofi {
     struct twill_transport base;
-    struct twill_ofi_home *home;
+    struct twill_ofi_endpoint *endpoint;
     struct twill_ofi *next; /* in the home's list */
     const uint32_t *job;    /* rank of the job of each rank; NULL: the same */
     uint32_t comm;
@@ -318,9 +318,10 @@ twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_pa
 /* Leave it. What the provider has not given back stays until it is, or until the home is closed. */
 void twill_ofi_leave(struct twill_ofi *t);
 /* The open communicator of that number, or NULL. */
-struct twill_ofi *twill_ofi_find(struct twill_ofi_home *home, uint32_t comm);
+struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t comm);
 /* From now on every communicator fails with these words. */
-void twill_ofi_home_fail(struct twill_ofi_home *home, twill_status status, const char *words);
+void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
+                             const char *words);
 /* A communicator fails with this, at its next progress. */
 void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twill_error *error);
 /* Memory of a communicator. */
@@ -329,27 +330,28 @@ void twill_ofi_bury(struct twill_ofi *t);
 /* --- ofi_endpoint.c: the fids
  * ----------------------------------------------------------------------
  */
-twill_status twill_ofi_endpoint_open(struct twill_ofi_home *home, struct twill_error *error);
-void twill_ofi_endpoint_close(struct twill_ofi_home *home); /* stops all transfers */
+twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint,
+                                     struct twill_error *error);
+void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint); /* stops all transfers */
 /* Registered memory is bound to the endpoint (FI_MR_ENDPOINT). */
-bool twill_ofi_binds_memory(const struct twill_ofi_home *home);
-bool twill_ofi_endpoint_free(struct twill_ofi_home *home); /* false: memory must stay */
+bool twill_ofi_binds_memory(const struct twill_ofi_endpoint *endpoint);
+bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint); /* false: memory must stay */
 
 /* --- ofi_registration.c: memory the provider must know
  * ----------------------------------------------
  */
 /* Of the transport's own memory; *mr stays NULL where the provider needs none. */
-twill_status twill_ofi_register(struct twill_ofi_home *home, const void *start, size_t bytes,
-                                struct fid_mr **mr, struct twill_error *error);
+twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void *start,
+                                size_t bytes, struct fid_mr **mr, struct twill_error *error);
 void twill_ofi_unregister(struct fid_mr **mr);
 /* Of a caller's memory, for the time of one request of t. */
 twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
                             struct twill_ofi_registration **memory, struct twill_error *error);
 void twill_ofi_let_go(struct twill_ofi *t, struct twill_ofi_registration **memory);
 /* Keep nothing of this memory; NULL: of any. */
-void twill_ofi_forget(struct twill_ofi_home *home, const void *start, size_t bytes);
+void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
 /* Keep what nobody declared too, where the kernel tells of it. */
-void twill_ofi_watch(struct twill_ofi_home *home);
+void twill_ofi_watch(struct twill_ofi_endpoint *endpoint);
 /* Of all posted requests of a communicator; and of its peers' memory. */
 void twill_ofi_let_go_all(struct twill_ofi *t);
 void twill_ofi_unregister_peers(struct twill_ofi *t);
@@ -359,7 +361,7 @@ void *twill_ofi_desc(const struct twill_ofi_registration *memory);
  * ------------------------------------------------------------
  */
 /* Collective. local: how far this rank has come, so that the others need not wait for it. */
-twill_status twill_ofi_agree(struct twill_ofi_home *home, twill_status local,
+twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
                              struct twill_error *error);
 /* State of a peer; allocated and its address inserted at the first contact. */
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
@@ -379,16 +381,17 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_channel channel, bool *finished, struct twill_error *error);
 /* The tag of a message; the endpoint tells how long it is. */
-uint64_t twill_ofi_tag(const struct twill_ofi_home *home, uint32_t comm, uint32_t lane,
+uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_channel channel);
 uint32_t twill_ofi_tag_from(uint64_t tag);
-uint32_t twill_ofi_tag_comm(const struct twill_ofi_home *home, uint64_t tag);
+uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
 /* Post the control receives that are not. */
-twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_error *error);
+twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
+                                     struct twill_error *error);
 /* Have progress try this lane again. */
 void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_lane *lane);
 /* Words for a negative libfabric code, and the status it means; lane names the peer, or NULL. */
-twill_status twill_ofi_fail(const struct twill_ofi_home *home, struct twill_error *error,
+twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
                             const char *what, int code, const struct twill_ofi_lane *lane);
 
 /* --- ofi_send.c, ofi_recv.c. How many requests finished, or a negative status
@@ -407,7 +410,7 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
  * --------------------------------------------------------------------------------
  */
 /* Give completions to the communicators they are of. The lock is held. */
-twill_status twill_ofi_read(struct twill_ofi_home *home, struct twill_error *error);
+twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error);
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
 /* --- ofi_cancel.c

@@ -25,8 +25,8 @@ struct record {
 };
 
 /* The endpoint's name, of whatever length it is. */
-static twill_status own_address(struct twill_ofi_home *home, unsigned char **address, size_t *bytes,
-                                struct twill_error *error)
+static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
+                                size_t *bytes, struct twill_error *error)
 {
     *bytes = 256;
     for (int attempt = 0; attempt < 4; attempt++) {
@@ -35,27 +35,29 @@ static twill_status own_address(struct twill_ofi_home *home, unsigned char **add
         if (grown == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for an address");
         *address = grown;
-        int rc = fi_getname(&home->ep->fid, *address, bytes);
+        int rc = fi_getname(&endpoint->ep->fid, *address, bytes);
         if (rc == 0 && *bytes > 0 && *bytes <= room)
             return TWILL_OK;
         if (rc != -FI_ETOOSMALL || *bytes <= room)
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname: %s",
-                              home->info->fabric_attr->prov_name, home->library.explain(abs(rc)));
+                              endpoint->info->fabric_attr->prov_name,
+                              endpoint->library.explain(abs(rc)));
     }
     return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname keeps growing",
-                      home->info->fabric_attr->prov_name);
+                      endpoint->info->fabric_attr->prov_name);
 }
 
-static void describe(struct twill_ofi_home *home, const unsigned char *address, size_t bytes)
+static void describe(struct twill_ofi_endpoint *endpoint, const unsigned char *address,
+                     size_t bytes)
 {
     char text[TWILL_ADDRESS_TEXT];
-    twill_ofi_address_text(home->info, address, bytes, text, sizeof(text));
-    snprintf(home->description, sizeof(home->description), "%s, domain %s, at %s%s: %s",
-             home->info->fabric_attr->prov_name, home->info->domain_attr->name, text,
-             home->registers ? ", registering" : "", home->why);
+    twill_ofi_address_text(endpoint->info, address, bytes, text, sizeof(text));
+    snprintf(endpoint->description, sizeof(endpoint->description), "%s, domain %s, at %s%s: %s",
+             endpoint->info->fabric_attr->prov_name, endpoint->info->domain_attr->name, text,
+             endpoint->registers ? ", registering" : "", endpoint->why);
 }
 
-static twill_status check_record(struct twill_ofi_home *home, const struct record *mine,
+static twill_status check_record(struct twill_ofi_endpoint *endpoint, const struct record *mine,
                                  const struct record *theirs, uint32_t rank,
                                  struct twill_error *error)
 {
@@ -71,57 +73,59 @@ static twill_status check_record(struct twill_ofi_home *home, const struct recor
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "ofi: rank %u uses provider %.32s, rank %u %.32s (protocols %u and %u, "
                           "address formats %u and %u): set TWILL_PROVIDER and TWILL_INTERFACE",
-                          rank, theirs->provider, home->rank, mine->provider, theirs->protocol,
+                          rank, theirs->provider, endpoint->rank, mine->provider, theirs->protocol,
                           mine->protocol, theirs->address_format, mine->address_format);
     if (theirs->tag_bits != mine->tag_bits)
         return TWILL_FAIL(
             error, TWILL_ERR_CONFIG,
             "ofi: libfabric %.32s of rank %u has tags of %u bits, of rank %u %u: is it "
             "another version?",
-            mine->provider, rank, theirs->tag_bits, home->rank, mine->tag_bits);
+            mine->provider, rank, theirs->tag_bits, endpoint->rank, mine->tag_bits);
     if (theirs->comm != mine->comm)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "ofi: rank %u opens communicator %u, rank %u %u", rank, theirs->comm,
-                          home->rank, mine->comm);
-    home->max_message = twill_min(home->max_message, (size_t)theirs->max_message);
-    home->address_bytes = twill_max(home->address_bytes, theirs->address_bytes);
+                          endpoint->rank, mine->comm);
+    endpoint->max_message = twill_min(endpoint->max_message, (size_t)theirs->max_message);
+    endpoint->address_bytes = twill_max(endpoint->address_bytes, theirs->address_bytes);
     return TWILL_OK;
 }
 
-static void fill_record(const struct twill_ofi_home *home, struct record *mine,
+static void fill_record(const struct twill_ofi_endpoint *endpoint, struct record *mine,
                         size_t address_bytes, twill_status local, const struct twill_error *error)
 {
     memset(mine, 0, sizeof(*mine));
     mine->wire = TWILL_OFI_WIRE;
     mine->status = local;
-    mine->comm = home->params.comm;
+    mine->comm = endpoint->params.comm;
     if (local != TWILL_OK) {
         snprintf(mine->message, sizeof(mine->message), "%.191s",
                  error != NULL && error->message[0] != '\0' ? error->message
                                                             : "ofi cannot be opened");
         return;
     }
-    mine->protocol = home->info->ep_attr->protocol;
-    mine->address_format = home->info->addr_format;
+    mine->protocol = endpoint->info->ep_attr->protocol;
+    mine->address_format = endpoint->info->addr_format;
     mine->address_bytes = (uint32_t)address_bytes;
-    mine->tag_bits = home->tag_bits;
-    mine->max_message = home->max_message;
-    snprintf(mine->provider, sizeof(mine->provider), "%s", home->info->fabric_attr->prov_name);
+    mine->tag_bits = endpoint->tag_bits;
+    mine->max_message = endpoint->max_message;
+    snprintf(mine->provider, sizeof(mine->provider), "%s", endpoint->info->fabric_attr->prov_name);
 }
 
 /* Second exchange: the addresses, padded to the longest. */
-static twill_status gather_addresses(struct twill_ofi_home *home, const unsigned char *address,
-                                     size_t bytes, struct twill_error *error)
+static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
+                                     const unsigned char *address, size_t bytes,
+                                     struct twill_error *error)
 {
-    home->addresses = calloc(home->size, home->address_bytes);
-    unsigned char *mine = calloc(1, home->address_bytes);
-    if (home->addresses == NULL || mine == NULL) {
+    endpoint->addresses = calloc(endpoint->size, endpoint->address_bytes);
+    unsigned char *mine = calloc(1, endpoint->address_bytes);
+    if (endpoint->addresses == NULL || mine == NULL) {
         free(mine);
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses", home->size);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses",
+                          endpoint->size);
     }
     memcpy(mine, address, bytes);
-    twill_status status =
-        twill_oob_allgather(home->params.oob, mine, home->addresses, home->address_bytes, error);
+    twill_status status = twill_oob_allgather(endpoint->params.oob, mine, endpoint->addresses,
+                                              endpoint->address_bytes, error);
     free(mine);
     return status;
 }
@@ -142,20 +146,21 @@ static void localise(const struct fi_info *info, unsigned char *address, size_t 
 }
 
 /* One address at a time: strings have no fixed stride. */
-static twill_status insert_address(struct twill_ofi_home *home, struct twill_ofi_contact *contact,
-                                   struct twill_error *error)
+static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
+                                   struct twill_ofi_contact *contact, struct twill_error *error)
 {
-    size_t rank = (size_t)(contact - home->contacts);
-    unsigned char *address = home->addresses + rank * home->address_bytes;
-    localise(home->info, address, home->address_length[rank]);
-    int rc = fi_av_insert(home->av, address, 1, &contact->address, 0, NULL);
+    size_t rank = (size_t)(contact - endpoint->contacts);
+    unsigned char *address = endpoint->addresses + rank * endpoint->address_bytes;
+    localise(endpoint->info, address, endpoint->address_length[rank]);
+    int rc = fi_av_insert(endpoint->av, address, 1, &contact->address, 0, NULL);
     if (rc != 1) {
         char text[TWILL_ADDRESS_TEXT];
-        twill_ofi_address_text(home->info, address, home->address_length[rank], text, sizeof(text));
+        twill_ofi_address_text(endpoint->info, address, endpoint->address_length[rank], text,
+                               sizeof(text));
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
-                          home->info->fabric_attr->prov_name, rank, text,
-                          rc < 0 ? home->library.explain(-rc) : "not taken");
+                          endpoint->info->fabric_attr->prov_name, rank, text,
+                          rc < 0 ? endpoint->library.explain(-rc) : "not taken");
     }
     contact->known = true;
     return TWILL_OK;
@@ -163,49 +168,50 @@ static twill_status insert_address(struct twill_ofi_home *home, struct twill_ofi
 
 /* Receives that name a source need every address before a first message: one of a sender that is
  * not known yet is kept as a stranger's, and never found. */
-static twill_status insert_all(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    for (uint32_t r = 0; r < home->size; r++)
-        if (r != home->rank)
-            TWILL_TRY(error, insert_address(home, &home->contacts[r], error));
+    for (uint32_t r = 0; r < endpoint->size; r++)
+        if (r != endpoint->rank)
+            TWILL_TRY(error, insert_address(endpoint, &endpoint->contacts[r], error));
     return TWILL_OK;
 }
 
-static twill_status agree(struct twill_ofi_home *home, const struct record *mine,
+static twill_status agree(struct twill_ofi_endpoint *endpoint, const struct record *mine,
                           struct record *all, const unsigned char *address,
                           struct twill_error *error)
 {
-    TWILL_TRY(error, twill_oob_allgather(home->params.oob, mine, all, sizeof(*mine), error));
+    TWILL_TRY(error, twill_oob_allgather(endpoint->params.oob, mine, all, sizeof(*mine), error));
     if (mine->status != TWILL_OK)
         return mine->status;
-    home->address_bytes = 1;
-    for (uint32_t r = 0; r < home->size; r++)
-        TWILL_TRY(error, check_record(home, mine, &all[r], r, error));
-    for (uint32_t r = 0; r < home->size; r++)
-        home->address_length[r] = all[r].address_bytes;
-    home->eager = twill_min(TWILL_OFI_EAGER, home->max_message - sizeof(struct twill_ofi_header));
-    TWILL_TRY(error, gather_addresses(home, address, mine->address_bytes, error));
-    return home->directed ? insert_all(home, error) : TWILL_OK;
+    endpoint->address_bytes = 1;
+    for (uint32_t r = 0; r < endpoint->size; r++)
+        TWILL_TRY(error, check_record(endpoint, mine, &all[r], r, error));
+    for (uint32_t r = 0; r < endpoint->size; r++)
+        endpoint->address_length[r] = all[r].address_bytes;
+    endpoint->eager =
+        twill_min(TWILL_OFI_EAGER, endpoint->max_message - sizeof(struct twill_ofi_header));
+    TWILL_TRY(error, gather_addresses(endpoint, address, mine->address_bytes, error));
+    return endpoint->directed ? insert_all(endpoint, error) : TWILL_OK;
 }
 
-twill_status twill_ofi_agree(struct twill_ofi_home *home, twill_status local,
+twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
                              struct twill_error *error)
 {
     unsigned char *address = NULL;
     size_t bytes = 0;
     struct record mine;
     if (local == TWILL_OK)
-        local = own_address(home, &address, &bytes, error);
-    fill_record(home, &mine, bytes, local, error);
+        local = own_address(endpoint, &address, &bytes, error);
+    fill_record(endpoint, &mine, bytes, local, error);
     if (local == TWILL_OK)
-        describe(home, address, bytes);
-    struct record *all = calloc(home->size, sizeof(*all));
-    home->address_length = calloc(home->size, sizeof(*home->address_length));
+        describe(endpoint, address, bytes);
+    struct record *all = calloc(endpoint->size, sizeof(*all));
+    endpoint->address_length = calloc(endpoint->size, sizeof(*endpoint->address_length));
     twill_status status;
-    if (all == NULL || home->address_length == NULL)
-        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", home->size);
+    if (all == NULL || endpoint->address_length == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", endpoint->size);
     else
-        status = agree(home, &mine, all, address, error);
+        status = agree(endpoint, &mine, all, address, error);
     free(all);
     free(address);
     return status;
@@ -245,10 +251,10 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
     }
     peer->rank = rank;
     (void)twill_rank_text(t->job, rank, peer->name);
-    peer->contact = &t->home->contacts[t->job == NULL ? rank : t->job[rank]];
+    peer->contact = &t->endpoint->contacts[t->job == NULL ? rank : t->job[rank]];
     for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
         lane_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
-    twill_status status = twill_ofi_register(t->home, peer->memory, bytes, &peer->mr, error);
+    twill_status status = twill_ofi_register(t->endpoint, peer->memory, bytes, &peer->mr, error);
     if (status != TWILL_OK)
         twill_ofi_peer_free(peer);
     else
@@ -267,7 +273,7 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
         return TWILL_OK;
     TWILL_TRY(error, peer_create(t, rank, peer, error));
     if (!(*peer)->contact->known) {
-        twill_status status = insert_address(t->home, (*peer)->contact, error);
+        twill_status status = insert_address(t->endpoint, (*peer)->contact, error);
         if (status != TWILL_OK) {
             twill_ofi_unregister(&(*peer)->mr);
             twill_ofi_peer_free(*peer);
@@ -275,7 +281,7 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
         }
     }
     t->peers[rank] = *peer;
-    for (uint32_t l = 0; t->home->standing && l < TWILL_OFI_LANES; l++)
+    for (uint32_t l = 0; t->endpoint->standing && l < TWILL_OFI_LANES; l++)
         twill_ofi_stuck(t, &(*peer)->lanes[l]); /* progress posts the header receives */
     return TWILL_OK;
 }

@@ -15,19 +15,19 @@
 /* Then the provider is given this long to give back what is cancelled. */
 #define CANCEL_NS 1000000000ull
 
-static void cancel_op(struct twill_ofi_home *home, struct twill_ofi_op *op)
+static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
-    if (op->posted && home->ep != NULL && !home->options.keeps)
-        fi_cancel(&home->ep->fid, &op->context);
+    if (op->posted && endpoint->ep != NULL && !endpoint->options.keeps)
+        fi_cancel(&endpoint->ep->fid, &op->context);
 }
 
-static void cancel_lane(struct twill_ofi_home *home, struct twill_ofi_lane *lane)
+static void cancel_lane(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *lane)
 {
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
-        cancel_op(home, &lane->header_in[i]);
+        cancel_op(endpoint, &lane->header_in[i]);
     for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
-        cancel_op(home, &lane->segment_in[i]);
-        cancel_op(home, &lane->segment_out[i]);
+        cancel_op(endpoint, &lane->segment_in[i]);
+        cancel_op(endpoint, &lane->segment_out[i]);
     }
 }
 
@@ -41,32 +41,33 @@ static void forget_lane(struct twill_ofi_lane *lane)
     }
 }
 
-static void each_lane(struct twill_ofi *t,
-                      void (*what)(struct twill_ofi_home *home, struct twill_ofi_lane *lane))
+static void each_lane(struct twill_ofi *t, void (*what)(struct twill_ofi_endpoint *endpoint,
+                                                        struct twill_ofi_lane *lane))
 {
     for (uint32_t r = 0; r < t->size; r++)
         for (uint32_t l = 0; t->peers[r] != NULL && l < TWILL_OFI_LANES; l++)
-            what(t->home, &t->peers[r]->lanes[l]);
+            what(t->endpoint, &t->peers[r]->lanes[l]);
 }
 
-static void forget(struct twill_ofi_home *home, struct twill_ofi_lane *lane)
+static void forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *lane)
 {
-    (void)home;
+    (void)endpoint;
     forget_lane(lane);
 }
 
 /* Others may use the endpoint in between. */
 static void wait_for(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
-    struct twill_ofi_home *home = t->home;
+    struct twill_ofi_endpoint *endpoint = t->endpoint;
     for (unsigned look = 0;
-         *busy > 0 && home->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit); look++) {
+         *busy > 0 && endpoint->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit);
+         look++) {
         struct twill_error error = {0};
-        if (twill_ofi_read(home, &error) != TWILL_OK)
+        if (twill_ofi_read(endpoint, &error) != TWILL_OK)
             break;
-        pthread_mutex_unlock(&home->lock);
+        pthread_mutex_unlock(&endpoint->lock);
         sched_yield();
-        pthread_mutex_lock(&home->lock);
+        pthread_mutex_lock(&endpoint->lock);
     }
 }
 
@@ -76,29 +77,29 @@ static void wait_for(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
  * callers' buffers must be free. */
 static void take_back(struct twill_ofi *t)
 {
-    struct twill_ofi_home *home = t->home;
+    struct twill_ofi_endpoint *endpoint = t->endpoint;
     char words[200];
     wait_for(t, &t->segments_busy, twill_now() + GRACE_NS);
     each_lane(t, cancel_lane);
     uint64_t limit = twill_now() + CANCEL_NS;
     wait_for(t, &t->segments_busy, limit);
     wait_for(t, &t->headers_busy, limit);
-    if (t->segments_busy == 0 || home->ep == NULL)
+    if (t->segments_busy == 0 || endpoint->ep == NULL)
         return;
     snprintf(words, sizeof(words),
              "ofi: the endpoint was closed because communicator %u failed and provider %.40s did "
              "not give back %u of its operations",
-             t->comm, home->info->fabric_attr->prov_name, t->segments_busy);
-    twill_say(home->params.log, TWILL_LOG_INFO, "%s", words);
-    twill_ofi_endpoint_close(home); /* which reads on, as a home that has failed does not */
-    twill_ofi_home_fail(home, TWILL_ERR_FABRIC, words);
+             t->comm, endpoint->info->fabric_attr->prov_name, t->segments_busy);
+    twill_say(endpoint->params.log, TWILL_LOG_INFO, "%s", words);
+    twill_ofi_endpoint_close(endpoint); /* which reads on, as a home that has failed does not */
+    twill_ofi_endpoint_fail(endpoint, TWILL_ERR_FABRIC, words);
 }
 
 /* Send buffers go on their way; nobody waits for them any more. */
 static void disown_sends(struct twill_ofi *t)
 {
     for (uint32_t i = 0; i < TWILL_OFI_BUFFERS; i++) {
-        struct twill_ofi_op *op = &t->home->sends[i];
+        struct twill_ofi_op *op = &t->endpoint->sends[i];
         if (op->owner != t)
             continue;
         op->owner = NULL;
@@ -110,7 +111,7 @@ static void disown_sends(struct twill_ofi *t)
 void twill_ofi_cancel(struct twill_transport *transport)
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;
-    pthread_mutex_lock(&t->home->lock);
+    pthread_mutex_lock(&t->endpoint->lock);
     if (!t->cancelled) {
         t->cancelled = true;
         disown_sends(t);
@@ -122,7 +123,7 @@ void twill_ofi_cancel(struct twill_transport *transport)
         if (t->failed == TWILL_OK)
             t->failed = TWILL_ERR_BROKEN;
     }
-    pthread_mutex_unlock(&t->home->lock);
+    pthread_mutex_unlock(&t->endpoint->lock);
 }
 
 void twill_ofi_close(struct twill_transport *transport)
@@ -135,9 +136,9 @@ void twill_ofi_close(struct twill_transport *transport)
     for (unsigned look = 0;
          busy && !t->cancelled && (look < TWILL_OFI_LOOKS || twill_now() < limit); look++) {
         busy = twill_ofi_progress(transport, NULL) >= 0;
-        pthread_mutex_lock(&t->home->lock);
-        busy = busy && t->sends_busy > 0 && t->home->ep != NULL;
-        pthread_mutex_unlock(&t->home->lock);
+        pthread_mutex_lock(&t->endpoint->lock);
+        busy = busy && t->sends_busy > 0 && t->endpoint->ep != NULL;
+        pthread_mutex_unlock(&t->endpoint->lock);
     }
     twill_ofi_cancel(transport);
     twill_ofi_leave(t);

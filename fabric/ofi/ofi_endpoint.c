@@ -16,58 +16,59 @@
         int ofi_rc_ = (int)(call);                                                                 \
         if (ofi_rc_ != 0)                                                                          \
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s, domain %s: %s: %s",          \
-                              home->info->fabric_attr->prov_name, home->info->domain_attr->name,   \
-                              (what), home->library.explain(abs(ofi_rc_)));                        \
+                              endpoint->info->fabric_attr->prov_name,                              \
+                              endpoint->info->domain_attr->name, (what),                           \
+                              endpoint->library.explain(abs(ofi_rc_)));                            \
     } while (0)
 
 /* Tags are packed into the low bits; the highest bit set in the format bounds what is usable. */
-static twill_status check_tag(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    uint64_t format = home->info->ep_attr->mem_tag_format;
+    uint64_t format = endpoint->info->ep_attr->mem_tag_format;
     int usable = format == 0 ? 64 : 64 - __builtin_clzll(format);
     if (usable < TWILL_OFI_TAG_BITS)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s has tags of %d bits; %d are needed",
-                          home->info->fabric_attr->prov_name, usable, TWILL_OFI_TAG_BITS);
-    home->tag_bits = usable < TWILL_OFI_LONG_TAG ? TWILL_OFI_TAG_BITS : TWILL_OFI_LONG_TAG;
-    home->seal &= ((uint64_t)1 << home->tag_bits) - ((uint64_t)1 << TWILL_OFI_TAG_BITS);
+                          endpoint->info->fabric_attr->prov_name, usable, TWILL_OFI_TAG_BITS);
+    endpoint->tag_bits = usable < TWILL_OFI_LONG_TAG ? TWILL_OFI_TAG_BITS : TWILL_OFI_LONG_TAG;
+    endpoint->seal &= ((uint64_t)1 << endpoint->tag_bits) - ((uint64_t)1 << TWILL_OFI_TAG_BITS);
     return TWILL_OK;
 }
 
 /* Anybody who reaches a socket address can send to it: receive by source there, if the provider
  * can. Fabrics of their own keep jobs apart themselves. */
-static void direct(struct twill_ofi_home *home)
+static void direct(struct twill_ofi_endpoint *endpoint)
 {
-    uint32_t format = home->info->addr_format;
+    uint32_t format = endpoint->info->addr_format;
     struct fi_info *hints = NULL, *found = NULL;
     if (format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6)
-        hints = home->library.dupinfo(home->info);
+        hints = endpoint->library.dupinfo(endpoint->info);
     if (hints == NULL)
         return;
     hints->caps = hints->tx_attr->caps = hints->rx_attr->caps = 0;
     hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
-    if (twill_ofi_library_getinfo(&home->library, home->info->fabric_attr->api_version, hints,
-                                  &found) == 0 &&
-        found != NULL && found->src_addrlen == home->info->src_addrlen &&
+    if (twill_ofi_library_getinfo(&endpoint->library, endpoint->info->fabric_attr->api_version,
+                                  hints, &found) == 0 &&
+        found != NULL && found->src_addrlen == endpoint->info->src_addrlen &&
         (found->src_addrlen == 0 ||
-         memcmp(found->src_addr, home->info->src_addr, found->src_addrlen) == 0)) {
-        struct fi_info *had = home->info;
-        home->info = found;
+         memcmp(found->src_addr, endpoint->info->src_addr, found->src_addrlen) == 0)) {
+        struct fi_info *had = endpoint->info;
+        endpoint->info = found;
         found = had;
-        home->directed = true;
+        endpoint->directed = true;
     }
-    home->library.freeinfo(hints);
-    home->library.freeinfo(found);
+    endpoint->library.freeinfo(hints);
+    endpoint->library.freeinfo(found);
 }
 
-static twill_status open_av(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     static const enum fi_av_type types[] = {FI_AV_UNSPEC, FI_AV_TABLE, FI_AV_MAP};
-    struct fi_av_attr attr = {.count = home->size};
+    struct fi_av_attr attr = {.count = endpoint->size};
     int rc = -1;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(types) && rc != 0; i++) {
-        attr.type = i == 0 ? home->info->domain_attr->av_type : types[i];
-        rc = fi_av_open(home->domain, &attr, &home->av, NULL);
+        attr.type = i == 0 ? endpoint->info->domain_attr->av_type : types[i];
+        rc = fi_av_open(endpoint->domain, &attr, &endpoint->av, NULL);
     }
     OR_FAIL("fi_av_open", rc);
     return TWILL_OK;
@@ -80,44 +81,46 @@ static size_t queue_bytes(const struct fi_info *info)
 }
 
 /* One block for all send buffers and control receives, registered once. */
-static twill_status open_memory(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status open_memory(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
     size_t bytes = TWILL_OFI_BUFFERS * stride + (size_t)TWILL_OFI_CONTROLS * TWILL_CACHE_LINE;
-    home->memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
-    if (home->memory == NULL)
+    endpoint->memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
+    if (endpoint->memory == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %zu bytes of buffers",
                           bytes);
     for (uint32_t i = 0; i < TWILL_OFI_BUFFERS; i++) {
-        home->sends[i].kind = TWILL_OFI_OP_SEND_BUFFER;
-        home->sends[i].buffer = home->memory + i * stride;
-        home->sends[i].next = home->free_sends;
-        home->free_sends = &home->sends[i];
+        endpoint->sends[i].kind = TWILL_OFI_OP_SEND_BUFFER;
+        endpoint->sends[i].buffer = endpoint->memory + i * stride;
+        endpoint->sends[i].next = endpoint->free_sends;
+        endpoint->free_sends = &endpoint->sends[i];
     }
     for (uint32_t i = 0; i < TWILL_OFI_CONTROLS; i++) {
-        home->controls[i].kind = TWILL_OFI_OP_RECV_CONTROL;
-        home->controls[i].buffer =
-            home->memory + TWILL_OFI_BUFFERS * stride + (size_t)i * TWILL_CACHE_LINE;
+        endpoint->controls[i].kind = TWILL_OFI_OP_RECV_CONTROL;
+        endpoint->controls[i].buffer =
+            endpoint->memory + TWILL_OFI_BUFFERS * stride + (size_t)i * TWILL_CACHE_LINE;
     }
-    home->controls_idle = TWILL_OFI_CONTROLS;
-    return twill_ofi_register(home, home->memory, bytes, &home->mr, error);
+    endpoint->controls_idle = TWILL_OFI_CONTROLS;
+    return twill_ofi_register(endpoint, endpoint->memory, bytes, &endpoint->mr, error);
 }
 
-static twill_status open_fids(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     /* What does not fit is sent later. Receives keep what the provider has: they must all fit. */
-    home->info->tx_attr->size = twill_min(home->info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
-    struct fi_cq_attr cq = {
-        .size = queue_bytes(home->info), .format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_NONE};
-    OR_FAIL("fi_fabric", home->library.fabric(home->info->fabric_attr, &home->fabric, NULL));
-    OR_FAIL("fi_domain", fi_domain(home->fabric, home->info, &home->domain, NULL));
-    TWILL_TRY(error, open_av(home, error));
-    OR_FAIL("fi_cq_open", fi_cq_open(home->domain, &cq, &home->cq, NULL));
-    OR_FAIL("fi_endpoint", fi_endpoint(home->domain, home->info, &home->ep, NULL));
-    OR_FAIL("fi_ep_bind to the address vector", fi_ep_bind(home->ep, &home->av->fid, 0));
+    endpoint->info->tx_attr->size = twill_min(endpoint->info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
+    struct fi_cq_attr cq = {.size = queue_bytes(endpoint->info),
+                            .format = FI_CQ_FORMAT_TAGGED,
+                            .wait_obj = FI_WAIT_NONE};
+    OR_FAIL("fi_fabric",
+            endpoint->library.fabric(endpoint->info->fabric_attr, &endpoint->fabric, NULL));
+    OR_FAIL("fi_domain", fi_domain(endpoint->fabric, endpoint->info, &endpoint->domain, NULL));
+    TWILL_TRY(error, open_av(endpoint, error));
+    OR_FAIL("fi_cq_open", fi_cq_open(endpoint->domain, &cq, &endpoint->cq, NULL));
+    OR_FAIL("fi_endpoint", fi_endpoint(endpoint->domain, endpoint->info, &endpoint->ep, NULL));
+    OR_FAIL("fi_ep_bind to the address vector", fi_ep_bind(endpoint->ep, &endpoint->av->fid, 0));
     OR_FAIL("fi_ep_bind to the completion queue",
-            fi_ep_bind(home->ep, &home->cq->fid, FI_TRANSMIT | FI_RECV));
-    OR_FAIL("fi_enable", fi_enable(home->ep));
+            fi_ep_bind(endpoint->ep, &endpoint->cq->fid, FI_TRANSMIT | FI_RECV));
+    OR_FAIL("fi_enable", fi_enable(endpoint->ep));
     return TWILL_OK;
 }
 
@@ -147,50 +150,50 @@ static bool injects_at_once(const char *provider)
 }
 
 /* What this rank can do; max_message is agreed with the other ranks later. */
-static twill_status set_limits(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    const char *provider = home->info->fabric_attr->prov_name;
-    home->max_message = home->info->ep_attr->max_msg_size;
-    if (home->options.max_message != 0)
-        home->max_message = twill_min(home->max_message, home->options.max_message);
-    home->max_message =
-        twill_min(home->max_message, TWILL_OFI_SEGMENT) & ~(size_t)(TWILL_CACHE_LINE - 1);
-    if (home->max_message < 2 * sizeof(struct twill_ofi_header))
+    const char *provider = endpoint->info->fabric_attr->prov_name;
+    endpoint->max_message = endpoint->info->ep_attr->max_msg_size;
+    if (endpoint->options.max_message != 0)
+        endpoint->max_message = twill_min(endpoint->max_message, endpoint->options.max_message);
+    endpoint->max_message =
+        twill_min(endpoint->max_message, TWILL_OFI_SEGMENT) & ~(size_t)(TWILL_CACHE_LINE - 1);
+    if (endpoint->max_message < 2 * sizeof(struct twill_ofi_header))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s sends messages of at most %zu bytes: too small", provider,
-                          home->info->ep_attr->max_msg_size);
-    bool at_once = injects_at_once(provider) && !home->options.no_inject;
-    home->inject = at_once ? home->info->tx_attr->inject_size : 0;
+                          endpoint->info->ep_attr->max_msg_size);
+    bool at_once = injects_at_once(provider) && !endpoint->options.no_inject;
+    endpoint->inject = at_once ? endpoint->info->tx_attr->inject_size : 0;
     /* libfabric 1.17's net (1.18 renamed it tcp and mended it) stops reading from a peer at the
      * fifth unexpected message, or at one of more than 128 bytes: none may be. */
-    home->standing = strcmp(provider, "net") == 0;
-    home->exclusive = home->exclusive || is_impatient(provider);
-    home->credits = home->standing ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
+    endpoint->standing = strcmp(provider, "net") == 0;
+    endpoint->exclusive = endpoint->exclusive || is_impatient(provider);
+    endpoint->credits = endpoint->standing ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
     return TWILL_OK;
 }
 
-twill_status twill_ofi_endpoint_open(struct twill_ofi_home *home, struct twill_error *error)
+twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    TWILL_TRY(error, twill_ofi_library_open(&home->library, home->params.libfabric, error));
-    TWILL_TRY(error, twill_ofi_choose(&home->library, &home->info, &home->params, home->why,
-                                      sizeof(home->why), error));
-    direct(home);
-    TWILL_TRY(error, check_tag(home, error));
-    home->registers =
-        home->options.force_registration || (home->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
-    home->caches = home->registers && home->params.caches;
-    twill_ofi_watch(home);
-    TWILL_TRY(error, set_limits(home, error));
-    TWILL_TRY(error, open_fids(home, error));
-    TWILL_TRY(error, open_memory(home, error));
-    return twill_ofi_controls_post(home, error);
+    TWILL_TRY(error, twill_ofi_library_open(&endpoint->library, endpoint->params.libfabric, error));
+    TWILL_TRY(error, twill_ofi_choose(&endpoint->library, &endpoint->info, &endpoint->params,
+                                      endpoint->why, sizeof(endpoint->why), error));
+    direct(endpoint);
+    TWILL_TRY(error, check_tag(endpoint, error));
+    endpoint->registers = endpoint->options.force_registration ||
+                          (endpoint->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+    endpoint->caches = endpoint->registers && endpoint->params.caches;
+    twill_ofi_watch(endpoint);
+    TWILL_TRY(error, set_limits(endpoint, error));
+    TWILL_TRY(error, open_fids(endpoint, error));
+    TWILL_TRY(error, open_memory(endpoint, error));
+    return twill_ofi_controls_post(endpoint, error);
 }
 
-static void unregister_all(struct twill_ofi_home *home)
+static void unregister_all(struct twill_ofi_endpoint *endpoint)
 {
-    twill_ofi_unregister(&home->mr);
-    twill_ofi_forget(home, NULL, 0);
-    struct twill_ofi *const lists[] = {home->open, home->graves};
+    twill_ofi_unregister(&endpoint->mr);
+    twill_ofi_forget(endpoint, NULL, 0);
+    struct twill_ofi *const lists[] = {endpoint->open, endpoint->graves};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(lists); i++) {
         for (struct twill_ofi *t = lists[i]; t != NULL; t = t->next) {
             twill_ofi_let_go_all(t);
@@ -199,9 +202,9 @@ static void unregister_all(struct twill_ofi_home *home)
     }
 }
 
-bool twill_ofi_binds_memory(const struct twill_ofi_home *home)
+bool twill_ofi_binds_memory(const struct twill_ofi_endpoint *endpoint)
 {
-    return home->registers && (home->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
+    return endpoint->registers && (endpoint->info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
 }
 
 static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
@@ -212,52 +215,53 @@ static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
 }
 
 /* Memory that is bound to the endpoint goes before it, and nothing may be under way in it. */
-static void drain(struct twill_ofi_home *home)
+static void drain(struct twill_ofi_endpoint *endpoint)
 {
     uint64_t limit = twill_now() + DRAIN_NS;
-    home->closing = true;
-    for (uint32_t i = 0; home->ep != NULL && i < TWILL_OFI_CONTROLS; i++)
-        if (home->controls[i].posted)
-            fi_cancel(&home->ep->fid, &home->controls[i].context);
-    for (unsigned look = 0; home->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit) &&
-                            (is_posted(home->controls, TWILL_OFI_CONTROLS) ||
-                             is_posted(home->sends, TWILL_OFI_BUFFERS)) &&
-                            twill_ofi_read(home, NULL) == TWILL_OK;
+    endpoint->closing = true;
+    for (uint32_t i = 0; endpoint->ep != NULL && i < TWILL_OFI_CONTROLS; i++)
+        if (endpoint->controls[i].posted)
+            fi_cancel(&endpoint->ep->fid, &endpoint->controls[i].context);
+    for (unsigned look = 0;
+         endpoint->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit) &&
+         (is_posted(endpoint->controls, TWILL_OFI_CONTROLS) ||
+          is_posted(endpoint->sends, TWILL_OFI_BUFFERS)) &&
+         twill_ofi_read(endpoint, NULL) == TWILL_OK;
          look++)
         sched_yield();
 }
 
 /* Registrations bound to the endpoint go before it; all others after it, when nothing can touch the
  * memory any more. */
-void twill_ofi_endpoint_close(struct twill_ofi_home *home)
+void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 {
-    bool bound = twill_ofi_binds_memory(home);
+    bool bound = twill_ofi_binds_memory(endpoint);
     if (bound) {
-        drain(home);
-        unregister_all(home);
+        drain(endpoint);
+        unregister_all(endpoint);
     }
-    if (home->ep != NULL && fi_close(&home->ep->fid) == 0)
-        home->ep = NULL;
+    if (endpoint->ep != NULL && fi_close(&endpoint->ep->fid) == 0)
+        endpoint->ep = NULL;
     if (!bound)
-        unregister_all(home);
+        unregister_all(endpoint);
 }
 
 /* Where the provider refuses to close the endpoint, it may still write: its memory is kept. */
-bool twill_ofi_endpoint_free(struct twill_ofi_home *home)
+bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint)
 {
-    twill_ofi_endpoint_close(home);
-    if (home->ep != NULL)
+    twill_ofi_endpoint_close(endpoint);
+    if (endpoint->ep != NULL)
         return false;
-    if (home->cq != NULL)
-        fi_close(&home->cq->fid);
-    if (home->av != NULL)
-        fi_close(&home->av->fid);
-    if (home->domain != NULL)
-        fi_close(&home->domain->fid);
-    if (home->fabric != NULL)
-        fi_close(&home->fabric->fid);
-    if (home->info != NULL)
-        home->library.freeinfo(home->info);
-    free(home->memory);
+    if (endpoint->cq != NULL)
+        fi_close(&endpoint->cq->fid);
+    if (endpoint->av != NULL)
+        fi_close(&endpoint->av->fid);
+    if (endpoint->domain != NULL)
+        fi_close(&endpoint->domain->fid);
+    if (endpoint->fabric != NULL)
+        fi_close(&endpoint->fabric->fid);
+    if (endpoint->info != NULL)
+        endpoint->library.freeinfo(endpoint->info);
+    free(endpoint->memory);
     return true;
 }

@@ -16,19 +16,19 @@ _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag")
 
 /* The job's secret is added to the number of the communicator, and lies above it: what another job,
  * or another user, sends to an address of this one finds no receive here. */
-uint64_t twill_ofi_tag(const struct twill_ofi_home *home, uint32_t comm, uint32_t lane,
+uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_channel channel)
 {
-    uint64_t tag = (comm + home->salt) & COMM_MASK;
+    uint64_t tag = (comm + endpoint->salt) & COMM_MASK;
     tag = tag << LANE_BITS | lane;
     tag = tag << FROM_BITS | from;
-    return home->seal | tag << 2 | (uint64_t)channel;
+    return endpoint->seal | tag << 2 | (uint64_t)channel;
 }
 
 static uint64_t tag_of(const struct twill_ofi *t, uint32_t lane, uint32_t from,
                        enum twill_ofi_channel channel)
 {
-    return twill_ofi_tag(t->home, t->comm, lane, from, channel);
+    return twill_ofi_tag(t->endpoint, t->comm, lane, from, channel);
 }
 
 uint32_t twill_ofi_tag_from(uint64_t tag)
@@ -36,9 +36,9 @@ uint32_t twill_ofi_tag_from(uint64_t tag)
     return (uint32_t)(tag >> 2) & ((1u << FROM_BITS) - 1);
 }
 
-uint32_t twill_ofi_tag_comm(const struct twill_ofi_home *home, uint64_t tag)
+uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag)
 {
-    return ((uint32_t)(tag >> (2 + FROM_BITS + LANE_BITS)) - home->salt) & COMM_MASK;
+    return ((uint32_t)(tag >> (2 + FROM_BITS + LANE_BITS)) - endpoint->salt) & COMM_MASK;
 }
 
 static bool is_peer_gone(int code)
@@ -62,17 +62,18 @@ static bool is_peer_gone(int code)
     }
 }
 
-twill_status twill_ofi_fail(const struct twill_ofi_home *home, struct twill_error *error,
+twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
                             const char *what, int code, const struct twill_ofi_lane *lane)
 {
     code = abs(code);
     bool gone = is_peer_gone(code);
     twill_status status = gone ? TWILL_ERR_PEER : TWILL_ERR_FABRIC;
     if (lane == NULL)
-        return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, home->library.explain(code),
+        return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, endpoint->library.explain(code),
                           gone ? ": a peer is gone" : "");
     return TWILL_FAIL(error, status, "ofi: %s, %s, lane %u: %s%s", what, lane->peer->name,
-                      lane->lane, home->library.explain(code), gone ? ": the rank is gone" : "");
+                      lane->lane, endpoint->library.explain(code),
+                      gone ? ": the rank is gone" : "");
 }
 
 /* A post's answer: 1, 0 for later, or a status. */
@@ -82,15 +83,15 @@ static int answer(struct twill_ofi *t, ssize_t rc, const char *what,
     if (rc == 0)
         return 1;
     if (rc != -FI_EAGAIN)
-        return twill_ofi_fail(t->home, error, what, (int)rc, lane);
+        return twill_ofi_fail(t->endpoint, error, what, (int)rc, lane);
     t->base.counters.again++;
     return 0;
 }
 
 /* Tests of the retry path: the provider here is seldom busy. */
-static bool pretend_busy(struct twill_ofi_home *home)
+static bool pretend_busy(struct twill_ofi_endpoint *endpoint)
 {
-    return home->options.again != 0 && ++home->posts % home->options.again == 0;
+    return endpoint->options.again != 0 && ++endpoint->posts % endpoint->options.again == 0;
 }
 
 /* Payload goes by itself; a header, perhaps with payload, and what answers it, out of buffers. */
@@ -99,9 +100,10 @@ static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void
                         enum twill_ofi_channel channel, struct twill_error *error)
 {
     uint64_t tag = tag_of(t, lane->lane, t->rank, channel);
-    ssize_t rc = pretend_busy(t->home) ? -FI_EAGAIN
-                                       : fi_tsend(t->home->ep, data, bytes, desc,
-                                                  lane->peer->contact->address, tag, &op->context);
+    ssize_t rc = pretend_busy(t->endpoint)
+                     ? -FI_EAGAIN
+                     : fi_tsend(t->endpoint->ep, data, bytes, desc, lane->peer->contact->address,
+                                tag, &op->context);
     int done = answer(t, rc, "fi_tsend", lane, error);
     op->posted = done == 1;
     op->bytes = bytes;
@@ -122,10 +124,10 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     bool header = op->kind == TWILL_OFI_OP_RECV_HEADER;
     uint64_t tag = tag_of(t, op->lane->lane, op->lane->peer->rank,
                           header ? TWILL_OFI_HEADER : TWILL_OFI_PAYLOAD);
-    fi_addr_t from = t->home->directed ? op->lane->peer->contact->address : FI_ADDR_UNSPEC;
-    ssize_t rc = pretend_busy(t->home)
+    fi_addr_t from = t->endpoint->directed ? op->lane->peer->contact->address : FI_ADDR_UNSPEC;
+    ssize_t rc = pretend_busy(t->endpoint)
                      ? -FI_EAGAIN
-                     : fi_trecv(t->home->ep, data, bytes, desc, from, tag, 0, &op->context);
+                     : fi_trecv(t->endpoint->ep, data, bytes, desc, from, tag, 0, &op->context);
     int done = answer(t, rc, "fi_trecv", op->lane, error);
     op->posted = done == 1;
     op->done = false;
@@ -143,10 +145,11 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
     memcpy(line, header, sizeof(*header));
     if (more > 0)
         memcpy(line + sizeof(*header), payload->buffer, more);
-    ssize_t rc = pretend_busy(t->home) ? -FI_EAGAIN
-                                       : fi_tinject(t->home->ep, line, sizeof(*header) + more,
-                                                    lane->peer->contact->address,
-                                                    tag_of(t, lane->lane, t->rank, channel));
+    ssize_t rc =
+        pretend_busy(t->endpoint)
+            ? -FI_EAGAIN
+            : fi_tinject(t->endpoint->ep, line, sizeof(*header) + more,
+                         lane->peer->contact->address, tag_of(t, lane->lane, t->rank, channel));
     return answer(t, rc, "fi_tinject", lane, error);
 }
 
@@ -155,19 +158,19 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
                        const struct twill_ofi_header *header, struct twill_transfer *request,
                        enum twill_ofi_channel channel, struct twill_error *error)
 {
-    struct twill_ofi_home *home = t->home;
-    struct twill_ofi_op *op = home->free_sends;
+    struct twill_ofi_endpoint *endpoint = t->endpoint;
+    struct twill_ofi_op *op = endpoint->free_sends;
     size_t more = request == NULL ? 0 : request->bytes;
     if (op == NULL || lane->peer->contact->sends_busy == TWILL_OFI_OF_PEER)
         return 0;
     memcpy(op->buffer, header, sizeof(*header));
     if (more > 0)
         memcpy(op->buffer + sizeof(*header), request->buffer, more);
-    void *desc = home->mr == NULL ? NULL : fi_mr_desc(home->mr);
+    void *desc = endpoint->mr == NULL ? NULL : fi_mr_desc(endpoint->mr);
     int done = send_message(t, op, op->buffer, sizeof(*header) + more, desc, lane, channel, error);
     if (done != 1)
         return done;
-    home->free_sends = op->next;
+    endpoint->free_sends = op->next;
     op->owner = t;
     op->lane = lane;
     op->contact = lane->peer->contact;
@@ -186,7 +189,7 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
     size_t more = request == NULL ? 0 : request->bytes;
     header->lane = lane->lane;
     header->consumed = lane->consumed;
-    *finished = sizeof(*header) + more <= twill_min(t->home->inject, 256);
+    *finished = sizeof(*header) + more <= twill_min(t->endpoint->inject, 256);
     int done = *finished ? inject(t, lane, header, request, channel, error)
                          : send_buffer(t, lane, header, request, channel, error);
     if (done == 1) {
@@ -197,24 +200,25 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
 }
 
 /* Control messages are taken from every rank, of every communicator. */
-twill_status twill_ofi_controls_post(struct twill_ofi_home *home, struct twill_error *error)
+twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    void *desc = home->mr == NULL ? NULL : fi_mr_desc(home->mr);
-    for (uint32_t i = 0; i < TWILL_OFI_CONTROLS && home->controls_idle > 0 && !home->closing; i++) {
-        struct twill_ofi_op *op = &home->controls[i];
+    void *desc = endpoint->mr == NULL ? NULL : fi_mr_desc(endpoint->mr);
+    for (uint32_t i = 0;
+         i < TWILL_OFI_CONTROLS && endpoint->controls_idle > 0 && !endpoint->closing; i++) {
+        struct twill_ofi_op *op = &endpoint->controls[i];
         if (op->posted)
             continue;
-        ssize_t rc =
-            pretend_busy(home)
-                ? -FI_EAGAIN
-                : fi_trecv(home->ep, op->buffer, sizeof(struct twill_ofi_header), desc,
-                           FI_ADDR_UNSPEC, home->seal | TWILL_OFI_CONTROL, ANYBODY, &op->context);
+        ssize_t rc = pretend_busy(endpoint)
+                         ? -FI_EAGAIN
+                         : fi_trecv(endpoint->ep, op->buffer, sizeof(struct twill_ofi_header), desc,
+                                    FI_ADDR_UNSPEC, endpoint->seal | TWILL_OFI_CONTROL, ANYBODY,
+                                    &op->context);
         if (rc == -FI_EAGAIN)
             return TWILL_OK;
         if (rc != 0)
-            return twill_ofi_fail(home, error, "fi_trecv", (int)rc, NULL);
+            return twill_ofi_fail(endpoint, error, "fi_trecv", (int)rc, NULL);
         op->posted = true;
-        home->controls_idle--;
+        endpoint->controls_idle--;
     }
     return TWILL_OK;
 }

@@ -19,15 +19,15 @@ static int lane_advance(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
     return recvs < 0 ? recvs : sends + recvs;
 }
 
-static void free_send(struct twill_ofi_home *home, struct twill_ofi_op *op)
+static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
     if (op->owner != NULL)
         op->owner->sends_busy--;
     op->contact->sends_busy--;
     op->owner = NULL;
     op->request = NULL;
-    op->next = home->free_sends;
-    home->free_sends = op;
+    op->next = endpoint->free_sends;
+    endpoint->free_sends = op;
 }
 
 /* For the holder of the communicator to finish: nobody else touches its requests, but for `next`.
@@ -58,19 +58,19 @@ static bool give_back(struct twill_ofi_op *op)
 
 /* Whatever is wrong with it is its communicator's failure; one that is closed or has failed needs
  * no more. */
-static twill_status control_arrived(struct twill_ofi_home *home, struct twill_ofi_op *op,
+static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
                                     const struct fi_cq_tagged_entry *entry,
                                     struct twill_error *error)
 {
-    struct twill_ofi *t = twill_ofi_find(home, twill_ofi_tag_comm(home, entry->tag));
+    struct twill_ofi *t = twill_ofi_find(endpoint, twill_ofi_tag_comm(endpoint, entry->tag));
     struct twill_error theirs = {0};
     twill_status status = TWILL_OK;
     if (t != NULL)
         status = twill_ofi_control(t, op, twill_ofi_tag_from(entry->tag), entry->len, &theirs);
     if (status != TWILL_OK)
         twill_ofi_blame(t, status, &theirs);
-    home->controls_idle++;
-    return twill_ofi_controls_post(home, error);
+    endpoint->controls_idle++;
+    return twill_ofi_controls_post(endpoint, error);
 }
 
 /* A segment of another size than its receive. */
@@ -83,19 +83,19 @@ static void misfit(struct twill_ofi_op *op, size_t bytes)
     twill_ofi_blame(op->owner, status, &error);
 }
 
-static twill_status completed(struct twill_ofi_home *home, const struct fi_cq_tagged_entry *entry,
-                              struct twill_error *error)
+static twill_status completed(struct twill_ofi_endpoint *endpoint,
+                              const struct fi_cq_tagged_entry *entry, struct twill_error *error)
 {
     struct twill_ofi_op *op = entry->op_context;
     if (op == NULL)
         return TWILL_OK;
     bool wanted = give_back(op);
     if (op->kind == TWILL_OFI_OP_RECV_CONTROL)
-        return control_arrived(home, op, entry, error);
+        return control_arrived(endpoint, op, entry, error);
     if (op->kind == TWILL_OFI_OP_SEND_BUFFER) {
         if (wanted && op->request != NULL)
             leave_sent(op->owner, op->request);
-        free_send(home, op);
+        free_send(endpoint, op);
         return TWILL_OK;
     }
     if (op->kind == TWILL_OFI_OP_RECV_SEGMENT && op->request == NULL)
@@ -157,68 +157,71 @@ static bool is_missed(const struct twill_ofi_op *op)
 }
 
 /* An error on the completion queue, of one operation; codes are negative in some providers. */
-static twill_status failed_completion(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
+                                      struct twill_error *error)
 {
     struct fi_cq_err_entry entry = {0}; /* err_data_size 0: the provider's own memory */
-    ssize_t rc = fi_cq_readerr(home->cq, &entry, 0);
+    ssize_t rc = fi_cq_readerr(endpoint->cq, &entry, 0);
     if (rc == -FI_EAGAIN)
         return TWILL_OK;
     if (rc < 0)
-        return twill_ofi_fail(home, error, "fi_cq_readerr", (int)rc, NULL);
+        return twill_ofi_fail(endpoint, error, "fi_cq_readerr", (int)rc, NULL);
     struct twill_ofi_op *op = entry.op_context;
     int code = abs(entry.err);
     bool wanted = op != NULL && give_back(op);
     char text[128], what[192];
     const char *more =
-        fi_cq_strerror(home->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
+        fi_cq_strerror(endpoint->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
     snprintf(what, sizeof(what), "completion%s%s", more == NULL ? "" : ": ",
              more == NULL ? "" : more);
     if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL &&
-        (code != FI_ECANCELED || !home->closing))
-        return twill_ofi_fail(home, error, what, code, NULL);
+        (code != FI_ECANCELED || !endpoint->closing))
+        return twill_ofi_fail(endpoint, error, what, code, NULL);
     if (wanted && is_missed(op)) {
         struct twill_error theirs = {0};
-        twill_ofi_blame(op->owner, twill_ofi_fail(home, &theirs, what, code, op->lane), &theirs);
+        twill_ofi_blame(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->lane),
+                        &theirs);
     } else {
-        twill_say(home->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, not waited for", what,
-                  home->library.explain(code));
+        twill_say(endpoint->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, not waited for", what,
+                  endpoint->library.explain(code));
     }
     if (op != NULL && op->kind == TWILL_OFI_OP_SEND_BUFFER)
-        free_send(home, op);
+        free_send(endpoint, op);
     return TWILL_OK;
 }
 
 /* In batches, a few of them: the caller has a deadline to return to. */
-static twill_status read_queue(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status read_queue(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];
     for (int batch = 0; batch < BATCHES; batch++) {
-        ssize_t n = fi_cq_read(home->cq, entries, TWILL_OFI_BATCH);
+        ssize_t n = fi_cq_read(endpoint->cq, entries, TWILL_OFI_BATCH);
         if (n == -FI_EAGAIN || n == 0)
             break;
         if (n == -FI_EAVAIL) {
-            TWILL_TRY(error, failed_completion(home, error));
+            TWILL_TRY(error, failed_completion(endpoint, error));
             continue;
         }
         if (n < 0)
-            return twill_ofi_fail(home, error, "fi_cq_read", (int)n, NULL);
+            return twill_ofi_fail(endpoint, error, "fi_cq_read", (int)n, NULL);
         for (ssize_t i = 0; i < n; i++)
-            TWILL_TRY(error, completed(home, &entries[i], error));
+            TWILL_TRY(error, completed(endpoint, &entries[i], error));
         if (n < (ssize_t)TWILL_OFI_BATCH)
             break;
     }
-    return home->controls_idle == 0 ? TWILL_OK : twill_ofi_controls_post(home, error);
+    return endpoint->controls_idle == 0 ? TWILL_OK : twill_ofi_controls_post(endpoint, error);
 }
 
-twill_status twill_ofi_read(struct twill_ofi_home *home, struct twill_error *error)
+twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    if (home->failed != TWILL_OK || home->ep == NULL)
-        return TWILL_FAIL(error, home->failed != TWILL_OK ? home->failed : TWILL_ERR_BROKEN, "%s",
-                          home->failed != TWILL_OK ? home->failure : "ofi: the endpoint is closed");
+    if (endpoint->failed != TWILL_OK || endpoint->ep == NULL)
+        return TWILL_FAIL(
+            error, endpoint->failed != TWILL_OK ? endpoint->failed : TWILL_ERR_BROKEN, "%s",
+            endpoint->failed != TWILL_OK ? endpoint->failure : "ofi: the endpoint is closed");
     struct twill_error own = {0};
-    twill_status status = read_queue(home, &own);
+    twill_status status = read_queue(endpoint, &own);
     if (status != TWILL_OK) {
-        twill_ofi_home_fail(home, status, own.message);
+        twill_ofi_endpoint_fail(endpoint, status, own.message);
         return TWILL_FAIL(error, status, "%s", own.message);
     }
     return TWILL_OK;
@@ -262,7 +265,7 @@ static int advance(struct twill_ofi *t, struct twill_error *error)
         return TWILL_FAIL(error, t->failed, "%s",
                           t->failure.message[0] != '\0' ? t->failure.message
                                                         : "ofi: the transport failed earlier");
-    TWILL_TRY(error, twill_ofi_read(t->home, error));
+    TWILL_TRY(error, twill_ofi_read(t->endpoint, error));
     int moved = finish_sent(t) + t->noticed;
     t->noticed = 0;
     if (moved >= 0 && t->stuck_head != NULL) {
@@ -276,11 +279,11 @@ static int advance(struct twill_ofi *t, struct twill_error *error)
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;
-    if (pthread_mutex_trylock(&t->home->lock) != 0)
+    if (pthread_mutex_trylock(&t->endpoint->lock) != 0)
         return 0;
     int moved = advance(t, error);
     if (moved < 0 && t->failed == TWILL_OK)
         t->failed = (twill_status)moved;
-    pthread_mutex_unlock(&t->home->lock);
+    pthread_mutex_unlock(&t->endpoint->lock);
     return moved;
 }

@@ -6,7 +6,7 @@
 
 static bool is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    return request->bytes > t->home->eager;
+    return request->bytes > t->endpoint->eager;
 }
 
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
@@ -22,13 +22,13 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
 static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     void *desc = lane->peer->mr == NULL ? NULL : fi_mr_desc(lane->peer->mr);
-    while (t->home->standing ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
-                             : lane->awaited != lane->received) {
+    while (t->endpoint->standing ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
+                                 : lane->awaited != lane->received) {
         struct twill_ofi_op *op = &lane->header_in[lane->awaited % TWILL_OFI_HEADERS];
         if (op->posted || op->done)
             return 1;
-        int done = twill_ofi_recv(t, op, op->buffer,
-                                  sizeof(struct twill_ofi_header) + t->home->eager, desc, error);
+        int done = twill_ofi_recv(
+            t, op, op->buffer, sizeof(struct twill_ofi_header) + t->endpoint->eager, desc, error);
         if (done != 1)
             return done;
         lane->awaited++;
@@ -46,8 +46,8 @@ static unsigned char *landing(const struct twill_transfer *request)
  * 28 us instead of 39; 64 KiB the same). net does not ask. */
 static size_t segment_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    size_t most = t->home->max_message;
-    if (request->bytes <= 3 * TWILL_OFI_EASY && !t->home->standing)
+    size_t most = t->endpoint->max_message;
+    if (request->bytes <= 3 * TWILL_OFI_EASY && !t->endpoint->standing)
         return twill_min(most, TWILL_OFI_EASY);
     return request->fold != NULL ? twill_min(most, TWILL_OFI_FOLDED) : most;
 }
@@ -138,7 +138,7 @@ static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twil
     bool large = header->kind == TWILL_OFI_LARGE;
     size_t follows = large ? 0 : (size_t)header->bytes;
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
-        bytes - sizeof(*header) != follows || large != (header->bytes > t->home->eager))
+        bytes - sizeof(*header) != follows || large != (header->bytes > t->endpoint->eager))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
                           "number %u came: the provider broke order or content",
@@ -175,7 +175,7 @@ static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane,
         if (op->request != request)
             continue;
         if (op->posted)
-            fi_cancel(&t->home->ep->fid, &op->context);
+            fi_cancel(&t->endpoint->ep->fid, &op->context);
         op->request = NULL;
         lane->orphan = twill_ofi_private(request)->memory;
     }
@@ -252,7 +252,7 @@ static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
 static int send_credit(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     struct twill_ofi_header header = {.kind = TWILL_OFI_CREDIT};
-    if (lane->consumed - lane->told < t->home->credits / 2)
+    if (lane->consumed - lane->told < t->endpoint->credits / 2)
         return 1;
     return send_control(t, lane, &header, error);
 }

@@ -37,17 +37,17 @@ struct twill_ofi_registration {
     enum kind kind;
 };
 
-twill_status twill_ofi_register(struct twill_ofi_home *home, const void *start, size_t bytes,
-                                struct fid_mr **mr, struct twill_error *error)
+twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void *start,
+                                size_t bytes, struct fid_mr **mr, struct twill_error *error)
 {
     *mr = NULL;
-    if (!home->registers || bytes == 0)
+    if (!endpoint->registers || bytes == 0)
         return TWILL_OK;
-    uint64_t mode = (uint64_t)home->info->domain_attr->mr_mode;
-    uint64_t key = (mode & FI_MR_PROV_KEY) != 0 ? 0 : ++home->next_key;
-    int rc = fi_mr_reg(home->domain, start, bytes, FI_SEND | FI_RECV, 0, key, 0, mr, NULL);
+    uint64_t mode = (uint64_t)endpoint->info->domain_attr->mr_mode;
+    uint64_t key = (mode & FI_MR_PROV_KEY) != 0 ? 0 : ++endpoint->next_key;
+    int rc = fi_mr_reg(endpoint->domain, start, bytes, FI_SEND | FI_RECV, 0, key, 0, mr, NULL);
     if (rc == 0 && (mode & FI_MR_ENDPOINT) != 0) {
-        rc = fi_mr_bind(*mr, &home->ep->fid, 0);
+        rc = fi_mr_bind(*mr, &endpoint->ep->fid, 0);
         if (rc == 0)
             rc = fi_mr_enable(*mr);
     }
@@ -55,7 +55,8 @@ twill_status twill_ofi_register(struct twill_ofi_home *home, const void *start, 
         return TWILL_OK;
     twill_ofi_unregister(mr);
     return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_mr_reg of %zu bytes: %s",
-                      home->info->fabric_attr->prov_name, bytes, home->library.explain(abs(rc)));
+                      endpoint->info->fabric_attr->prov_name, bytes,
+                      endpoint->library.explain(abs(rc)));
 }
 
 void twill_ofi_unregister(struct fid_mr **mr)
@@ -77,53 +78,53 @@ static void end(struct twill_ofi_registration *r)
 }
 
 /* How much all transports of the context pin: counted before it is, and until it is not. */
-static void count_pinned(struct twill_ofi_home *home, size_t more, size_t less)
+static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_t less)
 {
-    if (home->params.lasting != NULL && home->params.lasting->pinned != NULL)
-        __atomic_fetch_add(home->params.lasting->pinned, more - less, __ATOMIC_RELAXED);
+    if (endpoint->params.lasting != NULL && endpoint->params.lasting->pinned != NULL)
+        __atomic_fetch_add(endpoint->params.lasting->pinned, more - less, __ATOMIC_RELAXED);
 }
 
-static size_t pinned_of(const struct twill_ofi_home *home)
+static size_t pinned_of(const struct twill_ofi_endpoint *endpoint)
 {
-    if (home->params.lasting == NULL || home->params.lasting->pinned == NULL)
-        return home->cached_bytes;
-    return __atomic_load_n(home->params.lasting->pinned, __ATOMIC_RELAXED);
+    if (endpoint->params.lasting == NULL || endpoint->params.lasting->pinned == NULL)
+        return endpoint->cached_bytes;
+    return __atomic_load_n(endpoint->params.lasting->pinned, __ATOMIC_RELAXED);
 }
 
-void twill_ofi_watch(struct twill_ofi_home *home)
+void twill_ofi_watch(struct twill_ofi_endpoint *endpoint)
 {
-    size_t locked = home->caches && twill_locked_works() ? twill_locked_bytes() : SIZE_MAX;
-    size_t pinned = pinned_of(home);
-    home->watches = locked != SIZE_MAX;
-    home->locked_before = locked > pinned ? locked - pinned : 0;
+    size_t locked = endpoint->caches && twill_locked_works() ? twill_locked_bytes() : SIZE_MAX;
+    size_t pinned = pinned_of(endpoint);
+    endpoint->watches = locked != SIZE_MAX;
+    endpoint->locked_before = locked > pinned ? locked - pinned : 0;
 }
 
 /* But for pages that other pieces have too. */
-static void unpin(struct twill_ofi_home *home, unsigned char *start, unsigned char *end)
+static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, unsigned char *end)
 {
-    for (struct twill_ofi_registration *r = home->registrations; r != NULL; r = r->next) {
+    for (struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next) {
         if (r->kind != CACHED || r->start >= end || start >= r->start + r->bytes)
             continue;
         if (start < r->start)
-            unpin(home, start, r->start);
+            unpin(endpoint, start, r->start);
         if (r->start + r->bytes < end)
-            unpin(home, r->start + r->bytes, end);
+            unpin(endpoint, r->start + r->bytes, end);
         return;
     }
     twill_locked_drop(start, (size_t)(end - start));
 }
 
 /* Out of the list; it ends with its last user. true: at once. */
-static bool take_out(struct twill_ofi_home *home, struct twill_ofi_registration **at)
+static bool take_out(struct twill_ofi_endpoint *endpoint, struct twill_ofi_registration **at)
 {
     struct twill_ofi_registration *r = *at;
     *at = r->next;
     if (r->kind == CACHED) {
-        home->cached--;
-        home->cached_bytes -= r->bytes;
-        home->suspects = home->suspects || !twill_locked_still(r->start, r->bytes);
-        unpin(home, r->start, r->start + r->bytes);
-        count_pinned(home, 0, r->bytes);
+        endpoint->cached--;
+        endpoint->cached_bytes -= r->bytes;
+        endpoint->suspects = endpoint->suspects || !twill_locked_still(r->start, r->bytes);
+        unpin(endpoint, r->start, r->start + r->bytes);
+        count_pinned(endpoint, 0, r->bytes);
     }
     r->kind = DEAD;
     if (r->users > 0)
@@ -132,24 +133,25 @@ static bool take_out(struct twill_ofi_home *home, struct twill_ofi_registration 
     return true;
 }
 
-void twill_ofi_forget(struct twill_ofi_home *home, const void *start, size_t bytes)
+void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes)
 {
-    struct twill_ofi_registration **at = &home->registrations;
+    struct twill_ofi_registration **at = &endpoint->registrations;
     uintptr_t from = (uintptr_t)start;
     while (*at != NULL) {
         uintptr_t own = (uintptr_t)(*at)->start;
         if (start == NULL || (own < from + bytes && from < own + (*at)->bytes))
-            (void)take_out(home, at);
+            (void)take_out(endpoint, at);
         else
             at = &(*at)->next;
     }
 }
 
 /* The last used that nobody uses now; NULL: there is none. */
-static struct twill_ofi_registration **oldest(struct twill_ofi_home *home)
+static struct twill_ofi_registration **oldest(struct twill_ofi_endpoint *endpoint)
 {
     struct twill_ofi_registration **found = NULL;
-    for (struct twill_ofi_registration **at = &home->registrations; *at != NULL; at = &(*at)->next)
+    for (struct twill_ofi_registration **at = &endpoint->registrations; *at != NULL;
+         at = &(*at)->next)
         if ((*at)->kind == CACHED && (*at)->users == 0)
             found = at;
     return found;
@@ -158,23 +160,24 @@ static struct twill_ofi_registration **oldest(struct twill_ofi_home *home)
 /* Keep `more` bytes, one piece, within what may be cached; false: they do not fit. */
 static bool make_room(struct twill_ofi *t, size_t more)
 {
-    struct twill_ofi_home *home = t->home;
-    uint32_t most = home->options.cached != 0 ? home->options.cached : TWILL_OFI_CACHED;
-    while (home->cached >= most || home->cached_bytes + more > TWILL_OFI_CACHED_BYTES) {
-        struct twill_ofi_registration **at = oldest(home);
+    struct twill_ofi_endpoint *endpoint = t->endpoint;
+    uint32_t most = endpoint->options.cached != 0 ? endpoint->options.cached : TWILL_OFI_CACHED;
+    while (endpoint->cached >= most || endpoint->cached_bytes + more > TWILL_OFI_CACHED_BYTES) {
+        struct twill_ofi_registration **at = oldest(endpoint);
         if (at == NULL)
             return false;
-        t->base.counters.deregistrations += take_out(home, at) ? 1 : 0;
+        t->base.counters.deregistrations += take_out(endpoint, at) ? 1 : 0;
     }
     return true;
 }
 
 /* Is all that is pinned where it was pinned, and this one all of it? */
-static bool all_still(const struct twill_ofi_home *home, const struct twill_ofi_registration *hit)
+static bool all_still(const struct twill_ofi_endpoint *endpoint,
+                      const struct twill_ofi_registration *hit)
 {
-    if (home->suspects)
+    if (endpoint->suspects)
         return false;
-    for (const struct twill_ofi_registration *r = home->registrations; r != NULL; r = r->next)
+    for (const struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next)
         if (r->kind == CACHED && r != hit && !twill_locked_begins(r->start))
             return false;
     return twill_locked_still(hit->start, hit->bytes);
@@ -182,10 +185,10 @@ static bool all_still(const struct twill_ofi_home *home, const struct twill_ofi_
 
 static void drop_cached(struct twill_ofi *t)
 {
-    struct twill_ofi_registration **at = &t->home->registrations;
+    struct twill_ofi_registration **at = &t->endpoint->registrations;
     while (*at != NULL) {
         if ((*at)->kind == CACHED)
-            t->base.counters.deregistrations += take_out(t->home, at) ? 1 : 0;
+            t->base.counters.deregistrations += take_out(t->endpoint, at) ? 1 : 0;
         else
             at = &(*at)->next;
     }
@@ -194,36 +197,36 @@ static void drop_cached(struct twill_ofi *t)
 /* What was pinned has gone: is it nowhere else, still pinned? Others' may have become less. */
 static bool is_clear(struct twill_ofi *t)
 {
-    struct twill_ofi_home *home = t->home;
-    if (!home->suspects)
+    struct twill_ofi_endpoint *endpoint = t->endpoint;
+    if (!endpoint->suspects)
         return true;
     drop_cached(t);
-    size_t before = pinned_of(home);
+    size_t before = pinned_of(endpoint);
     size_t locked = twill_locked_bytes();
-    size_t pinned = twill_max(before, pinned_of(home));
+    size_t pinned = twill_max(before, pinned_of(endpoint));
     size_t theirs = locked > pinned ? locked - pinned : 0;
-    home->suspects = theirs > home->locked_before;
-    home->locked_before = twill_min(home->locked_before, theirs);
-    return !home->suspects;
+    endpoint->suspects = theirs > endpoint->locked_before;
+    endpoint->locked_before = twill_min(endpoint->locked_before, theirs);
+    return !endpoint->suspects;
 }
 
 /* The one that has all of it and can be relied on, as the first of the list. */
 static struct twill_ofi_registration *look_up(struct twill_ofi *t, const unsigned char *start,
                                               size_t bytes)
 {
-    struct twill_ofi_registration **at = &t->home->registrations;
+    struct twill_ofi_registration **at = &t->endpoint->registrations;
     while (*at != NULL) {
         struct twill_ofi_registration *r = *at;
         size_t skipped = (size_t)(start - r->start);
         if (start < r->start || bytes > r->bytes || skipped > r->bytes - bytes) {
             at = &r->next;
-        } else if (r->kind == CACHED && !all_still(t->home, r)) {
+        } else if (r->kind == CACHED && !all_still(t->endpoint, r)) {
             drop_cached(t);
-            at = &t->home->registrations; /* one that lasts may have it */
+            at = &t->endpoint->registrations; /* one that lasts may have it */
         } else {
             *at = r->next;
-            r->next = t->home->registrations;
-            t->home->registrations = r;
+            r->next = t->endpoint->registrations;
+            t->endpoint->registrations = r;
             return r;
         }
     }
@@ -237,28 +240,28 @@ static twill_status make(struct twill_ofi *t, enum kind kind, void *start, size_
     if (r == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for a registration");
     *r = (struct twill_ofi_registration){.start = start, .bytes = bytes, .kind = kind};
-    twill_status status = twill_ofi_register(t->home, start, bytes, &r->mr, error);
+    twill_status status = twill_ofi_register(t->endpoint, start, bytes, &r->mr, error);
     if (status != TWILL_OK) {
         free(r);
         return status;
     }
     t->base.counters.registrations++;
     if (kind != ONCE) {
-        r->next = t->home->registrations;
-        t->home->registrations = r;
+        r->next = t->endpoint->registrations;
+        t->endpoint->registrations = r;
     }
     if (kind == CACHED) {
-        t->home->cached++;
-        t->home->cached_bytes += bytes;
+        t->endpoint->cached++;
+        t->endpoint->cached_bytes += bytes;
     }
     *made = r;
     return TWILL_OK;
 }
 
 /* Is this page pinned for another piece of memory? */
-static bool is_ours(const struct twill_ofi_home *home, const unsigned char *page)
+static bool is_ours(const struct twill_ofi_endpoint *endpoint, const unsigned char *page)
 {
-    for (const struct twill_ofi_registration *r = home->registrations; r != NULL; r = r->next)
+    for (const struct twill_ofi_registration *r = endpoint->registrations; r != NULL; r = r->next)
         if (r->kind == CACHED && page >= r->start && (size_t)(page - r->start) < r->bytes)
             return true;
     return false;
@@ -268,27 +271,27 @@ static bool is_ours(const struct twill_ofi_home *home, const unsigned char *page
 static bool keep(struct twill_ofi *t, const void *start, size_t bytes,
                  struct twill_ofi_registration **made)
 {
-    const struct twill_lasting *lasting = t->home->params.lasting;
+    const struct twill_lasting *lasting = t->endpoint->params.lasting;
     void *piece;
     size_t all;
-    if (!t->home->caches)
+    if (!t->endpoint->caches)
         return false;
     if (lasting != NULL && lasting->find(lasting->user, start, bytes, &piece, &all))
         return make(t, LASTING, piece, all, made, NULL) == TWILL_OK;
-    if (!t->home->watches)
+    if (!t->endpoint->watches)
         return false;
     uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PAGE - 1);
     all = twill_round_up((uintptr_t)start + bytes, PAGE) - from;
     piece = (void *)from;
     if (!make_room(t, all) || !is_clear(t))
         return false;
-    count_pinned(t->home, all, 0);
-    if (twill_locked_take(piece, all, is_ours(t->home, piece))) {
+    count_pinned(t->endpoint, all, 0);
+    if (twill_locked_take(piece, all, is_ours(t->endpoint, piece))) {
         if (make(t, CACHED, piece, all, made, NULL) == TWILL_OK)
             return true;
-        unpin(t->home, piece, (unsigned char *)piece + all);
+        unpin(t->endpoint, piece, (unsigned char *)piece + all);
     }
-    count_pinned(t->home, 0, all);
+    count_pinned(t->endpoint, 0, all);
     return false;
 }
 
@@ -296,7 +299,7 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
                             struct twill_ofi_registration **memory, struct twill_error *error)
 {
     *memory = NULL;
-    if (!t->home->registers || bytes == 0)
+    if (!t->endpoint->registers || bytes == 0)
         return TWILL_OK;
     *memory = look_up(t, start, bytes);
     if (*memory != NULL)

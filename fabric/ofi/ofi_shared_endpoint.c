@@ -7,20 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct twill_ofi *twill_ofi_find(struct twill_ofi_home *home, uint32_t comm)
+struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t comm)
 {
-    struct twill_ofi *t = home->open;
+    struct twill_ofi *t = endpoint->open;
     while (t != NULL && (t->comm != comm || t->cancelled))
         t = t->next;
     return t;
 }
 
-void twill_ofi_home_fail(struct twill_ofi_home *home, twill_status status, const char *words)
+void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
+                             const char *words)
 {
-    if (home->failed != TWILL_OK)
+    if (endpoint->failed != TWILL_OK)
         return;
-    home->failed = status;
-    snprintf(home->failure, sizeof(home->failure), "%s", words);
+    endpoint->failed = status;
+    snprintf(endpoint->failure, sizeof(endpoint->failure), "%s", words);
 }
 
 void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twill_error *error)
@@ -40,9 +41,9 @@ void twill_ofi_bury(struct twill_ofi *t)
 }
 
 /* Closed communicators whose last operation the provider has given back. */
-static void sweep(struct twill_ofi_home *home, bool all)
+static void sweep(struct twill_ofi_endpoint *endpoint, bool all)
 {
-    struct twill_ofi **at = &home->graves;
+    struct twill_ofi **at = &endpoint->graves;
     while (*at != NULL) {
         struct twill_ofi *t = *at;
         if (!all && t->headers_busy + t->segments_busy > 0) {
@@ -56,70 +57,71 @@ static void sweep(struct twill_ofi_home *home, bool all)
 }
 
 /* Where the provider does not close its endpoint, it may still write: rather leak than that. */
-static void home_close(struct twill_common *common)
+static void shared_endpoint_close(struct twill_common *common)
 {
-    struct twill_ofi_home *home = (struct twill_ofi_home *)(void *)common;
-    if (!twill_ofi_endpoint_free(home))
+    struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
+    if (!twill_ofi_endpoint_free(endpoint))
         return;
-    sweep(home, true);
-    pthread_mutex_destroy(&home->lock);
-    free(home->addresses);
-    free(home->address_length);
-    free(home->contacts);
-    free(home);
+    sweep(endpoint, true);
+    pthread_mutex_destroy(&endpoint->lock);
+    free(endpoint->addresses);
+    free(endpoint->address_length);
+    free(endpoint->contacts);
+    free(endpoint);
 }
 
-static void home_forget(struct twill_common *common, const void *start, size_t bytes)
+static void shared_endpoint_forget(struct twill_common *common, const void *start, size_t bytes)
 {
-    struct twill_ofi_home *home = (struct twill_ofi_home *)(void *)common;
-    pthread_mutex_lock(&home->lock);
-    twill_ofi_forget(home, start, bytes);
-    pthread_mutex_unlock(&home->lock);
+    struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
+    pthread_mutex_lock(&endpoint->lock);
+    twill_ofi_forget(endpoint, start, bytes);
+    pthread_mutex_unlock(&endpoint->lock);
 }
 
-static twill_status set_up(struct twill_ofi_home *home, struct twill_error *error)
+static twill_status set_up(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    home->contacts = calloc(home->size, sizeof(*home->contacts));
-    if (home->contacts == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", home->size);
-    return twill_ofi_endpoint_open(home, error);
+    endpoint->contacts = calloc(endpoint->size, sizeof(*endpoint->contacts));
+    if (endpoint->contacts == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", endpoint->size);
+    return twill_ofi_endpoint_open(endpoint, error);
 }
 
 /* Nobody without the job's key knows it: the nonce alone stands in /proc/net/unix. */
-static void draw_secret(struct twill_ofi_home *home)
+static void draw_secret(struct twill_ofi_endpoint *endpoint)
 {
-    const struct twill_oob *oob = home->params.oob;
+    const struct twill_oob *oob = endpoint->params.oob;
     struct twill_secret secret;
     twill_secret_derive(&oob->secret, "ofi tags", oob->nonce, sizeof(oob->nonce), &secret);
-    memcpy(&home->salt, secret.key, sizeof(home->salt));
-    memcpy(&home->seal, secret.key + sizeof(home->salt), sizeof(home->seal));
+    memcpy(&endpoint->salt, secret.key, sizeof(endpoint->salt));
+    memcpy(&endpoint->seal, secret.key + sizeof(endpoint->salt), sizeof(endpoint->seal));
     twill_secret_wipe(&secret, sizeof(secret));
 }
 
-static twill_status home_open(struct twill_ofi_home **made,
-                              const struct twill_transport_params *params,
-                              const struct twill_ofi_options *options, struct twill_error *error)
+static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
+                                         const struct twill_transport_params *params,
+                                         const struct twill_ofi_options *options,
+                                         struct twill_error *error)
 {
-    struct twill_ofi_home *home = calloc(1, sizeof(*home));
-    if (home == NULL || pthread_mutex_init(&home->lock, NULL) != 0) {
-        free(home);
+    struct twill_ofi_endpoint *endpoint = calloc(1, sizeof(*endpoint));
+    if (endpoint == NULL || pthread_mutex_init(&endpoint->lock, NULL) != 0) {
+        free(endpoint);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory");
     }
-    home->common.close = home_close;
-    home->common.forget = home_forget;
-    home->params = *params;
-    home->exclusive = params->common == NULL;
-    home->rank = (uint32_t)params->oob->rank;
-    home->size = (uint32_t)params->oob->size;
-    draw_secret(home);
+    endpoint->common.close = shared_endpoint_close;
+    endpoint->common.forget = shared_endpoint_forget;
+    endpoint->params = *params;
+    endpoint->exclusive = params->common == NULL;
+    endpoint->rank = (uint32_t)params->oob->rank;
+    endpoint->size = (uint32_t)params->oob->size;
+    draw_secret(endpoint);
     if (options != NULL)
-        home->options = *options;
-    twill_status status = twill_ofi_agree(home, set_up(home, error), error);
+        endpoint->options = *options;
+    twill_status status = twill_ofi_agree(endpoint, set_up(endpoint, error), error);
     if (status != TWILL_OK) {
-        home_close(&home->common);
+        shared_endpoint_close(&endpoint->common);
         return status;
     }
-    *made = home;
+    *made = endpoint;
     return TWILL_OK;
 }
 
@@ -134,23 +136,23 @@ static twill_status check_number(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-static twill_status enter(struct twill_ofi *t, struct twill_ofi_home *home,
+static twill_status enter(struct twill_ofi *t, struct twill_ofi_endpoint *endpoint,
                           const struct twill_transport_params *params, struct twill_error *error)
 {
     for (uint32_t r = 0; t->job != NULL && r < t->size; r++)
-        if (t->job[r] >= home->size)
+        if (t->job[r] >= endpoint->size)
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                               "ofi: rank %u is %u of the job, of which %u are known", r, t->job[r],
-                              home->size);
-    if (home->failed != TWILL_OK)
-        return TWILL_FAIL(error, home->failed, "%s", home->failure);
-    if (twill_ofi_find(home, params->comm) != NULL)
+                              endpoint->size);
+    if (endpoint->failed != TWILL_OK)
+        return TWILL_FAIL(error, endpoint->failed, "%s", endpoint->failure);
+    if (twill_ofi_find(endpoint, params->comm) != NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: communicator %u is open already",
                           params->comm);
-    sweep(home, false);
-    t->home = home;
-    t->next = home->open;
-    home->open = t;
+    sweep(endpoint, false);
+    t->endpoint = endpoint;
+    t->next = endpoint->open;
+    endpoint->open = t;
     return TWILL_OK;
 }
 
@@ -158,38 +160,38 @@ twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_pa
                             const struct twill_ofi_options *options, struct twill_error *error)
 {
     TWILL_TRY(error, check_number(params, error));
-    struct twill_ofi_home *home =
-        params->common == NULL ? NULL : (struct twill_ofi_home *)(void *)*params->common;
-    bool made = home == NULL;
+    struct twill_ofi_endpoint *endpoint =
+        params->common == NULL ? NULL : (struct twill_ofi_endpoint *)(void *)*params->common;
+    bool made = endpoint == NULL;
     if (made) {
-        TWILL_TRY(error, home_open(&home, params, options, error));
-        if (home->exclusive) {
-            t->job = NULL;        /* its ranks are the communicator's */
-            home->caches = false; /* nobody tells it what to forget */
+        TWILL_TRY(error, shared_endpoint_open(&endpoint, params, options, error));
+        if (endpoint->exclusive) {
+            t->job = NULL;            /* its ranks are the communicator's */
+            endpoint->caches = false; /* nobody tells it what to forget */
         } else
-            twill_common_put(params->common, &home->common);
+            twill_common_put(params->common, &endpoint->common);
     }
-    pthread_mutex_lock(&home->lock);
-    twill_status status = enter(t, home, params, error);
-    pthread_mutex_unlock(&home->lock);
-    if (status != TWILL_OK && made && home->exclusive)
-        home_close(&home->common);
+    pthread_mutex_lock(&endpoint->lock);
+    twill_status status = enter(t, endpoint, params, error);
+    pthread_mutex_unlock(&endpoint->lock);
+    if (status != TWILL_OK && made && endpoint->exclusive)
+        shared_endpoint_close(&endpoint->common);
     return status;
 }
 
 void twill_ofi_leave(struct twill_ofi *t)
 {
-    struct twill_ofi_home *home = t->home;
-    pthread_mutex_lock(&home->lock);
-    struct twill_ofi **at = &home->open;
+    struct twill_ofi_endpoint *endpoint = t->endpoint;
+    pthread_mutex_lock(&endpoint->lock);
+    struct twill_ofi **at = &endpoint->open;
     while (*at != NULL && *at != t)
         at = &(*at)->next;
     if (*at == t)
         *at = t->next;
-    t->next = home->graves;
-    home->graves = t;
-    sweep(home, home->ep == NULL);
-    pthread_mutex_unlock(&home->lock);
-    if (home->exclusive)
-        home_close(&home->common);
+    t->next = endpoint->graves;
+    endpoint->graves = t;
+    sweep(endpoint, endpoint->ep == NULL);
+    pthread_mutex_unlock(&endpoint->lock);
+    if (endpoint->exclusive)
+        shared_endpoint_close(&endpoint->common);
 }

@@ -120,7 +120,7 @@ struct twill_node {
     struct twill_segment *segment;
     uint32_t me;                   /* own local rank */
     uint32_t size;                 /* ranks on this node */
-    uint32_t swap;                 /* 1 where they are two, else 0: see twill_node_home() */
+    uint32_t swap;                 /* 1 where they are two, else 0: see twill_node_area_index() */
     struct twill_node_area **area; /* [size] */
     unsigned char **shared;        /* [size] first byte of the staging memory */
     size_t shared_bytes;           /* of one copy */
@@ -185,7 +185,8 @@ static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l
  * (PLATFORM: a fifth of the time of a line to and fro, half of that of a few KiB). Safe as reusing
  * a copy is: when an epoch begins anywhere, everything of the one that used the copy before is done
  * everywhere. */
-static inline uint32_t twill_node_home(const struct twill_node *node, uint32_t l, uint64_t round)
+static inline uint32_t twill_node_area_index(const struct twill_node *node, uint32_t l,
+                                             uint64_t round)
 {
     return l ^ ((uint32_t)round & node->swap);
 }
@@ -197,16 +198,16 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
                                                uint64_t epoch, bool swaps, bool small)
 {
     uint64_t copies = small ? TWILL_LINES : TWILL_COPIES;
-    uint32_t home = swaps ? twill_node_home(node, l, epoch / copies) : l;
-    return small ? node->small[home] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
-                 : node->shared[home] + epoch % copies * node->shared_bytes;
+    uint32_t area = swaps ? twill_node_area_index(node, l, epoch / copies) : l;
+    return small ? node->small[area] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
+                 : node->shared[area] + epoch % copies * node->shared_bytes;
 }
 
 static inline struct twill_immediate *twill_node_imm_at(const struct twill_node *node, uint32_t l,
                                                         uint32_t lane, uint64_t epoch)
 {
-    struct twill_node_area *home = node->area[twill_node_home(node, l, epoch / TWILL_LINES)];
-    return &home->imm[lane][epoch % TWILL_LINES];
+    struct twill_node_area *area = node->area[twill_node_area_index(node, l, epoch / TWILL_LINES)];
+    return &area->imm[lane][epoch % TWILL_LINES];
 }
 
 /* The payload is there: say so. */

@@ -14,14 +14,14 @@ static void describe(struct run *run, const struct end *end)
 {
     const struct twill_ofi *t = (const struct twill_ofi *)end->transport;
     struct outcome *o = run->outcome;
-    snprintf(o->name, sizeof(o->name), "%.31s", t->home->info->fabric_attr->prov_name);
+    snprintf(o->name, sizeof(o->name), "%.31s", t->endpoint->info->fabric_attr->prov_name);
     snprintf(o->description, sizeof(o->description), "%.255s",
              twill_ofi_transport.describe(end->transport));
-    o->address_bytes = t->home->address_length[end->rank];
-    o->max_message = t->home->info->ep_attr->max_msg_size;
-    o->inject = t->home->info->tx_attr->inject_size;
-    o->tag_format = t->home->info->ep_attr->mem_tag_format;
-    o->mr_mode = t->home->info->domain_attr->mr_mode;
+    o->address_bytes = t->endpoint->address_length[end->rank];
+    o->max_message = t->endpoint->info->ep_attr->max_msg_size;
+    o->inject = t->endpoint->info->tx_attr->inject_size;
+    o->tag_format = t->endpoint->info->ep_attr->mem_tag_format;
+    o->mr_mode = t->endpoint->info->domain_attr->mr_mode;
 }
 
 /* From nothing to a megabyte and a bit, one after the other and all at once. */
@@ -54,9 +54,9 @@ static bool case_sizes(struct run *run, twill_bootstrap *caller)
     fine = fine && exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 5000);
     size_t wanted = run->provider->address_bytes;
     const struct twill_ofi *t = (const struct twill_ofi *)end.transport;
-    fine = fine &&
-           twill_test_note(wanted == 0 || t->home->address_length[0] == wanted, __FILE__, __LINE__,
-                           "addresses of %zu bytes, not %zu", t->home->address_length[0], wanted);
+    fine = fine && twill_test_note(wanted == 0 || t->endpoint->address_length[0] == wanted,
+                                   __FILE__, __LINE__, "addresses of %zu bytes, not %zu",
+                                   t->endpoint->address_length[0], wanted);
     return stop(run, &end) && fine;
 }
 

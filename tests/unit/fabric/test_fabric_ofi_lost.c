@@ -89,20 +89,20 @@ static const char *liar_strerror(struct fid_cq *cq, int code, const void *data, 
 
 static void lie(struct liar *liar, struct end *end, const struct loss *loss)
 {
-    struct twill_ofi_home *home = ((struct twill_ofi *)end->transport)->home;
-    *liar = (struct liar){.below = home->cq, .loss = loss};
+    struct twill_ofi_endpoint *endpoint = ((struct twill_ofi *)end->transport)->endpoint;
+    *liar = (struct liar){.below = endpoint->cq, .loss = loss};
     liar->ops = (struct fi_ops_cq){.size = sizeof(liar->ops),
                                    .read = liar_read,
                                    .readerr = liar_readerr,
                                    .strerror = liar_strerror};
-    liar->cq = *home->cq;
+    liar->cq = *endpoint->cq;
     liar->cq.ops = &liar->ops;
-    home->cq = &liar->cq;
+    endpoint->cq = &liar->cq;
 }
 
 static void be_honest(struct liar *liar, struct end *end)
 {
-    ((struct twill_ofi *)end->transport)->home->cq = liar->below;
+    ((struct twill_ofi *)end->transport)->endpoint->cq = liar->below;
 }
 
 /* Rank 1, until all is done or has failed. */

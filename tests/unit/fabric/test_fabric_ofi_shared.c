@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-static struct twill_ofi_home *home_of(const struct end *end)
+static struct twill_ofi_endpoint *endpoint_of(const struct end *end)
 {
-    return ((struct twill_ofi *)end->transport)->home;
+    return ((struct twill_ofi *)end->transport)->endpoint;
 }
 
 static void common_close(struct twill_common *common)
@@ -68,7 +68,7 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
         open = end_open_with(&end[c], caller, user, c * 1000 + 1, &common);
     if (open && meet(&end[0])) {
         for (uint32_t c = 1; c < COMMS; c++)
-            twill_test_note(home_of(&end[c]) == home_of(&end[0]), __FILE__, __LINE__,
+            twill_test_note(endpoint_of(&end[c]) == endpoint_of(&end[0]), __FILE__, __LINE__,
                             "communicator %u has an endpoint of its own", c);
         for (uint32_t c = 0; c < COMMS; c++) {
             /* The ranks start them in opposite order. */
@@ -172,14 +172,14 @@ static void test_end_of_one(void **state)
 /* Receives that name their source need all addresses from the start; others the peers' only. */
 static uint32_t expected(const struct end *end, uint32_t peers)
 {
-    return home_of(end)->directed ? home_of(end)->size - 1 : peers;
+    return endpoint_of(end)->directed ? endpoint_of(end)->size - 1 : peers;
 }
 
 static uint32_t known(const struct end *end)
 {
     uint32_t n = 0;
-    for (uint32_t r = 0; r < home_of(end)->size; r++)
-        n += home_of(end)->contacts[r].known ? 1 : 0;
+    for (uint32_t r = 0; r < endpoint_of(end)->size; r++)
+        n += endpoint_of(end)->contacts[r].known ? 1 : 0;
     return n;
 }
 

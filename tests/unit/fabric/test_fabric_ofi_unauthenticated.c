@@ -15,25 +15,25 @@
 #define NUMBER 3u /* of the communicator */
 
 struct stranger {
-    struct twill_ofi_home home; /* an endpoint of its own, of no job */
+    struct twill_ofi_endpoint endpoint; /* an endpoint of its own, of no job */
     fi_addr_t victim;
     bool informed; /* it knows the job's tags */
 };
 
-static struct twill_ofi_home *home_of(const struct end *end)
+static struct twill_ofi_endpoint *endpoint_of(const struct end *end)
 {
-    return ((struct twill_ofi *)(void *)end->transport)->home;
+    return ((struct twill_ofi *)(void *)end->transport)->endpoint;
 }
 
 static bool stranger_open(struct stranger *s, const struct end *end)
 {
-    const struct twill_ofi_home *victim = home_of(end);
+    const struct twill_ofi_endpoint *victim = endpoint_of(end);
     struct twill_error error = {0};
-    s->home.params = end->params;
-    s->home.size = 2;
-    twill_status status = twill_ofi_endpoint_open(&s->home, &error);
+    s->endpoint.params = end->params;
+    s->endpoint.size = 2;
+    twill_status status = twill_ofi_endpoint_open(&s->endpoint, &error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message) &&
-           fi_av_insert(s->home.av, victim->addresses + end->rank * victim->address_bytes, 1,
+           fi_av_insert(s->endpoint.av, victim->addresses + end->rank * victim->address_bytes, 1,
                         &s->victim, 0, NULL) == 1;
 }
 
@@ -41,29 +41,29 @@ static bool stranger_open(struct stranger *s, const struct end *end)
 static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from,
                            enum twill_ofi_channel channel)
 {
-    struct twill_ofi_home home = {.salt = 2166136261u};
+    struct twill_ofi_endpoint endpoint = {.salt = 2166136261u};
     for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
-        home.salt = (home.salt ^ nonce[i]) * 16777619u;
-    return twill_ofi_tag(&home, NUMBER, 0, from, channel);
+        endpoint.salt = (endpoint.salt ^ nonce[i]) * 16777619u;
+    return twill_ofi_tag(&endpoint, NUMBER, 0, from, channel);
 }
 
 /* A message in rank 1's name; until it has left. */
 static bool forge(struct stranger *s, struct end *end, enum twill_ofi_channel channel,
                   const void *message, size_t bytes)
 {
-    uint64_t tag = s->informed ? twill_ofi_tag(home_of(end), NUMBER, 0, 1, channel)
+    uint64_t tag = s->informed ? twill_ofi_tag(endpoint_of(end), NUMBER, 0, 1, channel)
                                : public_tag(end->oob->nonce, 1, channel);
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     struct fi_context2 context;
     struct fi_cq_tagged_entry entry;
     ssize_t rc;
     do {
-        rc = fi_tsend(s->home.ep, message, bytes, NULL, s->victim, tag, &context);
-        (void)fi_cq_read(s->home.cq, &entry, 0);
+        rc = fi_tsend(s->endpoint.ep, message, bytes, NULL, s->victim, tag, &context);
+        (void)fi_cq_read(s->endpoint.cq, &entry, 0);
     } while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
     TWILL_REQUIRE(rc == 0);
     do
-        rc = fi_cq_read(s->home.cq, &entry, 1);
+        rc = fi_cq_read(s->endpoint.cq, &entry, 1);
     while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
     return twill_test_note(rc == 1, __FILE__, __LINE__, "a stranger's message did not leave: %d",
                            (int)rc);
@@ -106,7 +106,7 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
     (void)size;
     TWILL_CHECK(s != NULL && end_open(&end, caller, TCP, NUMBER));
     s->informed = kind->informed;
-    bool asked = !s->informed || home_of(&end)->directed;
+    bool asked = !s->informed || endpoint_of(&end)->directed;
     bool good = rank != 0 || !asked || stranger_open(s, &end);
     for (uint32_t number = 0; number < 4 && asked && good; number++) {
         struct message *m = calloc(1, sizeof(*m));
@@ -127,7 +127,7 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
                             1000,
                         __FILE__, __LINE__, "a stranger's credit was believed");
     if (rank == 0 && asked)
-        twill_ofi_endpoint_free(&s->home);
+        twill_ofi_endpoint_free(&s->endpoint);
     end_close(&end);
     free(s);
 }
