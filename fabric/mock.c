@@ -62,7 +62,7 @@ struct mock {
     struct stream *stream; /* [size * TWILL_LANES] */
 };
 
-struct mock_record {
+struct mock_peer_info {
     struct twill_host host;
     uint64_t inbox; /* address */
 };
@@ -344,7 +344,7 @@ static void mock_close(struct twill_transport *transport)
 static twill_status find_inboxes(struct mock *mock, struct twill_oob *oob,
                                  struct twill_error *error)
 {
-    struct mock_record mine, *all = calloc(mock->size, sizeof(*all));
+    struct mock_peer_info mine, *all = calloc(mock->size, sizeof(*all));
     struct inbox *own = inbox_create(mock->size);
     twill_status status = TWILL_OK;
     memset(&mine, 0, sizeof(mine));

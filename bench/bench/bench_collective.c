@@ -42,7 +42,7 @@ const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective co
 
 int twill_bench_find_collective(const char *name)
 {
-    name = twill_bench_collective_word(name);
+    name = twill_bench_collective_name(name);
     for (int i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++)
         if (strcmp(twill_bench_facts((enum twill_bench_collective)i)->name, name) == 0)
             return i;

@@ -192,7 +192,7 @@ static bool set_flag(bool *field, int letter, const char *text, bool speak)
 
 static bool set_type(struct twill_bench_options *options, const char *text, bool speak)
 {
-    int type = twill_bench_type_word(text);
+    int type = twill_bench_type_parse(text);
     options->type = type < 0 ? TWILL_BENCH_ALL : type;
     return options->type != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
            complain(speak, 'd', text, "a type such as float, f64, int8, bfloat16, f8e4m3, or all");

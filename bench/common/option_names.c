@@ -22,7 +22,7 @@ static bool normalise(const char *text, char plain[MOST])
     return *text == '\0';
 }
 
-const char *twill_bench_collective_word(const char *text)
+const char *twill_bench_collective_name(const char *text)
 {
     static const char *const names[] = {
         "allreduce", "broadcast", "barrier",   "reduce",          "allgather",
@@ -40,7 +40,7 @@ const char *twill_bench_collective_word(const char *text)
     return text;
 }
 
-int twill_bench_type_word(const char *text)
+int twill_bench_type_parse(const char *text)
 {
     static const struct {
         const char *other;

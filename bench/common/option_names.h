@@ -8,8 +8,8 @@
 
 /* The name that this library has for a collective, or the text itself: "all_reduce", "AllReduce"
  * and "all_reduce_perf" are "allreduce", "bcast" is "broadcast". */
-const char *twill_bench_collective_word(const char *text);
+const char *twill_bench_collective_name(const char *text);
 /* The type of that name, or -1: "f32", "float", "fp32", "float32", "bf16", "fp8_e4m3". */
-int twill_bench_type_word(const char *text);
+int twill_bench_type_parse(const char *text);
 
 #endif

@@ -15,7 +15,7 @@
 enum {
     TWILL_COMPARE_RANKS = 64,
     TWILL_COMPARE_BATCHES = 40, /* at most, in a turn */
-    TWILL_COMPARE_WORDS = 200,  /* of a message */
+    TWILL_COMPARE_TEXT = 200,   /* of a message */
     TWILL_COMPARE_EXCHANGE = 1 << 16
 };
 
@@ -103,8 +103,8 @@ struct twill_compare_board {
     uint64_t wrong[TWILL_COMPARE_RANKS]; /* values */
     double seconds[TWILL_COMPARE_RANKS][TWILL_COMPARE_BATCHES]; /* of a call, mean of a batch */
     int32_t pid[TWILL_COMPARE_RANKS];
-    char library[TWILL_COMPARE_WORDS];
-    char message[TWILL_COMPARE_WORDS];
+    char library[TWILL_COMPARE_TEXT];
+    char message[TWILL_COMPARE_TEXT];
 
     /* for programs that have no launcher of their own, an allgather: how many a rank has posted,
      * and what it gave in the last and the one before */

@@ -89,7 +89,7 @@ void twill_compare_first_line(const char *path, const char *prefer, char *text, 
             continue;
         bool preferred = prefer != NULL && strstr(line, prefer) != NULL;
         if (!taken || preferred)
-            twill_compare_write(text, bytes, "%.*s", TWILL_COMPARE_WORDS - 1,
+            twill_compare_write(text, bytes, "%.*s", TWILL_COMPARE_TEXT - 1,
                                 line + strspn(line, " \t"));
         taken = true;
         if (preferred || prefer == NULL)
@@ -120,8 +120,8 @@ static void kill_all(struct twill_compare_contender *contender)
 /* It is out: say why and leave nothing behind. */
 static bool give_up(struct twill_compare_contender *contender, const char *what)
 {
-    char said[TWILL_COMPARE_WORDS] = "";
-    twill_compare_write(said, sizeof(said), "%.*s", TWILL_COMPARE_WORDS - 1,
+    char said[TWILL_COMPARE_TEXT] = "";
+    twill_compare_write(said, sizeof(said), "%.*s", TWILL_COMPARE_TEXT - 1,
                         contender->board->message);
     if (said[0] == '\0')
         twill_compare_first_line(contender->log, NULL, said, sizeof(said));
@@ -241,7 +241,7 @@ bool twill_compare_start(struct twill_compare_run *run, struct twill_compare_con
     if (!await(run, contender, "its start"))
         return false;
     twill_compare_write(contender->library, sizeof(contender->library), "%.*s",
-                        TWILL_COMPARE_WORDS - 1, contender->board->library);
+                        TWILL_COMPARE_TEXT - 1, contender->board->library);
     return true;
 }
 

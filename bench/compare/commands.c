@@ -26,7 +26,7 @@ static void append(char **list, int most, const char *text)
         list[n] = strdup(text);
 }
 
-static void append_words(struct twill_compare_contender *contender, const char *text)
+static void append_arguments(struct twill_compare_contender *contender, const char *text)
 {
     char word[TWILL_COMPARE_PATH];
     while (*(text += strspn(text, " ")) != '\0') {
@@ -49,7 +49,7 @@ static void append_program(struct twill_compare_contender *contender,
     append(contender->command, TWILL_COMPARE_ARGUMENTS, built->path);
     append(contender->command, TWILL_COMPARE_ARGUMENTS, contender->path);
     append(contender->command, TWILL_COMPARE_ARGUMENTS, contender->memory);
-    append_words(contender, entry->arguments);
+    append_arguments(contender, entry->arguments);
 }
 
 /* What is to be loaded before the MPI is for the ranks only, not for launchers. */
@@ -57,13 +57,13 @@ static void append_preload(struct twill_compare_contender *contender,
                            const struct twill_compare_entry *entry,
                            const struct twill_compare_built *built)
 {
-    char words[2 * TWILL_COMPARE_PATH + 32];
+    char arguments[2 * TWILL_COMPARE_PATH + 32];
     if (strchr(entry->name, '+') == NULL)
         return;
-    twill_compare_write(words, sizeof(words),
+    twill_compare_write(arguments, sizeof(arguments),
                         entry->program == OPENMPI ? "-x LD_PRELOAD=%s" : "-genv LD_PRELOAD %s",
                         built->preload);
-    append_words(contender, words);
+    append_arguments(contender, arguments);
 }
 
 static void on_one_host(const struct twill_compare_run *run,
@@ -74,10 +74,10 @@ static void on_one_host(const struct twill_compare_run *run,
     char ranks[16];
     twill_compare_write(ranks, sizeof(ranks), "%d", run->options.ranks);
     append(contender->command, TWILL_COMPARE_ARGUMENTS, built->launcher);
-    append_words(contender,
-                 entry->program == OPENMPI ? "--oversubscribe --bind-to none -np" : "-n");
-    append_words(contender, ranks);
-    append_words(contender, entry->options);
+    append_arguments(contender,
+                     entry->program == OPENMPI ? "--oversubscribe --bind-to none -np" : "-n");
+    append_arguments(contender, ranks);
+    append_arguments(contender, entry->options);
     append_preload(contender, entry, built);
     append_program(contender, entry, built);
 }
@@ -100,8 +100,8 @@ static void append_exports(struct twill_compare_contender *contender)
         char name[64];
         twill_compare_write(name, sizeof(name), "%.*s", (int)strcspn(contender->settings[i], "="),
                             contender->settings[i]);
-        append_words(contender, "-x");
-        append_words(contender, name);
+        append_arguments(contender, "-x");
+        append_arguments(contender, name);
     }
 }
 
@@ -112,26 +112,26 @@ static void by_launcher(const struct twill_compare_run *run,
                         const struct twill_compare_built *built,
                         struct twill_compare_contender *contender)
 {
-    char hosts[TWILL_COMPARE_PATH], words[4 * TWILL_COMPARE_PATH];
+    char hosts[TWILL_COMPARE_PATH], arguments[4 * TWILL_COMPARE_PATH];
     list_hosts(run, hosts, sizeof(hosts));
     append(contender->command, TWILL_COMPARE_ARGUMENTS, built->launcher);
     if (entry->program == MPICH)
-        twill_compare_write(words, sizeof(words),
+        twill_compare_write(arguments, sizeof(arguments),
                             "-launcher rsh -launcher-exec %s -localhost %.*s -hosts %s "
                             "-bind-to none -n %d",
                             run->agent, (int)strcspn(run->addresses, ","), run->addresses, hosts,
                             run->options.ranks);
     else
-        twill_compare_write(words, sizeof(words),
+        twill_compare_write(arguments, sizeof(arguments),
                             entry->program == TWILL
                                 ? "--agent %s --hosts %s -n %d"
                                 : "--oversubscribe --bind-to none --mca plm rsh "
                                   "--mca plm_rsh_agent %s --host %s -np %d",
                             run->agent, hosts, run->options.ranks);
-    append_words(contender, words);
+    append_arguments(contender, arguments);
     if (entry->program != MPICH)
         append_exports(contender);
-    append_words(contender, entry->options);
+    append_arguments(contender, entry->options);
     append_preload(contender, entry, built);
     append_program(contender, entry, built);
 }

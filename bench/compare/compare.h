@@ -78,12 +78,12 @@ struct twill_compare_contender {
     int below;      /* the contender that is the same without twill; -1: none is */
     bool self_only; /* only calls of one rank with itself */
     bool tuned;
-    const char *memory;                        /* of peer.h */
-    char *command[TWILL_COMPARE_ARGUMENTS];    /* launcher, program, board, memory, ... */
-    char *settings[TWILL_COMPARE_SETTINGS];    /* NAME=value of its environment */
-    char absent[2 * TWILL_COMPARE_WORDS + 64]; /* why it is not there or no longer; "": it is */
-    bool found;                                /* it was there in the beginning */
-    char library[TWILL_COMPARE_WORDS];
+    const char *memory;                       /* of peer.h */
+    char *command[TWILL_COMPARE_ARGUMENTS];   /* launcher, program, board, memory, ... */
+    char *settings[TWILL_COMPARE_SETTINGS];   /* NAME=value of its environment */
+    char absent[2 * TWILL_COMPARE_TEXT + 64]; /* why it is not there or no longer; "": it is */
+    bool found;                               /* it was there in the beginning */
+    char library[TWILL_COMPARE_TEXT];
     pid_t pid; /* of the launcher, or 0 */
     struct twill_compare_board *board;
     char path[TWILL_COMPARE_PATH]; /* of the board */

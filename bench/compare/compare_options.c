@@ -175,7 +175,7 @@ static bool set_only(struct twill_compare_options *options, const char *text)
     memset(options->wanted, 0, sizeof(options->wanted));
     for (const char *word; good && (word = next_word(&rest)) != NULL;) {
         good = false;
-        word = twill_bench_collective_word(word);
+        word = twill_bench_collective_name(word);
         for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++)
             if (strcmp(word, names[i]) == 0 ||
                 (strcmp(word, "allreduce") == 0 && i <= TWILL_COMPARE_ALLREDUCE_OUT) ||

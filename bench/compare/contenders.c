@@ -113,7 +113,7 @@ static bool find_command(const char *name, char *path, size_t bytes)
  * launcher says that it is this MPI's. */
 static bool find_mpi(struct twill_compare_run *run, bool open, char *compiler, char *launcher)
 {
-    char log[TWILL_COMPARE_PATH + 32], said[TWILL_COMPARE_WORDS];
+    char log[TWILL_COMPARE_PATH + 32], said[TWILL_COMPARE_TEXT];
     const size_t bytes = TWILL_COMPARE_PATH;
     if (find_command(open ? "mpicc.openmpi" : "mpicc.mpich", compiler, bytes) &&
         find_command(open ? "mpirun.openmpi" : "mpiexec.mpich", launcher, bytes))
@@ -139,7 +139,7 @@ static void compile(struct twill_compare_run *run, struct twill_compare_built *b
                     const char *name, const char *compiler, const char *source, const char *prefix,
                     const char *library)
 {
-    char text[8 * TWILL_COMPARE_PATH], log[TWILL_COMPARE_PATH + 64], said[TWILL_COMPARE_WORDS];
+    char text[8 * TWILL_COMPARE_PATH], log[TWILL_COMPARE_PATH + 64], said[TWILL_COMPARE_TEXT];
     char quoted[2 * TWILL_COMPARE_PATH + 64] = "";
     twill_compare_write(built->path, sizeof(built->path), "%s/compare-%s", run->work, name);
     twill_compare_write(log, sizeof(log), "%s/%s-compile.log", run->work, name);

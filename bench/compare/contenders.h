@@ -23,8 +23,8 @@ enum twill_compare_program {
 struct twill_compare_built {
     char path[TWILL_COMPARE_PATH + 64];
     char launcher[TWILL_COMPARE_PATH];
-    char why[2 * TWILL_COMPARE_WORDS + 64]; /* it is not there */
-    char preload[2 * TWILL_COMPARE_PATH];   /* where the library is; "": none */
+    char why[2 * TWILL_COMPARE_TEXT + 64]; /* it is not there */
+    char preload[2 * TWILL_COMPARE_PATH];  /* where the library is; "": none */
 };
 
 struct twill_compare_entry {

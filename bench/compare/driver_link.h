@@ -57,7 +57,7 @@ struct twill_compare_result {
     uint32_t error;
     uint64_t wrong, calls, batches;
     double seconds[TWILL_COMPARE_BATCHES];
-    char library[TWILL_COMPARE_WORDS], message[TWILL_COMPARE_WORDS];
+    char library[TWILL_COMPARE_TEXT], message[TWILL_COMPARE_TEXT];
 };
 
 /* All of it, in so many seconds without progress. 0, or -1. */
@@ -103,7 +103,7 @@ static inline int twill_compare_hear(int link, enum twill_compare_said said, voi
 }
 
 /* The first line of a file. */
-static inline void twill_compare_read_word(const char *path, char *word, size_t bytes)
+static inline void twill_compare_read_line(const char *path, char *word, size_t bytes)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = file < 0 ? 0 : read(file, word, bytes - 1);

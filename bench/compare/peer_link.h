@@ -53,9 +53,9 @@ static inline int peer_link_greet(struct peer_link *link, int rank, const char *
         if (CPU_ISSET(cpu, &set))
             hello.cpus[cpu / 8] = (uint8_t)(hello.cpus[cpu / 8] | 1 << cpu % 8);
     strncpy(hello.token, token, sizeof(hello.token) - 1);
-    twill_compare_read_word("/proc/sys/kernel/random/boot_id", hello.boot_id,
+    twill_compare_read_line("/proc/sys/kernel/random/boot_id", hello.boot_id,
                             sizeof(hello.boot_id));
-    twill_compare_read_word("/proc/sys/net/ipv4/tcp_congestion_control", hello.congestion,
+    twill_compare_read_line("/proc/sys/net/ipv4/tcp_congestion_control", hello.congestion,
                             sizeof(hello.congestion));
     gethostname(hello.host, sizeof(hello.host) - 1);
     hello.pid = (int32_t)getpid();

@@ -35,8 +35,8 @@ static int begin(struct peer *peer)
         if (*c == '\n' || *c == '\t')
             *c = ' ';
     if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "%.*s",
-                 TWILL_COMPARE_WORDS - 1, text);
+        snprintf(peer->board->library, sizeof(peer->board->library), "%.*s", TWILL_COMPARE_TEXT - 1,
+                 text);
     return 0;
 }
 

@@ -17,7 +17,7 @@ static struct state *of(struct peer *peer)
     return (struct state *)peer->own;
 }
 
-static int verdict(struct peer *peer, twill_status status)
+static int report_status(struct peer *peer, twill_status status)
 {
     if (status == TWILL_OK)
         return 0;
@@ -49,7 +49,7 @@ static void end(struct peer *peer)
 
 static int barrier(struct peer *peer)
 {
-    return verdict(peer, twill_barrier(of(peer)->comm));
+    return report_status(peer, twill_barrier(of(peer)->comm));
 }
 
 /* A call, or with a request one that is prepared. */
@@ -92,7 +92,7 @@ static int can(struct peer *peer, enum twill_compare_collective collective)
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
     struct state *state = of(peer);
-    return state->prepared ? verdict(peer, make(state->comm, call, &state->request)) : 0;
+    return state->prepared ? report_status(peer, make(state->comm, call, &state->request)) : 0;
 }
 
 static void forget(struct peer *peer)
@@ -104,9 +104,9 @@ static int run(struct peer *peer, const struct peer_call *call)
 {
     struct state *state = of(peer);
     if (state->request == NULL)
-        return verdict(peer, make(state->comm, call, NULL));
+        return report_status(peer, make(state->comm, call, NULL));
     twill_status status = twill_request_start(state->request);
-    return verdict(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
+    return report_status(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
 }
 
 static void *have(struct peer *peer, int which, size_t bytes)

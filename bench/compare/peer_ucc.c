@@ -19,7 +19,7 @@ static struct state *of(struct peer *peer)
     return (struct state *)peer->own;
 }
 
-static int verdict(struct peer *peer, ucc_status_t status)
+static int report_status(struct peer *peer, ucc_status_t status)
 {
     return status < 0 ? peer_say(peer, ucc_status_string(status)) : 0;
 }
@@ -114,7 +114,7 @@ static int begin(struct peer *peer)
         snprintf(peer->board->library, sizeof(peer->board->library), "UCC %s",
                  ucc_get_version_string());
     ucc_status_t status = make_context(state);
-    return verdict(peer, status == UCC_OK ? make_team(state) : status);
+    return report_status(peer, status == UCC_OK ? make_team(state) : status);
 }
 
 static void end(struct peer *peer)
@@ -177,12 +177,12 @@ static int run(struct peer *peer, const struct peer_call *call)
     arguments(peer, call, &args);
     ucc_status_t status = ucc_collective_init(&args, &request, of(peer)->team);
     if (status != UCC_OK)
-        return verdict(peer, status);
+        return report_status(peer, status);
     status = ucc_collective_post(request);
     while (status >= 0 && (status = ucc_collective_test(request)) > 0)
         ucc_context_progress(of(peer)->context);
     ucc_collective_finalize(request);
-    return verdict(peer, status);
+    return report_status(peer, status);
 }
 
 static int barrier(struct peer *peer)

@@ -95,7 +95,7 @@ static void write_script(const struct twill_compare_run *run, FILE *out,
 
 static bool plot_one(struct twill_compare_run *run, enum twill_compare_collective collective)
 {
-    char script[TWILL_COMPARE_PATH + 64], log[TWILL_COMPARE_PATH + 64], said[TWILL_COMPARE_WORDS];
+    char script[TWILL_COMPARE_PATH + 64], log[TWILL_COMPARE_PATH + 64], said[TWILL_COMPARE_TEXT];
     char svg[TWILL_COMPARE_PATH];
     const char *name = twill_compare_name(collective);
     twill_compare_write(svg, sizeof(svg), "%s-%s.svg", run->options.plot, name);

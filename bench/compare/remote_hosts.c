@@ -38,7 +38,7 @@ static bool ask(struct twill_compare_run *run, const char *host, const char *tex
 
 bool twill_compare_congestion(struct twill_compare_run *run)
 {
-    char text[256], said[TWILL_COMPARE_WORDS];
+    char text[256], said[TWILL_COMPARE_TEXT];
     for (int i = 0; run->options.congestion != NULL && i < run->options.n_hosts; i++) {
         struct twill_compare_host *host = &run->options.hosts[i];
         twill_compare_write(text, sizeof(text), "cat " CONGESTION " && echo %s > " CONGESTION,
@@ -56,7 +56,7 @@ bool twill_compare_congestion(struct twill_compare_run *run)
 
 void twill_compare_congestion_back(struct twill_compare_run *run)
 {
-    char text[256], said[TWILL_COMPARE_WORDS];
+    char text[256], said[TWILL_COMPARE_TEXT];
     run->tidying = true; /* whoever has asked for the end wants this too */
     for (int i = 0; i < run->options.n_hosts; i++) {
         struct twill_compare_host *host = &run->options.hosts[i];

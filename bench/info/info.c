@@ -233,9 +233,9 @@ static void add_usual(struct request *request, const char *word, bool first)
 {
     char number[32];
     size_t bytes;
-    int type = first ? -1 : twill_bench_type_word(word);
+    int type = first ? -1 : twill_bench_type_parse(word);
     if (first)
-        word = twill_bench_collective_word(word);
+        word = twill_bench_collective_name(word);
     else if (type >= 0)
         word = twill_type_name((twill_type)type);
     else if (twill_bench_parse_size(word, &bytes) && strchr(word, 'B') != NULL) {

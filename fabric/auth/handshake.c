@@ -20,21 +20,21 @@ static bool draw(uint8_t nonce[TWILL_HELLO_NONCE])
 }
 
 bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secret,
-                      const struct twill_hello_card *card)
+                      const struct twill_hello_identity *identity)
 {
     struct twill_hello_call *call = &hello->said.call;
     memset(hello, 0, sizeof(*hello));
     hello->secret = *secret;
-    hello->self = *card;
+    hello->self = *identity;
     hello->caller = true;
     hello->events = POLLOUT;
     call->magic = TWILL_WIRE_MAGIC;
     call->version = TWILL_WIRE_VERSION;
-    call->role = (uint16_t)card->role;
-    call->rank = card->rank;
-    call->to = card->to;
-    call->size = card->size;
-    call->argument = card->argument;
+    call->role = (uint16_t)identity->role;
+    call->rank = identity->rank;
+    call->to = identity->to;
+    call->size = identity->size;
+    call->argument = identity->argument;
     if (!draw(call->nonce))
         return false;
     twill_secret_prove(secret, "call", call, offsetof(struct twill_hello_call, proof), call->proof);
@@ -46,7 +46,7 @@ bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *se
 {
     memset(hello, 0, sizeof(*hello));
     hello->secret = *secret;
-    hello->self = (struct twill_hello_card){.role = role, .rank = rank, .size = size};
+    hello->self = (struct twill_hello_identity){.role = role, .rank = rank, .size = size};
     hello->events = POLLIN;
     return draw(hello->said.answer.nonce);
 }
@@ -91,7 +91,7 @@ static void proceed(struct twill_hello *hello)
 static enum twill_fault find_fault(const struct twill_hello *hello)
 {
     const struct twill_hello_call *call = &hello->said.call;
-    const struct twill_hello_card *self = &hello->self;
+    const struct twill_hello_identity *self = &hello->self;
     if (hello->done < offsetof(struct twill_hello_call, rank))
         return hello->done >= sizeof(call->magic) && call->magic != TWILL_WIRE_MAGIC
                    ? TWILL_FAULT_MALFORMED

@@ -28,7 +28,7 @@ enum twill_hello_role {
 };
 
 /* What a caller says of itself; argument is the roles' own business. */
-struct twill_hello_card {
+struct twill_hello_identity {
     enum twill_hello_role role;
     uint32_t rank, to, size;
     uint64_t argument;
@@ -59,9 +59,9 @@ _Static_assert(sizeof(struct twill_hello_answer) == 80, "the same layout everywh
 
 struct twill_hello {
     struct twill_secret secret;
-    struct twill_hello_card self; /* called end: role, rank and size are what it expects */
-    uint64_t answers;             /* called end: the argument of its answer, set by its owner */
-    uint8_t step;                 /* message under way */
+    struct twill_hello_identity self; /* called end: role, rank and size are what it expects */
+    uint64_t answers;                 /* called end: the argument of its answer, set by its owner */
+    uint8_t step;                     /* message under way */
     bool caller;
     bool refused; /* caller: the other end has said so; fault tells why */
     enum twill_fault fault;
@@ -76,7 +76,7 @@ struct twill_hello {
 
 /* Begin, on the end that has connected: as card->rank to card->to. false: no random numbers. */
 bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secret,
-                      const struct twill_hello_card *card);
+                      const struct twill_hello_identity *identity);
 /* Begin, on the end that has accepted: rank is its own. */
 bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *secret,
                         enum twill_hello_role role, uint32_t rank, uint32_t size);

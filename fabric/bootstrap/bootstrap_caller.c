@@ -12,7 +12,7 @@ struct twill_oob_lent {
 };
 
 /* What ranks tell each other first. */
-struct twill_boot_card {
+struct twill_caller_info {
     struct twill_secret secret; /* rank 0's counts */
     struct twill_host host;
 };
@@ -52,12 +52,12 @@ static void caller_close(struct twill_oob *oob)
 static twill_status caller_meet(struct twill_oob *oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {
-    struct twill_boot_card mine;
+    struct twill_caller_info mine;
     bool together = true;
     memset(&mine, 0, sizeof(mine));
     TWILL_TRY(error, twill_secret_random(&mine.secret, error));
     twill_host_describe(&mine.host);
-    struct twill_boot_card *all = calloc((size_t)oob->size, sizeof(*all));
+    struct twill_caller_info *all = calloc((size_t)oob->size, sizeof(*all));
     if (!all)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: no memory for %d ranks", oob->rank,
                           oob->size);

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define CARD_KEY "twill-card"
+#define CONTACT_KEY "twill-card"
 
 /* What is set decides, and for PMI_FD what it is: a launcher's variables also reach processes that
  * its descriptor does not, such as the ranks of another launcher that it has started. */
@@ -60,21 +60,21 @@ static const char *name_of(const struct twill_bootstrap_params *params)
 static twill_status exchange(struct twill_pmi *pmi, struct twill_job *job,
                              const struct twill_bootstrap_params *params, struct twill_error *error)
 {
-    char card[TWILL_JOB_CARD], mapping[TWILL_PMI_LINE];
+    char contact[TWILL_JOB_CONTACT], mapping[TWILL_PMI_LINE];
     TWILL_TRY(error, twill_launch_ranks(job, "PMI_RANK", pmi->rank, "PMI_SIZE", pmi->size, error));
     if (job->rank == 0) {
         TWILL_TRY(error,
                   twill_pmi_get(pmi, "PMI_process_mapping", mapping, sizeof(mapping), error));
         TWILL_TRY(error, twill_launch_listen(job, params, is_one_host(mapping), error));
-        TWILL_TRY(error, twill_launch_write_card(job, card,
-                                                 twill_min(sizeof(card), pmi->most_value), error));
-        TWILL_TRY(error, twill_pmi_put(pmi, CARD_KEY, card, error));
+        TWILL_TRY(error, twill_launch_write_contact(
+                             job, contact, twill_min(sizeof(contact), pmi->most_value), error));
+        TWILL_TRY(error, twill_pmi_put(pmi, CONTACT_KEY, contact, error));
     }
     TWILL_TRY(error, twill_pmi_barrier(pmi, error));
     if (job->rank == 0)
         return TWILL_OK;
-    TWILL_TRY(error, twill_pmi_get(pmi, CARD_KEY, card, sizeof(card), error));
-    return twill_launch_read_card(job, params, card, error);
+    TWILL_TRY(error, twill_pmi_get(pmi, CONTACT_KEY, contact, sizeof(contact), error));
+    return twill_launch_read_contact(job, params, contact, error);
 }
 
 /* Does the program's MPI hold the connection? Lines of ours between its own would cost it the job,

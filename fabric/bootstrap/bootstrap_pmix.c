@@ -22,8 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LIBRARY  "libpmix.so.2"
-#define CARD_KEY "twill.card"
+#define LIBRARY     "libpmix.so.2"
+#define CONTACT_KEY "twill.card"
 
 struct library {
     void *handle;
@@ -188,13 +188,13 @@ static twill_status meet(const struct session *s, struct twill_error *error)
 static twill_status publish(const struct session *s, const struct twill_job *job,
                             struct twill_error *error)
 {
-    char card[TWILL_JOB_CARD];
+    char contact[TWILL_JOB_CONTACT];
     pmix_value_t value;
-    TWILL_TRY(error, twill_launch_write_card(job, card, sizeof(card), error));
+    TWILL_TRY(error, twill_launch_write_contact(job, contact, sizeof(contact), error));
     memset(&value, 0, sizeof(value));
     value.type = PMIX_STRING;
-    value.data.string = card;
-    TWILL_TRY(error, check(s, s->library.put(PMIX_GLOBAL, CARD_KEY, &value), "PMIx_Put", error));
+    value.data.string = contact;
+    TWILL_TRY(error, check(s, s->library.put(PMIX_GLOBAL, CONTACT_KEY, &value), "PMIx_Put", error));
     return check(s, s->library.commit(), "PMIx_Commit", error);
 }
 
@@ -217,8 +217,8 @@ static twill_status exchange(const struct session *s, struct twill_job *job,
     TWILL_TRY(error, meet(s, error));
     if (job->rank == 0)
         return TWILL_OK;
-    TWILL_TRY(error, get(s, 0, CARD_KEY, PMIX_STRING, &value, error));
-    twill_status status = twill_launch_read_card(job, params, value->data.string, error);
+    TWILL_TRY(error, get(s, 0, CONTACT_KEY, PMIX_STRING, &value, error));
+    twill_status status = twill_launch_read_contact(job, params, value->data.string, error);
     free(value->data.string);
     free(value);
     return status;

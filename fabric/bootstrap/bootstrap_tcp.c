@@ -198,7 +198,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     (*oob)->size = job->size;
     snprintf((*oob)->address, sizeof((*oob)->address), "127.0.0.1");
     snprintf((*oob)->how, sizeof((*oob)->how), "%s", job->how);
-    twill_tcp_word_open(tcp, params->launcher_fd);
+    twill_bootstrap_tcp_open_launcher(tcp, params->launcher_fd);
     TWILL_TRY_OR_FAIL(error, find_key(tcp, params, error));
     /* A wrong TWILL_INTERFACE is the same on all ranks: say so before waiting for anybody. */
     if (given(params->interface))

@@ -67,9 +67,10 @@ void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp);
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                        struct twill_error *error);
 /* TWILL_LAUNCHER_FD, if it is what it should be; twillrun learns that this rank is here. */
-void twill_tcp_word_open(struct twill_bootstrap_tcp *tcp, const char *text);
+void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const char *text);
 /* Has twillrun seen a rank of this job end? While it has not, tcp->launcher can be waited for. */
-bool twill_tcp_word(struct twill_bootstrap_tcp *tcp, struct twill_launcher_word *word);
+bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
+                                struct twill_launcher_exited *exited);
 /* Others: find rank 0 and wait until all are there. */
 twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct twill_error *error);
 twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mine, void *all,

@@ -214,18 +214,19 @@ static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twil
 }
 
 /* A rank that twillrun has seen to end does not come any more. */
-static twill_status check_word(struct meeting *m, struct twill_error *error)
+static twill_status check_exited(struct meeting *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
-    struct twill_launcher_word word;
-    if (tcp->polls[0].revents == 0 || !twill_tcp_word(tcp, &word))
+    struct twill_launcher_exited exited;
+    if (tcp->polls[0].revents == 0 || !twill_bootstrap_tcp_exited(tcp, &exited))
         return TWILL_OK;
-    struct twill_bootstrap_peer *peer = &tcp->peer[word.rank];
+    struct twill_bootstrap_peer *peer = &tcp->peer[exited.rank];
     if (peer->fd >= 0 && !is_gone(peer->fd)) { /* it is another process than twillrun's */
         tcp->launcher = -1;
         return TWILL_OK;
     }
-    return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_PEER, "rank %u %s", word.rank, word.how);
+    return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_PEER, "rank %u %s", exited.rank,
+                                    exited.how);
 }
 
 /* Sleep until something happens to anybody. */
@@ -300,7 +301,7 @@ static twill_status turn(struct meeting *m, struct twill_error *error)
             tcp->wide ? "; rank 0 listens on all addresses: " : "", tcp->wide ? tcp->wide : "");
     }
     TWILL_TRY(error, wait_any(m, wake, error));
-    TWILL_TRY(error, check_word(m, error));
+    TWILL_TRY(error, check_exited(m, error));
     const struct pollfd *polls = &tcp->polls[tcp->oob.size + 1];
     for (size_t i = m->count; i-- > 0;) {
         if (polls[i].revents != 0)

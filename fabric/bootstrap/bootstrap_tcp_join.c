@@ -22,7 +22,7 @@ struct search {
     enum twill_fault fault; /* KEY, VERSION: what the last one who answered says, or we of it */
     uint64_t until;         /* when that is believed; UINT64_MAX: nothing to believe */
     bool told;              /* twillrun has seen a rank end: */
-    struct twill_launcher_word word;
+    struct twill_launcher_exited exited;
 };
 
 /* Wait for the connection under way, and for twillrun's word: then no longer than that takes to
@@ -36,7 +36,7 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
         int n = twill_wire_poll(both, 2, until);
         if (n <= 0 || both[0].revents != 0)
             return n < 0 ? TWILL_WIRE_GONE : n == 0 ? TWILL_WIRE_LATER : TWILL_WIRE_DONE;
-        s->told = twill_tcp_word(s->tcp, &s->word);
+        s->told = twill_bootstrap_tcp_exited(s->tcp, &s->exited);
     }
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
@@ -97,12 +97,12 @@ static enum twill_wire_moved say_hello(struct search *s)
     uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
     uint64_t until =
         s->several ? twill_min(s->deadline, twill_wire_deadline(ANSWER_NS)) : s->deadline;
-    const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
-                                          .rank = (uint32_t)tcp->oob.rank,
-                                          .size = (uint32_t)tcp->oob.size,
-                                          .argument = left / 1000000};
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
+                                                  .rank = (uint32_t)tcp->oob.rank,
+                                                  .size = (uint32_t)tcp->oob.size,
+                                                  .argument = left / 1000000};
     enum twill_wire_moved outcome = TWILL_WIRE_GONE;
-    if (twill_hello_call(&hello, &tcp->key, &card))
+    if (twill_hello_call(&hello, &tcp->key, &identity))
         do
             outcome = twill_hello_move(&hello, tcp->root, &tcp->session);
         while (outcome == TWILL_WIRE_LATER &&
@@ -216,8 +216,8 @@ twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct tw
         status = s.told ? status : attempt(&s, &found, &final, error);
     }
     if (!final && s.told)
-        return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->oob.rank, s.word.rank,
-                          s.word.how);
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->oob.rank,
+                          s.exited.rank, s.exited.how);
     if (!final && s.fault != TWILL_FAULT_NONE)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                           "rank %d: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "

@@ -21,7 +21,7 @@ static bool is_ours(int fd)
            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
-void twill_tcp_word_open(struct twill_bootstrap_tcp *tcp, const char *text)
+void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
 {
     struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};
     char *end;
@@ -38,15 +38,16 @@ void twill_tcp_word_open(struct twill_bootstrap_tcp *tcp, const char *text)
         (void)!send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-bool twill_tcp_word(struct twill_bootstrap_tcp *tcp, struct twill_launcher_word *word)
+bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
+                                struct twill_launcher_exited *exited)
 {
     if (tcp->launcher < 0)
         return false;
-    ssize_t n = recv(tcp->launcher, word, sizeof(*word), MSG_PEEK | MSG_DONTWAIT);
-    word->how[sizeof(word->how) - 1] = '\0';
+    ssize_t n = recv(tcp->launcher, exited, sizeof(*exited), MSG_PEEK | MSG_DONTWAIT);
+    exited->how[sizeof(exited->how) - 1] = '\0';
     /* Ranks may have been numbered anew, between twillrun and here. */
-    if (n == sizeof(*word) && word->size == (uint32_t)tcp->oob.size && word->rank < word->size &&
-        word->rank != (uint32_t)tcp->oob.rank)
+    if (n == sizeof(*exited) && exited->size == (uint32_t)tcp->oob.size &&
+        exited->rank < exited->size && exited->rank != (uint32_t)tcp->oob.rank)
         return true;
     if (n >= 0) /* of another job; or twillrun has gone */
         tcp->launcher = -1;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* From twillrun, once: the first rank that has ended, on any host. */
-struct twill_launcher_word {
+struct twill_launcher_exited {
     uint32_t rank, size;
     char how[184]; /* "ended (exit code 0) before it called twill_init" */
 };

@@ -17,7 +17,7 @@
 /* Ports for jobs that are given none: below 32768, where Linux begins to hand out its own. */
 enum { PORT_FIRST = 10240, PORT_COUNT = 20000 };
 
-#define CARD_VERSION "twill1"
+#define CONTACT_VERSION "twill1"
 
 const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name)
 {
@@ -129,24 +129,24 @@ twill_status twill_launch_listen(struct twill_job *job, const struct twill_boots
     return TWILL_OK;
 }
 
-twill_status twill_launch_write_card(const struct twill_job *job, char *card, size_t bytes,
-                                     struct twill_error *error)
+twill_status twill_launch_write_contact(const struct twill_job *job, char *contact, size_t bytes,
+                                        struct twill_error *error)
 {
     char key[TWILL_SECRET_TEXT] = "-";
     const char *host = job->hosts;
     unsigned hosts = 0;
     if (job->has_key)
         twill_secret_text(&job->key, key);
-    size_t used = (size_t)snprintf(card, bytes, CARD_VERSION ",%u,%s", job->port, key);
+    size_t used = (size_t)snprintf(contact, bytes, CONTACT_VERSION ",%u,%s", job->port, key);
     twill_secret_wipe(key, sizeof(key));
     while (*host && used < bytes) {
         size_t length = strcspn(host, " ");
         if (used + length + 2 > bytes) /* the likeliest ones are on it */
             break;
-        card[used++] = ',';
-        memcpy(card + used, host, length);
+        contact[used++] = ',';
+        memcpy(contact + used, host, length);
         used += length;
-        card[used] = '\0';
+        contact[used] = '\0';
         hosts++;
         host += length + strspn(host + length, " ");
     }
@@ -172,23 +172,23 @@ static bool are_addresses(const char *text)
     return true;
 }
 
-twill_status twill_launch_read_card(struct twill_job *job,
-                                    const struct twill_bootstrap_params *params, const char *card,
-                                    struct twill_error *error)
+twill_status twill_launch_read_contact(struct twill_job *job,
+                                       const struct twill_bootstrap_params *params,
+                                       const char *contact, struct twill_error *error)
 {
     unsigned port = 0;
     int at = 0;
     char key[TWILL_SECRET_TEXT] = "";
     _Static_assert(TWILL_SECRET_TEXT == 65, "as many digits as the format below takes");
-    if (sscanf(card, CARD_VERSION ",%5u,%64[0-9a-f-],%n", &port, key, &at) != 2 || at == 0 ||
-        port == 0 || port > 65535 || !card[at] || strlen(card + at) >= sizeof(job->hosts) ||
-        !are_addresses(card + at))
+    if (sscanf(contact, CONTACT_VERSION ",%5u,%64[0-9a-f-],%n", &port, key, &at) != 2 || at == 0 ||
+        port == 0 || port > 65535 || !contact[at] || strlen(contact + at) >= sizeof(job->hosts) ||
+        !are_addresses(contact + at))
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
                           "rank %d: what the launcher hands over was not written by rank 0 of this "
                           "version of twill",
                           job->rank);
     job->port = (uint16_t)port;
-    snprintf(job->hosts, sizeof(job->hosts), "%s", card + at);
+    snprintf(job->hosts, sizeof(job->hosts), "%s", contact + at);
     for (char *c = job->hosts; *c; c++)
         if (*c == ',')
             *c = ' ';

@@ -8,8 +8,8 @@
 
 #include "fabric/bootstrap/bootstrap.h"
 
-#define TWILL_JOB_HOSTS 320
-#define TWILL_JOB_CARD  640
+#define TWILL_JOB_HOSTS   320
+#define TWILL_JOB_CONTACT 640
 
 /* Enough to meet. */
 struct twill_job {
@@ -56,11 +56,11 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
  * letters, digits and . : , - for the others. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error);
-twill_status twill_launch_write_card(const struct twill_job *job, char *card, size_t bytes,
-                                     struct twill_error *error);
-twill_status twill_launch_read_card(struct twill_job *job,
-                                    const struct twill_bootstrap_params *params, const char *card,
-                                    struct twill_error *error);
+twill_status twill_launch_write_contact(const struct twill_job *job, char *contact, size_t bytes,
+                                        struct twill_error *error);
+twill_status twill_launch_read_contact(struct twill_job *job,
+                                       const struct twill_bootstrap_params *params,
+                                       const char *contact, struct twill_error *error);
 
 /* The first name of a compressed list of hosts: "n[3-5,9],b2" begins with n3. false: it is no such
  * list, or the name is too long. */

@@ -35,7 +35,7 @@ twill_status twill_pmi_barrier(struct twill_pmi *pmi, struct twill_error *error)
 twill_status twill_pmi_get(struct twill_pmi *pmi, const char *key, char *value, size_t bytes,
                            struct twill_error *error);
 /* A word of the last answer: "rc" of "cmd=x rc=0". false: it has none, or a longer one. */
-bool twill_pmi_word(const struct twill_pmi *pmi, const char *name, char *value, size_t bytes);
+bool twill_pmi_value(const struct twill_pmi *pmi, const char *name, char *value, size_t bytes);
 /* Take leave, unless the other side is not understood any more. */
 void twill_pmi_close(struct twill_pmi *pmi);
 

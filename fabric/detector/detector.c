@@ -158,14 +158,14 @@ static void lose(struct twill_link *link)
 enum twill_wire_moved twill_watch_greet(struct twill_watch *watch, uint32_t peer, int fd,
                                         struct twill_session *session)
 {
-    const struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
-                                          .rank = (uint32_t)watch->rank,
-                                          .to = peer,
-                                          .size = (uint32_t)watch->size,
-                                          .argument = ++watch->link[peer].calls};
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_WATCH,
+                                                  .rank = (uint32_t)watch->rank,
+                                                  .to = peer,
+                                                  .size = (uint32_t)watch->size,
+                                                  .argument = ++watch->link[peer].calls};
     struct twill_hello hello;
     enum twill_wire_moved outcome = TWILL_WIRE_LATER;
-    if (twill_hello_call(&hello, &watch->secret, &card))
+    if (twill_hello_call(&hello, &watch->secret, &identity))
         outcome = twill_hello_move(&hello, fd, session);
     twill_secret_wipe(&hello, sizeof(hello));
     return outcome;

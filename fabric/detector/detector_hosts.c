@@ -35,7 +35,7 @@
 #define OMITTED    8
 
 /* What ranks tell each other first. */
-struct card {
+struct watch_peer_info {
     uint64_t name, key; /* of the socket that the epoll instance is passed over */
     uint64_t most;      /* connections */
     uint32_t cause;     /* enum twill_share_cause */
@@ -319,7 +319,7 @@ static void take_set(struct twill_hosts *hosts, int theirs)
 /* The lowest rank hands its epoll instance to the others of its host, and takes theirs, which are
  * empty. Where that does not work, they look at nothing. */
 static void share_set(struct twill_watch *watch, struct twill_passing *passing,
-                      const struct card *cards)
+                      const struct watch_peer_info *infos)
 {
     struct twill_hosts *hosts = &watch->hosts;
     uint32_t own = own_host(watch);
@@ -327,11 +327,11 @@ static void share_set(struct twill_watch *watch, struct twill_passing *passing,
     passing->peers = calloc((size_t)watch->size, sizeof(*passing->peers));
     for (uint32_t r = 0; passing->peers != NULL && r < (uint32_t)watch->size; r++) {
         bool meets = is_lowest(watch) ? r != (uint32_t)watch->rank : r == hosts->lowest[own];
-        fine = fine && (hosts->of[r] != own || cards[r].cause == TWILL_SHARE_FINE);
+        fine = fine && (hosts->of[r] != own || infos[r].cause == TWILL_SHARE_FINE);
         if (hosts->of[r] != own || !meets)
             continue;
         passing->peers[passing->peer_count++] = (struct twill_passing_peer){
-            .rank = r, .name = cards[r].name, .key = cards[r].key, .socket = -1, .fd = -1};
+            .rank = r, .name = infos[r].name, .key = infos[r].key, .socket = -1, .fd = -1};
     }
     if (fine && passing->peer_count > 0 && is_lowest(watch))
         keep_ends(hosts);
@@ -354,11 +354,11 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oo
     uint64_t patience = twill_min(SET_UP_NS, oob->timeout_ns / 4);
     struct twill_oob brief = {.rank = oob->rank, .size = oob->size, .timeout_ns = 2 * patience};
     struct twill_passing passing;
-    struct card mine = {.most = most};
+    struct watch_peer_info mine = {.most = most};
     TWILL_TRY(error, number_hosts(watch, host, error));
     memcpy(brief.nonce, oob->nonce, sizeof(brief.nonce));
-    struct card *cards = calloc((size_t)watch->size, sizeof(*cards));
-    if (cards == NULL)
+    struct watch_peer_info *infos = calloc((size_t)watch->size, sizeof(*infos));
+    if (infos == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
                           watch->rank, watch->size);
     hosts->set = epoll_create1(EPOLL_CLOEXEC);
@@ -367,17 +367,17 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oo
         mine.cause = TWILL_SHARE_DESCRIPTORS;
     mine.name = passing.name;
     mine.key = passing.key;
-    twill_status status = twill_oob_allgather(oob, &mine, cards, sizeof(mine), error);
+    twill_status status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
     for (uint32_t h = 0; h < hosts->count; h++)
-        most = twill_min(most, (size_t)cards[hosts->lowest[h]].most);
+        most = twill_min(most, (size_t)infos[hosts->lowest[h]].most);
     hosts->all = hosts->count <= most + 1;
     if (status == TWILL_OK)
         status = meet_hosts(watch, oob, patience, error);
     if (status == TWILL_OK)
-        share_set(watch, &passing, cards);
+        share_set(watch, &passing, infos);
     twill_passing_close(&passing);
     free(passing.peers);
-    free(cards);
+    free(infos);
     return status;
 }
 

@@ -118,7 +118,7 @@ struct twill_launch {
     struct twill_asked asked;
     int stage;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
     uint64_t next_ns;        /* when the next stage begins */
-    int word[2];             /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
+    int rank_socket[2];      /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
     bool told;               /* the word has been said */
     struct twill_pipe *link; /* of a server, to the twillrun that started it; or NULL */
     char *input;             /* of a server: what is on its way to rank 0 */
@@ -174,12 +174,12 @@ void twill_launch_signal(struct twill_launch *launch, int number);
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
 
 /* --- exit_notice.c: for ranks that wait for others in twill_init --- */
-bool twill_word_open(struct twill_launch *launch);
-void twill_word_close(struct twill_launch *launch);
+bool twill_rank_socket_open(struct twill_launch *launch);
+void twill_rank_socket_close(struct twill_launch *launch);
 /* Which ranks have called twill_init. */
-void twill_word_hear(struct twill_launch *launch);
+void twill_rank_socket_receive(struct twill_launch *launch);
 /* A rank, on any host, has ended; the first counts. */
-void twill_word_tell(struct twill_launch *launch, int rank, const char *how);
+void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
 
 /* --- server.c: for ranks of a job that another host's twillrun runs --- */
 int twill_server_run(void);

@@ -61,7 +61,7 @@ static void lose_link(struct twill_launch *launch)
 
 static void hear(struct twill_launch *launch, const struct twill_frame *frame)
 {
-    char word[184];
+    char how[184];
     switch (frame->kind) {
     case TWILL_FRAME_INPUT:
         launch->input_ended = launch->input_ended || frame->bytes == 0;
@@ -75,9 +75,9 @@ static void hear(struct twill_launch *launch, const struct twill_frame *frame)
             twill_launch_signal(launch, (int)frame->value);
         return;
     case TWILL_FRAME_GONE:
-        snprintf(word, sizeof(word), "%.*s", (int)twill_min(frame->bytes, sizeof(word) - 1),
+        snprintf(how, sizeof(how), "%.*s", (int)twill_min(frame->bytes, sizeof(how) - 1),
                  frame->data);
-        twill_word_tell(launch, (int)frame->rank, word);
+        twill_rank_socket_notify(launch, (int)frame->rank, how);
         return;
     case TWILL_FRAME_END:
         twill_launch_end(launch, (uint64_t)frame->value * 1000000);

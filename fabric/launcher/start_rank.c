@@ -42,7 +42,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
                   : unsetenv("TWILL_LISTEN_FD") != 0)
         return false;
     int ranks = options->ranks;
-    return set_number("TWILL_LAUNCHER_FD", launch->word[1], true) &&
+    return set_number("TWILL_LAUNCHER_FD", launch->rank_socket[1], true) &&
            set_number("RANK", rank, true) && set_number("WORLD_SIZE", ranks, true) &&
            set_number("LOCAL_RANK", index, true) &&
            set_number("LOCAL_WORLD_SIZE", launch->here, true) &&
@@ -57,7 +57,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
 /* Only rank 0 reads, and only it holds the listening socket. */
 static bool set_files(const struct twill_launch *launch, int rank, const int out[2])
 {
-    if (fcntl(launch->word[1], F_SETFD, 0) != 0)
+    if (fcntl(launch->rank_socket[1], F_SETFD, 0) != 0)
         return false;
     for (int i = 0; i < 2; i++)
         if (out[i] >= 0 && dup2(out[i], STDOUT_FILENO + i) < 0)

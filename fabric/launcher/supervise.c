@@ -64,18 +64,18 @@ static void tell_others(struct twill_launch *launch, const struct twill_child *c
 {
     const char *when =
         child->entered ? "before all ranks were in twill_init" : "before it called twill_init";
-    char word[160];
+    char how[160];
     if (info->si_code != CLD_EXITED)
-        snprintf(word, sizeof(word), "was killed by signal %d (%s) %s", info->si_status,
+        snprintf(how, sizeof(how), "was killed by signal %d (%s) %s", info->si_status,
                  strsignal(info->si_status), when);
     else if (info->si_status != 0 || kill(-info->si_pid, 0) != 0)
-        snprintf(word, sizeof(word), "ended (exit code %d) %s", info->si_status, when);
+        snprintf(how, sizeof(how), "ended (exit code %d) %s", info->si_status, when);
     else
         return;
     if (launch->link)
-        (void)twill_pipe_put(launch->link, TWILL_FRAME_GONE, (uint32_t)child->rank, 0, word,
-                             strlen(word));
-    twill_word_tell(launch, child->rank, word);
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_GONE, (uint32_t)child->rank, 0, how,
+                             strlen(how));
+    twill_rank_socket_notify(launch, child->rank, how);
 }
 
 /* A rank has ended; it is still to be reaped, so its process group is certainly its own. */
@@ -122,7 +122,7 @@ static bool has_ended(const struct twill_child *child, siginfo_t *info)
 static void reap(struct twill_launch *launch)
 {
     siginfo_t info;
-    twill_word_hear(launch); /* what those have said who end */
+    twill_rank_socket_receive(launch); /* what those have said who end */
     for (int i = 0; i < launch->here; i++)
         launch->child[i].seen = has_ended(&launch->child[i], &info);
     for (int i = 0; i < launch->here; i++)
@@ -237,7 +237,7 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
         timeout = launch->next_ns > now ? (int)((launch->next_ns - now) / 1000000) + 1 : 0;
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
-    polls[2] = (struct pollfd){.fd = launch->word[0], .events = POLLIN};
+    polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};
     twill_server_polls(launch, polls + 3);
     nfds_t streams = fill_polls(launch, polls + OTHER_POLLS);
     if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
@@ -245,7 +245,7 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
     read_output(launch, polls + OTHER_POLLS, streams);
     twill_server_turn(launch, polls + 3);
     if (polls[2].revents != 0)
-        twill_word_hear(launch);
+        twill_rank_socket_receive(launch);
     if (polls[1].revents != 0)
         relay(launch);
     if (polls[0].revents != 0)

@@ -160,18 +160,18 @@ bool twill_launch_open(struct twill_launch *launch, const struct twill_options *
                                     .failed = -1,
                                     .listener = -1,
                                     .signals = -1,
-                                    .word = {-1, -1},
+                                    .rank_socket = {-1, -1},
                                     .stdin_from = -1,
                                     .stdin_to = -1};
     launch->child = calloc((size_t)here, sizeof(*launch->child));
     if (!launch->child)
         twill_complain("no memory for %d ranks", here);
-    return launch->child != NULL && twill_word_open(launch);
+    return launch->child != NULL && twill_rank_socket_open(launch);
 }
 
 void twill_launch_close(struct twill_launch *launch)
 {
-    twill_word_close(launch);
+    twill_rank_socket_close(launch);
     free(launch->child);
     free(launch->cpus);
     free(launch->input);
@@ -189,8 +189,8 @@ int twill_launch_start(struct twill_launch *launch)
         if (i == 0) /* rank 0 is the first where it is at all */
             let_go(launch);
     }
-    close(launch->word[1]); /* or their end would not be its end */
-    launch->word[1] = -1;
+    close(launch->rank_socket[1]); /* or their end would not be its end */
+    launch->rank_socket[1] = -1;
     if (code != 0) { /* what cannot be started for one is not wanted for the others */
         launch->failed = launch->options->ranks;
         launch->code = code;

@@ -321,7 +321,7 @@ void twill_ofi_leave(struct twill_ofi *t);
 struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t comm);
 /* From now on every communicator fails with these words. */
 void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
-                             const char *words);
+                             const char *message);
 /* A communicator fails with this, at its next progress. */
 void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twill_error *error);
 /* Memory of a communicator. */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* First exchange: how this rank fared, and its limits. */
-struct record {
+struct ofi_peer_info {
     uint32_t wire; /* version and byte order */
     int32_t status;
     uint32_t comm;
@@ -57,9 +57,10 @@ static void describe(struct twill_ofi_endpoint *endpoint, const unsigned char *a
              endpoint->registers ? ", registering" : "", endpoint->why);
 }
 
-static twill_status check_record(struct twill_ofi_endpoint *endpoint, const struct record *mine,
-                                 const struct record *theirs, uint32_t rank,
-                                 struct twill_error *error)
+static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
+                                    const struct ofi_peer_info *mine,
+                                    const struct ofi_peer_info *theirs, uint32_t rank,
+                                    struct twill_error *error)
 {
     if (theirs->wire != mine->wire)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
@@ -90,8 +91,9 @@ static twill_status check_record(struct twill_ofi_endpoint *endpoint, const stru
     return TWILL_OK;
 }
 
-static void fill_record(const struct twill_ofi_endpoint *endpoint, struct record *mine,
-                        size_t address_bytes, twill_status local, const struct twill_error *error)
+static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi_peer_info *mine,
+                           size_t address_bytes, twill_status local,
+                           const struct twill_error *error)
 {
     memset(mine, 0, sizeof(*mine));
     mine->wire = TWILL_OFI_WIRE;
@@ -176,8 +178,8 @@ static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill
     return TWILL_OK;
 }
 
-static twill_status agree(struct twill_ofi_endpoint *endpoint, const struct record *mine,
-                          struct record *all, const unsigned char *address,
+static twill_status agree(struct twill_ofi_endpoint *endpoint, const struct ofi_peer_info *mine,
+                          struct ofi_peer_info *all, const unsigned char *address,
                           struct twill_error *error)
 {
     TWILL_TRY(error, twill_oob_allgather(endpoint->params.oob, mine, all, sizeof(*mine), error));
@@ -185,7 +187,7 @@ static twill_status agree(struct twill_ofi_endpoint *endpoint, const struct reco
         return mine->status;
     endpoint->address_bytes = 1;
     for (uint32_t r = 0; r < endpoint->size; r++)
-        TWILL_TRY(error, check_record(endpoint, mine, &all[r], r, error));
+        TWILL_TRY(error, check_peer_info(endpoint, mine, &all[r], r, error));
     for (uint32_t r = 0; r < endpoint->size; r++)
         endpoint->address_length[r] = all[r].address_bytes;
     endpoint->eager =
@@ -199,13 +201,13 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
 {
     unsigned char *address = NULL;
     size_t bytes = 0;
-    struct record mine;
+    struct ofi_peer_info mine;
     if (local == TWILL_OK)
         local = own_address(endpoint, &address, &bytes, error);
-    fill_record(endpoint, &mine, bytes, local, error);
+    fill_peer_info(endpoint, &mine, bytes, local, error);
     if (local == TWILL_OK)
         describe(endpoint, address, bytes);
-    struct record *all = calloc(endpoint->size, sizeof(*all));
+    struct ofi_peer_info *all = calloc(endpoint->size, sizeof(*all));
     endpoint->address_length = calloc(endpoint->size, sizeof(*endpoint->address_length));
     twill_status status;
     if (all == NULL || endpoint->address_length == NULL)

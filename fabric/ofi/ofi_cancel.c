@@ -78,7 +78,7 @@ static void wait_for(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 static void take_back(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
-    char words[200];
+    char message[200];
     wait_for(t, &t->segments_busy, twill_now() + GRACE_NS);
     each_lane(t, cancel_lane);
     uint64_t limit = twill_now() + CANCEL_NS;
@@ -86,13 +86,13 @@ static void take_back(struct twill_ofi *t)
     wait_for(t, &t->headers_busy, limit);
     if (t->segments_busy == 0 || endpoint->ep == NULL)
         return;
-    snprintf(words, sizeof(words),
+    snprintf(message, sizeof(message),
              "ofi: the endpoint was closed because communicator %u failed and provider %.40s did "
              "not give back %u of its operations",
              t->comm, endpoint->info->fabric_attr->prov_name, t->segments_busy);
-    twill_say(endpoint->params.log, TWILL_LOG_INFO, "%s", words);
+    twill_say(endpoint->params.log, TWILL_LOG_INFO, "%s", message);
     twill_ofi_endpoint_close(endpoint); /* which reads on, as a home that has failed does not */
-    twill_ofi_endpoint_fail(endpoint, TWILL_ERR_FABRIC, words);
+    twill_ofi_endpoint_fail(endpoint, TWILL_ERR_FABRIC, message);
 }
 
 /* Send buffers go on their way; nobody waits for them any more. */

@@ -16,12 +16,12 @@ struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t c
 }
 
 void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
-                             const char *words)
+                             const char *message)
 {
     if (endpoint->failed != TWILL_OK)
         return;
     endpoint->failed = status;
-    snprintf(endpoint->failure, sizeof(endpoint->failure), "%s", words);
+    snprintf(endpoint->failure, sizeof(endpoint->failure), "%s", message);
 }
 
 void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twill_error *error)

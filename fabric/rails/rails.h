@@ -57,7 +57,7 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
 void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l);
 
 /* What a rank has, as it tells the others. */
-struct twill_rails_card {
+struct twill_rails_info {
     int32_t status;
     uint32_t wish; /* enum twill_rails_wish */
     uint32_t wanted, count;
@@ -77,7 +77,7 @@ enum twill_rails_wish {
 
 /* How rails of ranks go together: place[k] is which of rank `rank`'s own is rail k. Pure: all ranks
  * come to the same count and weights. */
-twill_status twill_rails_agree(const struct twill_rails_card *cards, uint32_t ranks, uint32_t rank,
+twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ranks, uint32_t rank,
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);
 

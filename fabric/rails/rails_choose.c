@@ -16,7 +16,7 @@
 
 struct own {
     bool listed; /* by name */
-    struct twill_rails_card card;
+    struct twill_rails_info info;
     struct twill_rail rail[TWILL_RAILS_MOST];
 };
 
@@ -47,20 +47,20 @@ void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l)
 
 /* --- what this rank has ---------------------------------------------------------------------- */
 
-static twill_status read_wish(const char *text, struct twill_rails_card *card,
+static twill_status read_wish(const char *text, struct twill_rails_info *info,
                               struct twill_error *error)
 {
     char *end;
-    card->wish = TWILL_RAILS_LIST;
+    info->wish = TWILL_RAILS_LIST;
     if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0) {
-        card->wish = TWILL_RAILS_AUTO;
+        info->wish = TWILL_RAILS_AUTO;
         return TWILL_OK;
     }
     if (strspn(text, "0123456789") != strlen(text))
         return TWILL_OK;
     unsigned long number = strtoul(text, &end, 10);
-    card->wish = TWILL_RAILS_NUMBER;
-    card->wanted = (uint32_t)number;
+    info->wish = TWILL_RAILS_NUMBER;
+    info->wanted = (uint32_t)number;
     if (number < 1 || number > TWILL_RAILS_MOST)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_RAILS=%s: 1 to %d rails are possible",
                           text, TWILL_RAILS_MOST);
@@ -76,7 +76,7 @@ static twill_status read_list(struct own *own, const struct twill_transport_ops 
     for (const char *at = text; *at != '\0';) {
         char name[TWILL_ADDRESS_TEXT];
         size_t length = strcspn(at, ","), found = 0;
-        if (own->card.count == TWILL_RAILS_MOST)
+        if (own->info.count == TWILL_RAILS_MOST)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: more than %d rails", variable, text,
                               TWILL_RAILS_MOST);
         if (length == 0 || length >= sizeof(name))
@@ -86,12 +86,12 @@ static twill_status read_list(struct own *own, const struct twill_transport_ops 
         name[length] = '\0';
         struct twill_error local = {0};
         twill_status status =
-            ops->rails(params, name, &own->rail[own->card.count], 1, &found, &local);
+            ops->rails(params, name, &own->rail[own->info.count], 1, &found, &local);
         bool other = strncmp(local.message, BY_NAME, strlen(BY_NAME)) == 0;
         if (status != TWILL_OK) /* it knows of one variable that names interfaces */
             return TWILL_FAIL(error, status, "%s%s%s", other ? variable : "", other ? "=" : "",
                               local.message + (other ? strlen(BY_NAME) : 0));
-        own->card.count += (uint32_t)found;
+        own->info.count += (uint32_t)found;
         at += length + (at[length] == ',');
     }
     return TWILL_OK;
@@ -108,20 +108,20 @@ static void keep_equals(struct own *own, size_t found)
         if (!rail->modest && rail->mbits == best->mbits && rail->distance <= best->distance)
             own->rail[kept++] = *rail;
     }
-    own->card.count = kept;
+    own->info.count = kept;
 }
 
 static twill_status look(struct own *own, const struct twill_transport_ops *ops,
                          const struct twill_transport_params *params, struct twill_error *error)
 {
-    struct twill_rails_card *card = &own->card;
+    struct twill_rails_info *info = &own->info;
     const char *listed = params->interface != NULL ? strchr(params->interface, ',') : NULL;
     size_t found = 0;
-    TWILL_TRY(error, read_wish(params->rails, card, error));
-    if (card->wish == TWILL_RAILS_LIST)
+    TWILL_TRY(error, read_wish(params->rails, info, error));
+    if (info->wish == TWILL_RAILS_LIST)
         return read_list(own, ops, params, "TWILL_RAILS", params->rails, error);
-    if (listed != NULL && card->wish == TWILL_RAILS_AUTO)
-        card->wish = TWILL_RAILS_LIST;
+    if (listed != NULL && info->wish == TWILL_RAILS_AUTO)
+        info->wish = TWILL_RAILS_LIST;
     if (listed != NULL) {
         TWILL_TRY(error, read_list(own, ops, params, "TWILL_INTERFACE", params->interface, error));
         return TWILL_OK;
@@ -129,16 +129,16 @@ static twill_status look(struct own *own, const struct twill_transport_ops *ops,
     TWILL_TRY(error, ops->rails(params, NULL, own->rail, TWILL_RAILS_MOST, &found, error));
     if (found == 0)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "%s: no way to other hosts", ops->name);
-    card->count = (uint32_t)found;
-    if (card->wish == TWILL_RAILS_AUTO)
+    info->count = (uint32_t)found;
+    if (info->wish == TWILL_RAILS_AUTO)
         keep_equals(own, found);
     return TWILL_OK;
 }
 
 bool twill_rails_are_listed(const char *text)
 {
-    struct twill_rails_card card = {.wanted = 0};
-    return read_wish(text, &card, NULL) == TWILL_OK && card.wish == TWILL_RAILS_LIST;
+    struct twill_rails_info info = {.wanted = 0};
+    return read_wish(text, &info, NULL) == TWILL_OK && info.wish == TWILL_RAILS_LIST;
 }
 
 twill_status twill_rails_check(const struct twill_transport_ops *ops,
@@ -150,56 +150,56 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
     return look(&own, ops, params, error);
 }
 
-static void fill_card(struct own *own, twill_status status, const struct twill_error *error)
+static void fill_info(struct own *own, twill_status status, const struct twill_error *error)
 {
-    struct twill_rails_card *card = &own->card;
-    card->status = status;
+    struct twill_rails_info *info = &own->info;
+    info->status = status;
     if (status != TWILL_OK)
-        snprintf(card->message, sizeof(card->message), "%.191s", error->message);
-    for (uint32_t i = 0; i < card->count; i++) {
-        card->rail[i].network = own->rail[i].network;
-        card->rail[i].mbits = own->rail[i].mbits;
+        snprintf(info->message, sizeof(info->message), "%.191s", error->message);
+    for (uint32_t i = 0; i < info->count; i++) {
+        info->rail[i].network = own->rail[i].network;
+        info->rail[i].mbits = own->rail[i].mbits;
         const char *label = own->rail[i].label;
-        memcpy(card->rail[i].name, label,
-               twill_min(strcspn(label, " "), sizeof(card->rail[i].name) - 1));
+        memcpy(info->rail[i].name, label,
+               twill_min(strcspn(label, " "), sizeof(info->rail[i].name) - 1));
     }
 }
 
 /* --- what all have --------------------------------------------------------------------------- */
 
-static twill_status check_cards(const struct twill_rails_card *cards, uint32_t ranks,
+static twill_status check_infos(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
 {
     static const char *const wishes[] = {"TWILL_RAILS=auto", "a number in TWILL_RAILS",
                                          "a list of rails"};
     for (uint32_t r = 0; r < ranks; r++) {
-        const struct twill_rails_card *card = &cards[r];
-        if (card->status != TWILL_OK)
-            return TWILL_FAIL(error, (twill_status)card->status, "rank %u: %.191s", r,
-                              card->message);
-        if (card->wish > TWILL_RAILS_LIST || card->count < 1 || card->count > TWILL_RAILS_MOST)
+        const struct twill_rails_info *info = &infos[r];
+        if (info->status != TWILL_OK)
+            return TWILL_FAIL(error, (twill_status)info->status, "rank %u: %.191s", r,
+                              info->message);
+        if (info->wish > TWILL_RAILS_LIST || info->count < 1 || info->count > TWILL_RAILS_MOST)
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rank %u: rails of another kind", r);
-        if (card->wish != cards[0].wish || card->wanted != cards[0].wanted)
+        if (info->wish != infos[0].wish || info->wanted != infos[0].wanted)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "rank %u has %s (%u), rank 0 %s (%u): the number of rails must be "
                               "the same on all ranks",
-                              r, wishes[card->wish], card->wanted, wishes[cards[0].wish],
-                              cards[0].wanted);
-        if (card->wish == TWILL_RAILS_LIST && card->count != cards[0].count)
+                              r, wishes[info->wish], info->wanted, wishes[infos[0].wish],
+                              infos[0].wanted);
+        if (info->wish == TWILL_RAILS_LIST && info->count != infos[0].count)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "rank %u lists %u rails, rank 0 lists %u (TWILL_RAILS, "
                               "TWILL_INTERFACE): there must be as many on all ranks",
-                              r, card->count, cards[0].count);
+                              r, info->count, infos[0].count);
     }
     return TWILL_OK;
 }
 
 /* Which of a rank's rails is in this network, and not taken yet. */
-static bool find_partner(const struct twill_rails_card *card, uint64_t network, uint32_t *taken,
+static bool find_partner(const struct twill_rails_info *info, uint64_t network, uint32_t *taken,
                          uint32_t *place)
 {
-    for (uint32_t i = 0; i < card->count; i++) {
-        if (card->rail[i].network != network || (*taken >> i & 1) != 0)
+    for (uint32_t i = 0; i < info->count; i++) {
+        if (info->rail[i].network != network || (*taken >> i & 1) != 0)
             continue;
         *taken |= 1u << i;
         *place = i;
@@ -210,17 +210,17 @@ static bool find_partner(const struct twill_rails_card *card, uint64_t network, 
 
 /* places[r][k]: which of rank r's own is rail k. Networks that only some ranks are in are left
  * out; if none is left, each uses the one it would use alone. */
-static uint32_t pair(const struct twill_rails_card *cards, uint32_t ranks,
+static uint32_t pair(const struct twill_rails_info *infos, uint32_t ranks,
                      uint8_t (*places)[TWILL_RAILS_MOST])
 {
     uint32_t count = 0;
-    for (uint32_t own = 0; own < cards[0].count; own++) {
+    for (uint32_t own = 0; own < infos[0].count; own++) {
         bool all = true;
         for (uint32_t r = 0; r < ranks && all; r++) {
             uint32_t place = own, taken = 0;
             for (uint32_t k = 0; k < count; k++)
                 taken |= 1u << places[r][k];
-            all = r == 0 || find_partner(&cards[r], cards[0].rail[own].network, &taken, &place);
+            all = r == 0 || find_partner(&infos[r], infos[0].rail[own].network, &taken, &place);
             places[r][count] = (uint8_t)place;
         }
         count += all;
@@ -234,14 +234,14 @@ static uint32_t pair(const struct twill_rails_card *cards, uint32_t ranks,
 
 /* Shares of large messages by speed: a rail is as fast as its slowest end. Equal where a speed is
  * not known. */
-static void weigh(const struct twill_rails_card *cards, uint32_t ranks,
+static void weigh(const struct twill_rails_info *infos, uint32_t ranks,
                   uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
 {
     uint32_t least = UINT32_MAX;
     for (uint32_t k = 0; k < count; k++) {
         weight[k] = UINT32_MAX;
         for (uint32_t r = 0; r < ranks; r++)
-            weight[k] = twill_min(weight[k], cards[r].rail[places[r][k]].mbits);
+            weight[k] = twill_min(weight[k], infos[r].rail[places[r][k]].mbits);
         least = twill_min(least, weight[k]);
     }
     for (uint32_t k = 0; k < count; k++) /* 10000:25000 as 2:5 would be nicer, yet only to read */
@@ -253,30 +253,30 @@ static void weigh(const struct twill_rails_card *cards, uint32_t ranks,
         weight[k] = twill_max(weight[k] / 10, 1u);
 }
 
-twill_status twill_rails_agree(const struct twill_rails_card *cards, uint32_t ranks, uint32_t rank,
+twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ranks, uint32_t rank,
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error)
 {
-    TWILL_TRY(error, check_cards(cards, ranks, error));
+    TWILL_TRY(error, check_infos(infos, ranks, error));
     uint8_t(*places)[TWILL_RAILS_MOST] = calloc(ranks, sizeof(*places));
     if (places == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
-    if (cards[0].wish == TWILL_RAILS_LIST) {
-        *count = cards[0].count;
+    if (infos[0].wish == TWILL_RAILS_LIST) {
+        *count = infos[0].count;
         for (uint32_t r = 0; r < ranks; r++)
             for (uint32_t k = 0; k < *count; k++)
                 places[r][k] = (uint8_t)k;
     } else {
-        *count = pair(cards, ranks, places);
+        *count = pair(infos, ranks, places);
     }
-    uint32_t wanted = cards[0].wanted, have = *count;
-    if (cards[0].wish == TWILL_RAILS_NUMBER) { /* several streams over one where there are fewer */
+    uint32_t wanted = infos[0].wanted, have = *count;
+    if (infos[0].wish == TWILL_RAILS_NUMBER) { /* several streams over one where there are fewer */
         for (uint32_t r = 0; r < ranks; r++)
             for (uint32_t k = have; k < wanted; k++)
                 places[r][k] = places[r][k % have];
         *count = wanted;
     }
-    weigh(cards, ranks, places, *count, weight);
+    weigh(infos, ranks, places, *count, weight);
     for (uint32_t k = 0; k < *count; k++)
         place[k] = places[rank][k];
     free(places);
@@ -284,7 +284,7 @@ twill_status twill_rails_agree(const struct twill_rails_card *cards, uint32_t ra
 }
 
 /* Who on this node uses what. */
-static void tell_taken(struct twill_rails_choice *choice, const struct twill_rails_card *cards,
+static void tell_taken(struct twill_rails_choice *choice, const struct twill_rails_info *infos,
                        const struct twill_transport_params *params)
 {
     const struct twill_world *world = params->world;
@@ -293,13 +293,13 @@ static void tell_taken(struct twill_rails_choice *choice, const struct twill_rai
         uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
         struct twill_error ignored = {0};
         if (world->node[r] != world->node[params->oob->rank] ||
-            twill_rails_agree(cards, world->size, r, place, weight, &count, &ignored) != TWILL_OK)
+            twill_rails_agree(infos, world->size, r, place, weight, &count, &ignored) != TWILL_OK)
             continue;
         used += (size_t)snprintf(choice->taken + used, sizeof(choice->taken) - used, "%srank %u",
                                  used > 0 ? "; " : "", r);
         for (uint32_t k = 0; k < count && used < sizeof(choice->taken); k++)
             used += (size_t)snprintf(choice->taken + used, sizeof(choice->taken) - used, " %.19s",
-                                     cards[r].rail[place[k]].name);
+                                     infos[r].rail[place[k]].name);
     }
 }
 
@@ -315,11 +315,11 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
     struct twill_error local = {0};
     memset(&own, 0, sizeof(own));
     uint32_t ranks = (uint32_t)params->oob->size, rank = (uint32_t)params->oob->rank;
-    fill_card(&own, look(&own, ops, params, &local), &local);
-    struct twill_rails_card *all = calloc(ranks, sizeof(*all));
+    fill_info(&own, look(&own, ops, params, &local), &local);
+    struct twill_rails_info *all = calloc(ranks, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
-    twill_status status = twill_oob_allgather(params->oob, &own.card, all, sizeof(own.card), error);
+    twill_status status = twill_oob_allgather(params->oob, &own.info, all, sizeof(own.info), error);
     if (status == TWILL_OK)
         status = twill_rails_agree(all, ranks, rank, place, weight, &choice->count, error);
     if (status == TWILL_OK)
@@ -327,7 +327,7 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
     free(all);
     TWILL_TRY(error, status);
     choice->asked = own.listed;
-    snprintf(choice->why, sizeof(choice->why), "%s", whys[own.card.wish]);
+    snprintf(choice->why, sizeof(choice->why), "%s", whys[own.info.wish]);
     for (uint32_t k = 0; k < choice->count; k++)
         choice->way[k] = (struct twill_rails_way){.rail = own.rail[place[k]], .weight = weight[k]};
     return TWILL_OK;

@@ -36,7 +36,7 @@ struct twill_segment {
 };
 
 /* What a rank tells all others first. */
-struct record {
+struct share_info {
     struct twill_host host;
     uint64_t mapping; /* address of its struct twill_mapping, for threads of its process */
     uint64_t bytes;
@@ -47,7 +47,7 @@ struct record {
 };
 
 /* And last. */
-struct verdict {
+struct share_result {
     int32_t cause;
     int32_t late;
     int32_t stage; /* enum twill_passing_stage, of the late one */
@@ -60,8 +60,8 @@ struct share {
     struct twill_oob *oob;
     const char *name;                        /* of its file */
     const struct twill_segment_given *given; /* or NULL */
-    struct record *record;                   /* [size] */
-    struct verdict *verdict;                 /* [size] */
+    struct share_info *info;                 /* [size] */
+    struct share_result *result;             /* [size] */
     uint32_t *first;                         /* [size] the lowest rank with the same label */
     int32_t *cause; /* [size] why the label of that lowest rank cannot share */
     bool *crosses;  /* [size] whether it spans processes, likewise */
@@ -72,24 +72,24 @@ struct share {
 /* --- memory ---------------------------------------------------------------------------------- */
 
 /* This rank's memory. What went wrong is recorded, to be told to all, not returned. */
-static void make_memory(struct share *share, bool shared, struct record *record)
+static void make_memory(struct share *share, bool shared, struct share_info *info)
 {
     struct twill_segment *segment = share->segment;
     if (share->given != NULL) {
         segment->given = true;
         segment->fd = share->given->fd;
         segment->mine = share->given->mapping;
-        record->token_at = share->given->token_at;
+        info->token_at = share->given->token_at;
     } else {
         if (shared)
-            record->cause = (int32_t)twill_mapping_file(&segment->fd, share->name, segment->bytes);
+            info->cause = (int32_t)twill_mapping_file(&segment->fd, share->name, segment->bytes);
         segment->mine = twill_mapping_create(segment->fd, segment->bytes);
         if (segment->mine != NULL && segment->placer.place != NULL)
             segment->placer.place(segment->placer.user, segment->mine->at, segment->bytes);
     }
     if (segment->mine == NULL)
-        record->error = errno;
-    record->mapping = (uintptr_t)segment->mine;
+        info->error = errno;
+    info->mapping = (uintptr_t)segment->mine;
 }
 
 /* What shows others that they look at the memory of this rank. Taken back when all have looked. */
@@ -162,28 +162,28 @@ static void found(struct share *share, uint32_t rank, int32_t cause)
 }
 
 /* From the first records: the same conclusions on every rank, errors included. */
-static twill_status judge_records(struct share *share)
+static twill_status check_infos(struct share *share)
 {
-    const struct record *record = share->record;
+    const struct share_info *info = share->info;
     for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) {
         uint32_t f = share->first[r];
-        if (record[r].error != 0)
+        if (info[r].error != 0)
             return TWILL_FAIL(share->error, TWILL_ERR_MEMORY,
                               "%s (%s) could not map %llu bytes of address space: %s (ulimit -v? "
                               "TWILL_HEAP_LIMIT says how much is reserved for twill_alloc)",
-                              NAME(share, r), record[r].host.name,
-                              (unsigned long long)record[r].bytes, strerror(record[r].error));
-        if (record[r].bytes != record[f].bytes)
+                              NAME(share, r), info[r].host.name, (unsigned long long)info[r].bytes,
+                              strerror(info[r].error));
+        if (info[r].bytes != info[f].bytes)
             return TWILL_FAIL(share->error, TWILL_ERR_MISMATCH,
                               "%s asks for %llu bytes of shared memory, %s of its node for %llu",
-                              NAME(share, r), (unsigned long long)record[r].bytes, NAME(share, f),
-                              (unsigned long long)record[f].bytes);
-        if (!in_one_process(&record[r].host, &record[f].host))
+                              NAME(share, r), (unsigned long long)info[r].bytes, NAME(share, f),
+                              (unsigned long long)info[f].bytes);
+        if (!in_one_process(&info[r].host, &info[f].host))
             share->crosses[f] = true;
     }
     for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) /* threads alone need no file */
         if (share->crosses[share->first[r]] && share->cause[share->first[r]] == TWILL_SHARE_FINE)
-            found(share, r, record[r].cause);
+            found(share, r, info[r].cause);
     return TWILL_OK;
 }
 
@@ -191,15 +191,15 @@ static twill_status judge_records(struct share *share)
 static void adopt_threads(struct share *share)
 {
     struct twill_segment *segment = share->segment;
-    const struct twill_host *host = &share->record[segment->rank].host;
+    const struct twill_host *host = &share->info[segment->rank].host;
     int64_t users = 1;
     for (int r = 0; r < segment->size; r++) {
         if (r == segment->rank || !is_ours(share, (uint32_t)r) ||
-            !in_one_process(&share->record[r].host, host))
+            !in_one_process(&share->info[r].host, host))
             continue;
         users++;
         struct view *view = &segment->view[r];
-        view->mapping = (struct twill_mapping *)(uintptr_t)share->record[r].mapping;
+        view->mapping = (struct twill_mapping *)(uintptr_t)share->info[r].mapping;
         view->at = view->mapping->at;
     }
     drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - users);
@@ -220,8 +220,8 @@ static twill_status list_peers(struct share *share)
         if (r != segment->rank && is_ours(share, (uint32_t)r) && segment->view[r].mapping == NULL)
             passing->peers[passing->peer_count++] =
                 (struct twill_passing_peer){.rank = (uint32_t)r,
-                                            .name = share->record[r].name,
-                                            .key = share->record[r].key,
+                                            .name = share->info[r].name,
+                                            .key = share->info[r].key,
                                             .socket = -1,
                                             .fd = -1};
     return TWILL_OK;
@@ -231,20 +231,19 @@ static twill_status list_peers(struct share *share)
 static twill_status agree(struct share *share, enum twill_share_cause cause)
 {
     const struct twill_passing *passing = &share->passing;
-    struct verdict mine = {.cause = (int32_t)cause,
-                           .late = passing->late,
-                           .stage = (int32_t)passing->stage,
-                           .lost = passing->lost};
+    struct share_result mine = {.cause = (int32_t)cause,
+                                .late = passing->late,
+                                .stage = (int32_t)passing->stage,
+                                .lost = passing->lost};
     struct twill_error why = {0};
-    twill_status status =
-        twill_oob_allgather(share->oob, &mine, share->verdict, sizeof(mine), &why);
+    twill_status status = twill_oob_allgather(share->oob, &mine, share->result, sizeof(mine), &why);
     if (status < 0 && passing->lost != UINT32_MAX)
         return twill_passing_fail(passing, why.message, share->error);
     if (status < 0)
         return TWILL_FAIL(share->error, status, "%s, sharing memory: %s",
                           NAME(share, share->oob->rank), why.message);
     for (uint32_t r = 0; r < (uint32_t)share->oob->size; r++) {
-        const struct verdict *v = &share->verdict[r];
+        const struct share_result *v = &share->result[r];
         if (v->late)
             return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
                               "%s waited %llu s for the memory of %s (%s)", NAME(share, r),
@@ -258,9 +257,9 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
     return TWILL_OK;
 }
 
-static uint64_t token_of(const struct record *record)
+static uint64_t token_of(const struct share_info *info)
 {
-    return record->key | 1; /* new memory is zero */
+    return info->key | 1; /* new memory is zero */
 }
 
 /* Map what the peers handed over, and see that it is what they write to. */
@@ -280,10 +279,10 @@ static enum twill_share_cause map_peers(struct share *share)
         if (at == MAP_FAILED)
             return TWILL_SHARE_MAP;
         view->at = at;
-        const struct record *record = &share->record[peer->rank];
-        if (record->token_at > segment->bytes - sizeof(uint64_t) ||
-            atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + record->token_at),
-                                 memory_order_acquire) != token_of(record))
+        const struct share_info *info = &share->info[peer->rank];
+        if (info->token_at > segment->bytes - sizeof(uint64_t) ||
+            atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + info->token_at),
+                                 memory_order_acquire) != token_of(info))
             return TWILL_SHARE_TOKEN;
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
         view->locked = fcntl(view->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
@@ -337,7 +336,7 @@ static void settle(struct share *share, uint32_t *label, const char **why)
         go_alone(segment);
     if (segment->fd < 0)
         return;
-    hide_token(segment, share->record[segment->rank].token_at);
+    hide_token(segment, share->info[segment->rank].token_at);
     if (!segment->given && (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own])) {
         close(segment->fd);
         segment->fd = -1;
@@ -348,7 +347,7 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
 {
     struct twill_segment *segment = share->segment;
     uint32_t size = (uint32_t)segment->size;
-    struct record mine;
+    struct share_info mine;
     memset(&mine, 0, sizeof(mine));
     twill_host_describe(&mine.host);
     mine.bytes = segment->bytes;
@@ -365,8 +364,8 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
             show_token(segment, mine.token_at, token_of(&mine));
     }
     TWILL_TRY(share->error,
-              twill_oob_allgather(share->oob, &mine, share->record, sizeof(mine), share->error));
-    twill_status status = judge_records(share);
+              twill_oob_allgather(share->oob, &mine, share->info, sizeof(mine), share->error));
+    twill_status status = check_infos(share);
     if (status < 0 && segment->mine != NULL) /* all came to that conclusion: nobody will adopt it */
         drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - 1);
     TWILL_TRY(share->error, status);
@@ -388,8 +387,8 @@ static void share_end(struct share *share)
         if (share->passing.peers[i].fd >= 0)
             close(share->passing.peers[i].fd);
     free(share->passing.peers);
-    free(share->record);
-    free(share->verdict);
+    free(share->info);
+    free(share->result);
     free(share->first);
     free(share->cause);
     free(share->crosses);
@@ -419,17 +418,16 @@ static twill_status share_all(struct share *share, struct twill_segment **made, 
     size_t n = (size_t)oob->size;
     struct twill_segment *segment = segment_create(oob, bytes);
     share->segment = segment;
-    share->record = calloc(n, sizeof(struct record));
-    share->verdict = calloc(n, sizeof(struct verdict));
+    share->info = calloc(n, sizeof(struct share_info));
+    share->result = calloc(n, sizeof(struct share_result));
     share->first = calloc(n, sizeof(uint32_t));
     share->cause = calloc(n, sizeof(int32_t));
     share->crosses = calloc(n, sizeof(bool));
     share->passing = (struct twill_passing){.listener = -1, .file = -1, .lost = UINT32_MAX};
     twill_status status = TWILL_OK;
     *made = NULL;
-    if (segment == NULL || segment->view == NULL || share->record == NULL ||
-        share->verdict == NULL || share->first == NULL || share->cause == NULL ||
-        share->crosses == NULL)
+    if (segment == NULL || segment->view == NULL || share->info == NULL || share->result == NULL ||
+        share->first == NULL || share->cause == NULL || share->crosses == NULL)
         status = TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "%s: no memory to share among %d ranks",
                             TWILL_RANK_NAME(oob->job, oob->rank), oob->size);
     if (status == TWILL_OK && placer != NULL)

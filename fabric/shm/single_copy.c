@@ -21,7 +21,7 @@ struct twill_reach {
 };
 
 /* What a rank found out of each way. */
-struct finding {
+struct probe_result {
     bool wanted[WAYS];
     bool open[WAYS];       /* to all of its node */
     uint32_t denied[WAYS]; /* else by this rank; its own number: it could not even be tried */
@@ -31,37 +31,37 @@ struct finding {
 /* --- trying ---------------------------------------------------------------------------------- */
 
 static int read_token(struct twill_reach *reach, unsigned way, uint32_t peer,
-                      const struct twill_reach_card *card)
+                      const struct twill_reach_info *info)
 {
     unsigned char token[TWILL_NONCE_BYTES] = {0};
-    int cause = ways[way]->meet(reach->state[way], peer, card);
+    int cause = ways[way]->meet(reach->state[way], peer, info);
     if (cause == 0 && ways[way]->fetch != NULL) {
-        cause = ways[way]->fetch(reach->state[way], peer, token, card->token_at, sizeof(token));
+        cause = ways[way]->fetch(reach->state[way], peer, token, info->token_at, sizeof(token));
     } else if (cause == 0) {
         struct twill_region *region;
         void *at;
         cause =
-            ways[way]->attach(reach->state[way], peer, card->token_at, sizeof(token), &region, &at);
+            ways[way]->attach(reach->state[way], peer, info->token_at, sizeof(token), &region, &at);
         if (cause == 0) {
             memcpy(token, at, sizeof(token));
             twill_region_leave(region);
         }
     }
-    if (cause == 0 && memcmp(token, card->token, sizeof(token)) != 0)
+    if (cause == 0 && memcmp(token, info->token, sizeof(token)) != 0)
         cause = ENXIO; /* it is somebody else */
     return cause;
 }
 
 /* To all others of the node. */
 static void try_way(struct twill_reach *reach, unsigned way, const struct twill_world *world,
-                    uint32_t me, const struct twill_reach_card *cards, struct finding *mine)
+                    uint32_t me, const struct twill_reach_info *infos, struct probe_result *mine)
 {
     uint32_t first = world->node_first[world->node[me]];
     for (uint32_t i = 0; i < reach->peers && mine->open[way]; i++) {
         uint32_t rank = world->member[first + i];
         if (rank == me)
             continue;
-        mine->cause[way] = read_token(reach, way, world->local[rank], &cards[rank]);
+        mine->cause[way] = read_token(reach, way, world->local[rank], &infos[rank]);
         mine->denied[way] = rank;
         mine->open[way] = mine->cause[way] == 0;
     }
@@ -77,35 +77,35 @@ static void shut(struct twill_reach *reach, unsigned way)
 }
 
 /* The first rank that could not, and why. */
-static int tell_closed(const struct finding *found, uint32_t size, unsigned way, char *text,
+static int tell_closed(const struct probe_result *results, uint32_t size, unsigned way, char *text,
                        size_t bytes)
 {
     uint32_t r = 0;
-    while (r < size - 1 && found[r].open[way])
+    while (r < size - 1 && results[r].open[way])
         r++;
-    const char *cause = strerror(found[r].cause[way]);
-    if (!found[r].wanted[way])
+    const char *cause = strerror(results[r].cause[way]);
+    if (!results[r].wanted[way])
         return snprintf(text, bytes, "%s: not wanted", ways[way]->name);
-    if (found[r].denied[way] == r)
+    if (results[r].denied[way] == r)
         return snprintf(text, bytes, "%s: none (rank %u: %s)", ways[way]->name, r, cause);
     return snprintf(text, bytes, "%s: none (rank %u reads rank %u: %s)", ways[way]->name, r,
-                    found[r].denied[way], cause);
+                    results[r].denied[way], cause);
 }
 
-static void agree(struct twill_reach *reach, const struct finding *found, uint32_t size, char *how,
-                  size_t how_bytes)
+static void agree(struct twill_reach *reach, const struct probe_result *results, uint32_t size,
+                  char *how, size_t how_bytes)
 {
     size_t used = 0;
     for (unsigned w = 0; w < WAYS; w++) {
         bool all = true;
         for (uint32_t r = 0; r < size; r++)
-            all = all && found[r].open[w];
+            all = all && results[r].open[w];
         if (w > 0 && used < how_bytes)
             used += (size_t)snprintf(how + used, how_bytes - used, ", ");
         char *text = how + twill_min(used, how_bytes);
         size_t room = how_bytes - twill_min(used, how_bytes);
         if (!all) {
-            used += (size_t)tell_closed(found, size, w, text, room);
+            used += (size_t)tell_closed(results, size, w, text, room);
             shut(reach, w);
             continue;
         }
@@ -123,16 +123,16 @@ static void agree(struct twill_reach *reach, const struct finding *found, uint32
 /* --- opening --------------------------------------------------------------------------------- */
 
 static void open_ways(struct twill_reach *reach, uint32_t me, enum twill_reach_wish wish,
-                      struct twill_reach_card *mine, struct finding *finding)
+                      struct twill_reach_info *mine, struct probe_result *probe_result)
 {
     for (unsigned w = 0; w < WAYS; w++) {
-        finding->wanted[w] = wish == TWILL_REACH_AUTO || wish == ways[w]->wish;
-        finding->denied[w] = me;
-        if (!finding->wanted[w])
+        probe_result->wanted[w] = wish == TWILL_REACH_AUTO || wish == ways[w]->wish;
+        probe_result->denied[w] = me;
+        if (!probe_result->wanted[w])
             continue;
-        finding->cause[w] = ways[w]->open(&reach->state[w], reach->peers, mine);
-        finding->open[w] = finding->cause[w] == 0;
-        if (!finding->open[w])
+        probe_result->cause[w] = ways[w]->open(&reach->state[w], reach->peers, mine);
+        probe_result->open[w] = probe_result->cause[w] == 0;
+        if (!probe_result->open[w])
             shut(reach, w);
     }
 }
@@ -144,30 +144,30 @@ static twill_status negotiate(struct twill_reach *reach, struct twill_oob *oob,
                               char *how, size_t how_bytes, struct twill_error *error)
 {
     uint32_t size = (uint32_t)oob->size;
-    struct twill_reach_card mine = {.token_at = (uint64_t)(uintptr_t)reach->token};
-    struct finding finding = {.open = {false}};
-    struct twill_reach_card *cards = calloc(size, sizeof(*cards));
-    struct finding *found = calloc(size, sizeof(*found));
+    struct twill_reach_info mine = {.token_at = (uint64_t)(uintptr_t)reach->token};
+    struct probe_result probe_result = {.open = {false}};
+    struct twill_reach_info *infos = calloc(size, sizeof(*infos));
+    struct probe_result *results = calloc(size, sizeof(*results));
     twill_status status = TWILL_ERR_MEMORY;
-    if (cards == NULL || found == NULL) {
+    if (infos == NULL || results == NULL) {
         TWILL_FAIL(error, status, "rank %d: no memory for %u cards", oob->rank, size);
         goto done;
     }
     memcpy(mine.token, reach->token, sizeof(mine.token));
-    open_ways(reach, (uint32_t)oob->rank, wish, &mine, &finding);
-    status = twill_oob_allgather(oob, &mine, cards, sizeof(mine), error);
+    open_ways(reach, (uint32_t)oob->rank, wish, &mine, &probe_result);
+    status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
     for (unsigned w = 0; w < WAYS && status == TWILL_OK; w++)
-        try_way(reach, w, world, (uint32_t)oob->rank, cards, &finding);
+        try_way(reach, w, world, (uint32_t)oob->rank, infos, &probe_result);
     if (status == TWILL_OK)
-        status = twill_oob_allgather(oob, &finding, found, sizeof(finding), error);
+        status = twill_oob_allgather(oob, &probe_result, results, sizeof(probe_result), error);
     if (status == TWILL_OK)
-        agree(reach, found, size, how, how_bytes);
+        agree(reach, results, size, how, how_bytes);
     for (uint32_t r = 0; r < size; r++)
         if (world->node[r] == world->node[oob->rank])
-            reach->pid[world->local[r]] = cards[r].pid;
+            reach->pid[world->local[r]] = infos[r].pid;
 done:
-    free(cards);
-    free(found);
+    free(infos);
+    free(results);
     return status;
 }
 
@@ -218,7 +218,7 @@ twill_status twill_reach_hand_on(struct twill_reach **reach, const struct twill_
                                  const struct twill_world *world, uint32_t me,
                                  struct twill_error *error)
 {
-    struct twill_reach_card own;
+    struct twill_reach_info own;
     *reach = NULL;
     if (twill_world_widest(world) < 2)
         return TWILL_OK;
@@ -227,7 +227,7 @@ twill_status twill_reach_hand_on(struct twill_reach **reach, const struct twill_
     for (uint32_t r = 0; fine && r < world->size; r++) {
         if (world->node[r] != world->node[me])
             continue;
-        struct twill_reach_card theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
+        struct twill_reach_info theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
         made->pid[world->local[r]] = theirs.pid;
         fine = twill_reach_cma.meet(made->state[0], world->local[r], &theirs) == 0;
     }

@@ -48,7 +48,7 @@ void twill_region_leave(struct twill_region *region);
 /* --- the ways -------------------------------------------------------------------------------- */
 
 /* What a rank tells others so that they can come. */
-struct twill_reach_card {
+struct twill_reach_info {
     uint64_t pid, segment; /* for cma; for xpmem, 0: none */
     uint64_t token_at;     /* address of the token */
     unsigned char token[TWILL_NONCE_BYTES];
@@ -58,9 +58,9 @@ struct twill_reach_way {
     const char *name;
     enum twill_reach_wish wish;
     /* Add to the card what this way needs: 0 or errno. state is closed all the same. */
-    int (*open)(void **state, uint32_t peers, struct twill_reach_card *mine);
+    int (*open)(void **state, uint32_t peers, struct twill_reach_info *mine);
     /* Get ready for a peer: 0 or errno. */
-    int (*meet)(void *state, uint32_t peer, const struct twill_reach_card *theirs);
+    int (*meet)(void *state, uint32_t peer, const struct twill_reach_info *theirs);
     /* As twill_reach_fetch() and twill_reach_attach(); a way has one of the two. */
     int (*fetch)(void *state, uint32_t peer, void *to, uint64_t from, size_t bytes);
     int (*attach)(void *state, uint32_t peer, uint64_t from, size_t bytes,

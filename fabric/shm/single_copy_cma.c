@@ -26,7 +26,7 @@ static void cma_close(void *state)
     free(cma);
 }
 
-static int cma_open(void **state, uint32_t peers, struct twill_reach_card *mine)
+static int cma_open(void **state, uint32_t peers, struct twill_reach_info *mine)
 {
     struct cma *cma = calloc(1, sizeof(*cma));
     *state = cma;
@@ -38,7 +38,7 @@ static int cma_open(void **state, uint32_t peers, struct twill_reach_card *mine)
     return 0;
 }
 
-static int cma_meet(void *state, uint32_t peer, const struct twill_reach_card *theirs)
+static int cma_meet(void *state, uint32_t peer, const struct twill_reach_info *theirs)
 {
     struct cma *cma = state;
     cma->pid[peer] = (pid_t)theirs->pid;

@@ -218,7 +218,7 @@ static void xpmem_close(void *state)
     free(x);
 }
 
-static int xpmem_open(void **state, uint32_t peers, struct twill_reach_card *mine)
+static int xpmem_open(void **state, uint32_t peers, struct twill_reach_info *mine)
 {
     struct xpmem *x = *state = calloc(1, sizeof(*x));
     if (x != NULL)
@@ -238,7 +238,7 @@ static int xpmem_open(void **state, uint32_t peers, struct twill_reach_card *min
     return 0;
 }
 
-static int xpmem_meet(void *state, uint32_t number, const struct twill_reach_card *theirs)
+static int xpmem_meet(void *state, uint32_t number, const struct twill_reach_info *theirs)
 {
     struct xpmem *x = state;
     if (theirs->segment == 0)

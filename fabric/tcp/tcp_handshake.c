@@ -16,12 +16,13 @@ static uint32_t rank_in_job(const struct twill_tcp *t, uint32_t rank)
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
                           struct twill_hello *hello)
 {
-    const struct twill_hello_card card = {.role = TWILL_HELLO_DATA,
-                                          .rank = rank_in_job(t, t->rank),
-                                          .to = rank_in_job(t, lane->peer->rank),
-                                          .size = t->common->size,
-                                          .argument = (uint64_t)t->params.comm << 8 | lane->number};
-    return twill_hello_call(hello, &t->common->secret, &card);
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_DATA,
+                                                  .rank = rank_in_job(t, t->rank),
+                                                  .to = rank_in_job(t, lane->peer->rank),
+                                                  .size = t->common->size,
+                                                  .argument =
+                                                      (uint64_t)t->params.comm << 8 | lane->number};
+    return twill_hello_call(hello, &t->common->secret, &identity);
 }
 
 bool twill_tcp_hello_expect(const struct twill_tcp_common *common, struct twill_hello *hello)

@@ -21,7 +21,7 @@
 #define ADDRESSED "tcp: cannot listen at %s: %s"
 
 /* What ranks tell each other. */
-struct card {
+struct tcp_peer_info {
     uint32_t wire; /* version and byte order */
     int32_t status;
     uint32_t port;
@@ -46,57 +46,57 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-static twill_status start_listening(struct twill_tcp *t, struct card *card,
+static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *info,
                                     struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;
     struct twill_endpoint here;
     struct sockaddr_storage at;
-    TWILL_TRY(error, twill_tcp_place(&t->params, card->address, c->interface, c->why,
+    TWILL_TRY(error, twill_tcp_place(&t->params, info->address, c->interface, c->why,
                                      sizeof(c->why), error));
-    if (!twill_endpoint_address(card->address, 0, &at, &c->source.length) ||
+    if (!twill_endpoint_address(info->address, 0, &at, &c->source.length) ||
         c->source.length > sizeof(c->source.at))
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, ADDRESSED, card->address, "no such address");
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, ADDRESSED, info->address, "no such address");
     memcpy(&c->source.at, &at, c->source.length);
     c->listener = twill_socket_listen(&c->source.at.any, c->source.length, BACKLOG);
     if (c->listener < 0 || !twill_socket_name(c->listener, false, &here))
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, ADDRESSED, card->address, strerror(errno));
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, ADDRESSED, info->address, strerror(errno));
     TWILL_TRY(error, twill_tcp_congestion(&t->params, c->listener, error));
-    card->port = here.port;
-    card->paces = twill_tcp_congestion_text(c->listener, NULL, 0);
-    snprintf(c->at, sizeof(c->at), strchr(card->address, ':') == NULL ? "%s:%u" : "[%s]:%u",
-             card->address, here.port);
+    info->port = here.port;
+    info->paces = twill_tcp_congestion_text(c->listener, NULL, 0);
+    snprintf(c->at, sizeof(c->at), strchr(info->address, ':') == NULL ? "%s:%u" : "[%s]:%u",
+             info->address, here.port);
     return TWILL_OK;
 }
 
-static twill_status read_card(struct twill_tcp *t, uint32_t rank, struct card *card,
-                              const char *own, struct twill_error *error)
+static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tcp_peer_info *info,
+                                   const char *own, struct twill_error *error)
 {
     struct twill_tcp_address *address = &t->common->address[rank];
     struct sockaddr_storage at;
-    if (card->wire != TWILL_TCP_WIRE)
+    if (info->wire != TWILL_TCP_WIRE)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "tcp: rank %u speaks another wire format (%08x, here %08x)", rank,
-                          card->wire, TWILL_TCP_WIRE);
-    if (card->status != TWILL_OK)
-        return TWILL_FAIL(error, card->status, "rank %u: %.*s", rank, (int)sizeof(card->message),
-                          card->message);
-    card->address[sizeof(card->address) - 1] = '\0';
-    twill_address_localise(card->address, own);
-    if (!twill_endpoint_address(card->address, (uint16_t)card->port, &at, &address->length) ||
+                          info->wire, TWILL_TCP_WIRE);
+    if (info->status != TWILL_OK)
+        return TWILL_FAIL(error, info->status, "rank %u: %.*s", rank, (int)sizeof(info->message),
+                          info->message);
+    info->address[sizeof(info->address) - 1] = '\0';
+    twill_address_localise(info->address, own);
+    if (!twill_endpoint_address(info->address, (uint16_t)info->port, &at, &address->length) ||
         address->length > sizeof(address->at))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "tcp: rank %u has an address that is none",
                           rank);
     memcpy(&address->at, &at, address->length);
-    t->common->paced |= card->paces != 0;
+    t->common->paced |= info->paces != 0;
     return TWILL_OK;
 }
 
 /* Also where this rank failed, so that the others need not wait for it. */
-static twill_status exchange(struct twill_tcp *t, struct card *mine, twill_status local,
+static twill_status exchange(struct twill_tcp *t, struct tcp_peer_info *mine, twill_status local,
                              struct twill_error *error)
 {
-    struct card *all = calloc(t->size, sizeof(*all));
+    struct tcp_peer_info *all = calloc(t->size, sizeof(*all));
     t->common->address = calloc(t->size, sizeof(*t->common->address));
     if (all == NULL || t->common->address == NULL) {
         free(all);
@@ -112,7 +112,7 @@ static twill_status exchange(struct twill_tcp *t, struct card *mine, twill_statu
     if (status == TWILL_OK)
         status = local;
     for (uint32_t r = 0; status == TWILL_OK && r < t->size; r++)
-        status = read_card(t, r, &all[r], mine->address, error);
+        status = read_peer_info(t, r, &all[r], mine->address, error);
     free(all);
     return status;
 }
@@ -200,7 +200,7 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
                                 struct twill_error *error)
 {
     struct twill_tcp_common *c = calloc(1, sizeof(*c));
-    struct card mine;
+    struct tcp_peer_info mine;
     if (c == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory");
     memset(&mine, 0, sizeof(mine));

@@ -15,7 +15,7 @@ struct twill_device {
 #undef X
 };
 
-static const char *words_of(const struct twill_device *device, enum twill_cuda_result result)
+static const char *error_text(const struct twill_device *device, enum twill_cuda_result result)
 {
     const char *text = NULL;
     (void)device->error_string(result, &text); /* a stub library knows no words */
@@ -24,7 +24,7 @@ static const char *words_of(const struct twill_device *device, enum twill_cuda_r
 
 #define DEVICE_FAIL(device, error, function, result)                                               \
     TWILL_FAIL(error, TWILL_ERR_SYSTEM, "%s: CUDA error %d: %s", function, (int)(result),          \
-               words_of(device, result))
+               error_text(device, result))
 
 /* --- the library ---------------------------------------------------------------------------- */
 
@@ -52,7 +52,7 @@ static bool usable(struct twill_device *device, const char *name, char *how, siz
     enum twill_cuda_result result = device->version(&version);
     if (result != TWILL_CUDA_SUCCESS)
         snprintf(how, how_bytes, "%s: cuDriverGetVersion: CUDA error %d: %s", name, (int)result,
-                 words_of(device, result));
+                 error_text(device, result));
     else if (version <= 0)
         snprintf(how, how_bytes, "%s: no driver is installed", name);
     else

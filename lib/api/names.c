@@ -6,7 +6,7 @@
 
 const char *twill_strerror(twill_status status)
 {
-    static const char *const words[] = {
+    static const char *const messages[] = {
         "success",
         "invalid argument",
         "invalid configuration",
@@ -23,7 +23,7 @@ const char *twill_strerror(twill_status status)
         "internal error",
     };
     size_t index = (size_t)-status;
-    return status <= 0 && index < TWILL_ARRAY_LENGTH(words) ? words[index] : "unknown status";
+    return status <= 0 && index < TWILL_ARRAY_LENGTH(messages) ? messages[index] : "unknown status";
 }
 
 #define TEXT_OF(x) #x

@@ -291,7 +291,7 @@ static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm
  * the job has: its first rank is in no other communicator of that number. */
 static twill_status agree_on_number(struct twill_comm *comm, uint64_t what)
 {
-    struct card {
+    struct number_info {
         uint64_t what, next;
     } mine = {what, comm->context->comms}, *all;
     uint32_t size = comm->world->size;

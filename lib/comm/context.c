@@ -22,8 +22,8 @@ struct peer_info {
     uint64_t tuning;                     /* hash */
     char tuned[64];                      /* machine that timings are built in of, or "" */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables that must agree */
-    struct twill_heap_card heap;
-    struct twill_level_card level;
+    struct twill_heap_info heap;
+    struct twill_level_info level;
 };
 
 void twill_context_note(struct twill_context *context, const char *format, ...)
@@ -208,7 +208,7 @@ static twill_status meet(struct twill_context *context)
     struct peer_info *all = calloc((size_t)size, sizeof(*all));
     context->level = calloc((size_t)size, sizeof(*context->level));
     context->label = calloc((size_t)size, sizeof(*context->label));
-    struct twill_heap_card *heap = calloc((size_t)size, sizeof(*heap));
+    struct twill_heap_info *heap = calloc((size_t)size, sizeof(*heap));
     twill_status status =
         all == NULL || heap == NULL || context->label == NULL || context->level == NULL
             ? TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory")

@@ -24,7 +24,7 @@
 #define TWILL_DESCRIBE_LINES 80
 #define TWILL_DESCRIBE_BYTES 256
 
-struct twill_level_card;
+struct twill_level_info;
 
 /* The thread that makes progress, lib/exec/progress_thread.c. */
 struct twill_progress {
@@ -58,7 +58,7 @@ struct twill_context {
     struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
     struct twill_world world;
     uint32_t *label;                /* [size] node labels, as agreed */
-    struct twill_level_card *level; /* [size] where each rank runs */
+    struct twill_level_info *level; /* [size] where each rank runs */
     bool crowded;                   /* ranks share cores: waits must yield early */
     bool unbound;                   /* ranks of a node may run on the same cores, and several */
     bool own_tcp;                   /* between nodes, not libfabric */
@@ -132,16 +132,16 @@ void twill_context_preview(struct twill_context *context);
 twill_status twill_context_open_watch(struct twill_context *context);
 
 /* lib/memory/heap_open.c: what a rank tells the others of its heap before it is opened. */
-struct twill_heap_card {
+struct twill_heap_info {
     uint64_t room; /* bytes that the heaps of its node may have together, by default */
     uint64_t pid_namespace, pid;
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };
-void twill_heap_describe(const struct twill_context *context, struct twill_heap_card *card);
+void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
 /* Collective: open the heap, and make the world, whose nodes are those that can share it. card:
  * [size] */
 twill_status twill_context_open_heap(struct twill_context *context,
-                                     const struct twill_heap_card *card);
+                                     const struct twill_heap_info *info);
 void twill_heap_note(struct twill_context *context);
 
 /* lib/config/tuning.c: what algorithms are chosen by. */

@@ -12,21 +12,21 @@
 #define ALONE 0x10000u
 
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
-                           struct twill_level_card *card)
+                           struct twill_level_info *info)
 {
     struct twill_units units;
     struct twill_place place;
     twill_topology_units(topology, cpus, &units);
     twill_topology_place(topology, &place);
-    memset(card, 0, sizeof(*card)); /* padding travels too */
-    card->unit[TWILL_LEVEL_TILE] = (int16_t)units.tile;
-    card->unit[TWILL_LEVEL_L3] = (int16_t)units.l3;
-    card->unit[TWILL_LEVEL_NUMA] = (int16_t)units.numa;
-    card->unit[TWILL_LEVEL_PACKAGE] = (int16_t)units.package;
-    card->roams = units.roams;
-    card->elsewhere = !twill_topology_machine(topology)->is_this_machine;
-    card->cpus = place.cpus;
-    card->cpuset_hash = place.cpuset_hash;
+    memset(info, 0, sizeof(*info)); /* padding travels too */
+    info->unit[TWILL_LEVEL_TILE] = (int16_t)units.tile;
+    info->unit[TWILL_LEVEL_L3] = (int16_t)units.l3;
+    info->unit[TWILL_LEVEL_NUMA] = (int16_t)units.numa;
+    info->unit[TWILL_LEVEL_PACKAGE] = (int16_t)units.package;
+    info->roams = units.roams;
+    info->elsewhere = !twill_topology_machine(topology)->is_this_machine;
+    info->cpus = place.cpus;
+    info->cpuset_hash = place.cpuset_hash;
 }
 
 static twill_status unreadable(const char *text, const char *at, struct twill_error *error)
@@ -76,13 +76,13 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
 }
 
 /* A level is known if a rank knows its own unit; who is in none is alone at this level. */
-static twill_status set_found(struct twill_world *world, const struct twill_level_card *card,
+static twill_status set_found(struct twill_world *world, const struct twill_level_info *info,
                               twill_level level, uint32_t *label, struct twill_error *error)
 {
     bool known = false;
     for (uint32_t r = 0; r < world->size; r++) {
-        known = known || card[r].unit[level] >= 0;
-        label[r] = card[r].unit[level] >= 0 ? (uint32_t)card[r].unit[level] : ALONE + r;
+        known = known || info[r].unit[level] >= 0;
+        label[r] = info[r].unit[level] >= 0 ? (uint32_t)info[r].unit[level] : ALONE + r;
     }
     return known ? twill_world_set_level(world, level, label, error) : TWILL_OK;
 }
@@ -130,7 +130,7 @@ twill_status twill_levels_declare(struct twill_world *world, const char *groups,
     return status;
 }
 
-twill_status twill_levels_find(struct twill_world *world, const struct twill_level_card *card,
+twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error)
 {
     twill_status status = TWILL_OK;
@@ -138,21 +138,21 @@ twill_status twill_levels_find(struct twill_world *world, const struct twill_lev
     if (label == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     for (unsigned level = TWILL_LEVEL_NODE; level-- > 0 && status == TWILL_OK;)
-        status = set_found(world, card, (twill_level)level, label, error);
+        status = set_found(world, info, (twill_level)level, label, error);
     free(label);
     return status;
 }
 
 /* Where the ranks of a node would be bound; they fit. */
 static twill_status place_node(const struct twill_topology *topology, uint32_t ranks,
-                               struct twill_level_card *card, struct twill_error *error)
+                               struct twill_level_info *info, struct twill_error *error)
 {
     struct twill_cpus *cpus = calloc(ranks, sizeof(*cpus));
     if (cpus == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     twill_status status = twill_topology_bind(topology, ranks, TWILL_BOUND_TO_CORES, cpus, error);
     for (uint32_t l = 0; status == TWILL_OK && l < ranks; l++)
-        twill_levels_describe(topology, &cpus[l], &card[l]);
+        twill_levels_describe(topology, &cpus[l], &info[l]);
     free(cpus);
     return status;
 }
@@ -167,21 +167,21 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "%u ranks of a node do not fit the %u cores of %s", widest, cores,
                           twill_topology_machine(topology)->source);
-    struct twill_level_card *node = calloc(widest, sizeof(*node));
-    struct twill_level_card *card = calloc(world->size, sizeof(*card));
-    if (node == NULL || card == NULL)
+    struct twill_level_info *node = calloc(widest, sizeof(*node));
+    struct twill_level_info *info = calloc(world->size, sizeof(*info));
+    if (node == NULL || info == NULL)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     for (uint32_t n = 0; n < world->nodes && status == TWILL_OK; n++) {
         if (world->node_size[n] != placed) /* else as on the node before */
             status = place_node(topology, world->node_size[n], node, error);
         placed = world->node_size[n];
         for (uint32_t l = 0; l < placed; l++)
-            card[twill_world_member(world, n, l)] = node[l];
+            info[twill_world_member(world, n, l)] = node[l];
     }
     if (status == TWILL_OK)
-        status = twill_levels_find(world, card, error);
+        status = twill_levels_find(world, info, error);
     free(node);
-    free(card);
+    free(info);
     return status;
 }
 
@@ -189,19 +189,19 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 
 /* On a machine that TWILL_TOPOLOGY replaced nobody can be bound: each rank is taken to be where
  * twillrun would bind it there. */
-static twill_status tell_places(struct twill_context *context, struct twill_level_card *card)
+static twill_status tell_places(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;
     const struct twill_world *world = &context->world;
     uint32_t me = (uint32_t)context->oob->rank, ranks = world->node_size[world->node[me]];
-    struct twill_level_card mine = card[me];
+    struct twill_level_info mine = info[me];
     bool told = false;
     for (uint32_t r = 0; r < world->size; r++)
-        told = told || card[r].elsewhere;
+        told = told || info[r].elsewhere;
     if (!told)
         return TWILL_OK;
     if (mine.elsewhere && ranks <= twill_topology_cores(context->topology)) {
-        struct twill_level_card *node = calloc(ranks, sizeof(*node));
+        struct twill_level_info *node = calloc(ranks, sizeof(*node));
         if (node == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
         twill_status status = place_node(context->topology, ranks, node, error);
@@ -209,22 +209,22 @@ static twill_status tell_places(struct twill_context *context, struct twill_leve
         free(node);
         TWILL_TRY(error, status);
     }
-    return twill_oob_allgather(context->oob, &mine, card, sizeof(mine), error);
+    return twill_oob_allgather(context->oob, &mine, info, sizeof(mine), error);
 }
 
 /* The lowest rank that may run on several cores, and another one of its node on the same ones; its
  * size if there is none. */
-static uint32_t first_unbound(const struct twill_world *world, const struct twill_level_card *card,
+static uint32_t first_unbound(const struct twill_world *world, const struct twill_level_info *info,
                               uint32_t *seen)
 {
     memset(seen, 0, world->size * sizeof(*seen));
     for (uint32_t r = 0; r < world->size; r++) {
         uint32_t *first = &seen[world->node[r]]; /* of its node that roams, from 1 */
-        if (!card[r].roams || card[r].elsewhere)
+        if (!info[r].roams || info[r].elsewhere)
             continue;
         if (*first == 0)
             *first = r + 1;
-        else if (card[*first - 1].cpuset_hash == card[r].cpuset_hash)
+        else if (info[*first - 1].cpuset_hash == info[r].cpuset_hash)
             return *first - 1;
     }
     return world->size;
@@ -232,12 +232,12 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
 
 /* Say once in a job that ranks are not bound: aloud where that costs something, as they could be,
  * and the machine has parts that they are then not known to be in. */
-static void tell_unbound(struct twill_context *context, const struct twill_level_card *card,
+static void tell_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {
     const struct twill_machine *m = twill_topology_machine(context->topology);
     const struct twill_world *world = &context->world;
-    const struct twill_level_card *its = &card[first];
+    const struct twill_level_info *its = &info[first];
     char lost[80] = "";
     if (m->packages > 1 && its->unit[TWILL_LEVEL_PACKAGE] < 0)
         strcat(lost, ", package");
@@ -255,7 +255,7 @@ static void tell_unbound(struct twill_context *context, const struct twill_level
               lost[0] != '\0' ? lost + 2 : "");
 }
 
-twill_status twill_levels_open(struct twill_context *context, struct twill_level_card *card)
+twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;
     struct twill_world *world = &context->world;
@@ -264,16 +264,16 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
     uint32_t *seen = calloc(world->size, sizeof(*seen));
     if (seen == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    uint32_t first = first_unbound(world, card, seen);
+    uint32_t first = first_unbound(world, info, seen);
     free(seen);
     context->unbound = first < world->size;
     if (first == (uint32_t)context->oob->rank && units == NULL)
-        tell_unbound(context, card, first);
+        tell_unbound(context, info, first);
     TWILL_TRY(error, twill_levels_declare(world, groups, units, error));
     if (units != NULL)
         return TWILL_OK;
-    TWILL_TRY(error, tell_places(context, card));
-    return twill_levels_find(world, card, error);
+    TWILL_TRY(error, tell_places(context, info));
+    return twill_levels_find(world, info, error);
 }
 
 void twill_levels_note_hierarchy(struct twill_context *context)

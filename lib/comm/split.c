@@ -11,7 +11,7 @@
 enum kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_level */
 
 /* What each rank asks for. */
-struct card {
+struct split_entry {
     int32_t kind, colour, key;
     uint32_t rank; /* filled in on arrival */
 };
@@ -98,64 +98,64 @@ static twill_status make(struct twill_comm **made, struct twill_comm *comm, cons
 
 /* --- by colour ------------------------------------------------------------------------------- */
 
-static int compare_cards(const void *a, const void *b)
+static int compare_entries(const void *a, const void *b)
 {
-    const struct card *x = a, *y = b;
+    const struct split_entry *x = a, *y = b;
     if (x->key != y->key)
         return x->key < y->key ? -1 : 1;
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static twill_status check_cards(const struct twill_comm *comm, const struct card *card,
-                                struct twill_error *error)
+static twill_status check_entries(const struct twill_comm *comm, const struct split_entry *entry,
+                                  struct twill_error *error)
 {
-    int32_t kind = card[comm->rank].kind;
+    int32_t kind = entry[comm->rank].kind;
     for (uint32_t r = 0; r < comm->world->size; r++) {
-        if (card[r].kind != kind)
+        if (entry[r].kind != kind)
             return TWILL_FAIL(error, TWILL_ERR_MISMATCH, "%s calls %s%s instead",
-                              TWILL_COMM_RANK_NAME(comm, r), kind_name(card[r].kind),
-                              card[r].kind >= KIND_LEVEL ? " (or another level)" : "");
-        if (kind >= KIND_LEVEL && card[r].colour == BAD_LEVEL)
+                              TWILL_COMM_RANK_NAME(comm, r), kind_name(entry[r].kind),
+                              entry[r].kind >= KIND_LEVEL ? " (or another level)" : "");
+        if (kind >= KIND_LEVEL && entry[r].colour == BAD_LEVEL)
             return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "level %d is none of twill_level",
                               kind - KIND_LEVEL);
-        if (card[r].colour < TWILL_COLOUR_NONE)
+        if (entry[r].colour < TWILL_COLOUR_NONE)
             return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                               "colour %d of %s is neither 0 or more nor TWILL_COLOUR_NONE",
-                              card[r].colour, TWILL_COMM_RANK_NAME(comm, r));
+                              entry[r].colour, TWILL_COMM_RANK_NAME(comm, r));
     }
     return TWILL_OK;
 }
 
-static twill_status gather_cards(struct twill_comm *comm, const struct card *mine,
-                                 struct card *card, struct twill_error *error)
+static twill_status gather_entries(struct twill_comm *comm, const struct split_entry *mine,
+                                   struct split_entry *entry, struct twill_error *error)
 {
     struct twill_oob *oob;
     TWILL_TRY(error, twill_oob_comm_open(&oob, comm, comm->world->everyone, comm->world->size,
                                          comm->rank, error));
-    twill_status status = twill_oob_allgather(oob, mine, card, sizeof(*mine), error);
+    twill_status status = twill_oob_allgather(oob, mine, entry, sizeof(*mine), error);
     twill_oob_close(oob);
     return status;
 }
 
 /* card and rank have room for every rank. */
 static twill_status split(struct twill_comm **made, struct twill_comm *comm,
-                          const struct card *mine, struct card *card, uint32_t *rank,
+                          const struct split_entry *mine, struct split_entry *entry, uint32_t *rank,
                           struct twill_error *error)
 {
     uint32_t size = 0, self = 0;
-    TWILL_TRY(error, gather_cards(comm, mine, card, error));
-    TWILL_TRY(error, check_cards(comm, card, error));
+    TWILL_TRY(error, gather_entries(comm, mine, entry, error));
+    TWILL_TRY(error, check_entries(comm, entry, error));
     if (mine->colour == TWILL_COLOUR_NONE)
         return TWILL_OK;
     for (uint32_t r = 0; r < comm->world->size; r++) {
-        struct card here = card[r];
+        struct split_entry here = entry[r];
         here.rank = r;
         if (here.colour == mine->colour)
-            card[size++] = here;
+            entry[size++] = here;
     }
-    qsort(card, size, sizeof(*card), compare_cards);
+    qsort(entry, size, sizeof(*entry), compare_entries);
     for (uint32_t i = 0; i < size; i++) {
-        rank[i] = card[i].rank;
+        rank[i] = entry[i].rank;
         self = rank[i] == comm->rank ? i : self;
     }
     return make(made, comm, rank, size, self, error);
@@ -168,13 +168,13 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
     struct twill_call call = {.collective = TWILL_CALL_MAKES};
     twill_comm_show(comm, &call, ++comm->begun, twill_ticks());
     struct twill_error error = {0};
-    struct card mine = {.kind = kind, .colour = colour, .key = key};
-    struct card *card = calloc(comm->world->size, sizeof(*card));
+    struct split_entry mine = {.kind = kind, .colour = colour, .key = key};
+    struct split_entry *entry = calloc(comm->world->size, sizeof(*entry));
     uint32_t *rank = calloc(comm->world->size, sizeof(*rank));
-    twill_status status = card == NULL || rank == NULL
+    twill_status status = entry == NULL || rank == NULL
                               ? TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory")
-                              : split(made, comm, &mine, card, rank, &error);
-    free(card);
+                              : split(made, comm, &mine, entry, rank, &error);
+    free(entry);
     free(rank);
     atomic_store_explicit(&comm->node->area[comm->local]->call.left, comm->sequence,
                           memory_order_relaxed);

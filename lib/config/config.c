@@ -11,8 +11,8 @@
 extern char **environ;
 
 const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT] = {
-#define X(id, name, kind, fallback, least, most, words, agree, help)                               \
-    [TWILL_VARIABLE_##id] = {name, kind, fallback, least, most, words, agree, help},
+#define X(id, name, kind, fallback, least, most, choices, agree, help)                             \
+    [TWILL_VARIABLE_##id] = {name, kind, fallback, least, most, choices, agree, help},
     TWILL_VARIABLES(X)
 #undef X
 };
@@ -45,16 +45,16 @@ static const char *hint(const char *name, size_t length, char text[64])
 }
 
 /* Index of text among words "a|b|c", or -1. */
-static int64_t word_index(const char *words, const char *text)
+static int64_t choice_index(const char *choices, const char *text)
 {
     size_t length = strlen(text);
     for (int64_t i = 0;; i++) {
-        const char *end = strchrnul(words, '|');
-        if ((size_t)(end - words) == length && memcmp(words, text, length) == 0)
+        const char *end = strchrnul(choices, '|');
+        if ((size_t)(end - choices) == length && memcmp(choices, text, length) == 0)
             return i;
         if (*end == '\0')
             return -1;
-        words = end + 1;
+        choices = end + 1;
     }
 }
 
@@ -112,12 +112,12 @@ static twill_status parse(const struct twill_variable *variable, const char *tex
     switch (variable->kind) {
     case TWILL_TEXT:
         return TWILL_OK;
-    case TWILL_WORD:
-        *number = word_index(variable->words, text);
+    case TWILL_CHOICE:
+        *number = choice_index(variable->choices, text);
         if (*number >= 0)
             return TWILL_OK;
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: must be one of %s", variable->name, text,
-                          variable->words);
+                          variable->choices);
     case TWILL_SECONDS:
         if (parse_seconds(text, variable, number))
             return TWILL_OK;

@@ -8,18 +8,18 @@
 
 enum twill_variable_kind {
     TWILL_TEXT,    /* anything; its user checks it */
-    TWILL_WORD,    /* one of `words`, separated by | */
+    TWILL_CHOICE,  /* one of `choices`, separated by | */
     TWILL_NUMBER,  /* integer in [least, most] */
     TWILL_BYTES,   /* integer with K, M, G, T (binary) */
     TWILL_SECONDS, /* decimal */
 };
 
-/* X(id, name, kind, default, least, most, words, agree, help): agree says that ranks must have the
- * same value, which is checked at creation. */
+/* X(id, name, kind, default, least, most, choices, agree, help): agree says that ranks must have
+ * the same value, which is checked at creation. */
 #define TWILL_VARIABLES(X)                                                                         \
     X(TIMEOUT, "TWILL_TIMEOUT", TWILL_SECONDS, "600", 1, 1000000, NULL, 0,                         \
       "Seconds until a wait for another rank ends in an error")                                    \
-    X(LOG, "TWILL_LOG", TWILL_WORD, "warn", 0, 0, "none|warn|info|debug", 0,                       \
+    X(LOG, "TWILL_LOG", TWILL_CHOICE, "warn", 0, 0, "none|warn|info|debug", 0,                     \
       "What twill says on standard error")                                                         \
     X(LOG_FILE, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, 0,                                   \
       "File that it is appended to instead; %h is the host, %p the process, %r the rank, %% is %") \
@@ -55,7 +55,7 @@ enum twill_variable_kind {
     X(HEAP, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, 0,                                        \
       "Where libtwill-heap.so is preloaded: shared, or shared:BYTES, serves malloc from shared "   \
       "memory, from so many bytes up (64K)")                                                       \
-    X(REACH, "TWILL_REACH", TWILL_WORD, "auto", 0, 0, "auto|none|cma|xpmem", 1,                    \
+    X(REACH, "TWILL_REACH", TWILL_CHOICE, "auto", 0, 0, "auto|none|cma|xpmem", 1,                  \
       "How ranks of a node may reach memory that is not of twill_alloc(): auto (what works), "     \
       "none, cma (process_vm_readv), xpmem")                                                       \
     X(SEGMENT, "TWILL_SEGMENT", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, 1,                      \
@@ -81,18 +81,18 @@ enum twill_variable_kind {
     X(DOMAIN, "TWILL_DOMAIN", TWILL_TEXT, "", 0, 0, NULL, 0, "libfabric domain; empty: any")       \
     X(LIBFABRIC, "TWILL_LIBFABRIC", TWILL_TEXT, "", 0, 0, NULL, 0,                                 \
       "libfabric's library, opened when a fabric is needed; empty: libfabric.so.1")                \
-    X(REGISTRATION, "TWILL_REGISTRATION", TWILL_WORD, "auto", 0, 0, "off|auto", 0,                 \
+    X(REGISTRATION, "TWILL_REGISTRATION", TWILL_CHOICE, "auto", 0, 0, "off|auto", 0,               \
       "Memory that a network must know stays known between calls (auto) or is shown in each "      \
       "(off)")                                                                                     \
     X(CUDA_LIBRARY, "TWILL_CUDA_LIBRARY", TWILL_TEXT, "", 0, 0, NULL, 0,                           \
       "CUDA driver library, in builds with TWILL_WITH_CUDA; empty: libcuda.so.1")                  \
     X(MOCK, "TWILL_MOCK", TWILL_TEXT, "", 0, 0, NULL, 1,                                           \
       "Testing: script of the mock transport between ranks of one process")                        \
-    X(MPI, "TWILL_MPI", TWILL_WORD, "1", 0, 0, "0|1|all", 0,                                       \
+    X(MPI, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1|all", 0,                                     \
       "In MPI programs under libtwill-mpi: 0 leaves all calls to the MPI; all: none by choice")    \
     X(MPI_REPORT, "TWILL_MPI_REPORT", TWILL_TEXT, "0", 0, 0, NULL, 0,                              \
       "There, at the end: 1 reports on standard error what was taken, a name in that file")        \
-    X(LAUNCHER, "TWILL_LAUNCHER", TWILL_WORD, "auto", 0, 0,                                        \
+    X(LAUNCHER, "TWILL_LAUNCHER", TWILL_CHOICE, "auto", 0, 0,                                      \
       "auto|none|twillrun|torchrun|pmi|pmix|pals|alps|slurm", 0,                                   \
       "Whose variables tell rank and size: auto (detected), none (one rank), or that one")         \
     X(JOB, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, 0, "Key of the job in hex, set by twillrun")   \
@@ -122,7 +122,7 @@ struct twill_variable {
     enum twill_variable_kind kind;
     const char *fallback;
     int64_t least, most; /* most 0: no limit */
-    const char *words;
+    const char *choices;
     bool agree;
     const char *help;
 };

@@ -33,20 +33,20 @@ static size_t default_room(void)
     return twill_min(memory / 4 * 3, address_space_left() / 2);
 }
 
-void twill_heap_describe(const struct twill_context *context, struct twill_heap_card *card)
+void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info)
 {
     struct twill_host host;
     twill_host_describe(&host);
-    card->room = default_room();
-    card->pid_namespace = host.pid_namespace;
-    card->pid = (uint64_t)host.pid;
-    card->preloaded = context->preloaded.outcome;
+    info->room = default_room();
+    info->pid_namespace = host.pid_namespace;
+    info->pid = (uint64_t)host.pid;
+    info->preloaded = context->preloaded.outcome;
 }
 
 /* How many parts a process of this node maps, at most: its ranks' own, of which there is one where
  * malloc() is served from it, and for each of them those of the ranks of other processes. */
 static uint32_t parts_mapped(const struct twill_context *context,
-                             const struct twill_heap_card *card, uint32_t ranks)
+                             const struct twill_heap_info *info, uint32_t ranks)
 {
     uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
     uint32_t most = 1;
@@ -55,16 +55,16 @@ static uint32_t parts_mapped(const struct twill_context *context,
             continue;
         uint32_t threads = 0;
         for (uint32_t other = 0; other < size; other++)
-            threads += context->label[other] == mine && card[other].pid == card[r].pid &&
-                       card[other].pid_namespace == card[r].pid_namespace;
-        uint32_t own = card[r].preloaded == TWILL_PRELOADED_READY ? 1 : threads;
+            threads += context->label[other] == mine && info[other].pid == info[r].pid &&
+                       info[other].pid_namespace == info[r].pid_namespace;
+        uint32_t own = info[r].preloaded == TWILL_PRELOADED_READY ? 1 : threads;
         most = twill_max(most, own + threads * (ranks - threads));
     }
     return most;
 }
 
 /* The part of each rank of this node, the same on all of them; *ranks: how many they are. */
-static size_t default_bytes(const struct twill_context *context, const struct twill_heap_card *card,
+static size_t default_bytes(const struct twill_context *context, const struct twill_heap_info *info,
                             uint32_t *ranks)
 {
     uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
@@ -72,21 +72,21 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
     *ranks = 0;
     for (uint32_t r = 0; r < size; r++)
         if (context->label[r] == mine) {
-            room = twill_min(room, card[r].room);
+            room = twill_min(room, info[r].room);
             (*ranks)++;
         }
-    uint64_t bytes = room / parts_mapped(context, card, *ranks);
+    uint64_t bytes = room / parts_mapped(context, info, *ranks);
     return (size_t)twill_max(bytes & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
 }
 
 /* That TWILL_HEAP was asked for in vain is said by the first rank of those that have. */
 static twill_status tell_of_region(struct twill_context *context,
-                                   const struct twill_heap_card *card)
+                                   const struct twill_heap_info *info)
 {
     uint32_t size = (uint32_t)context->oob->size, first = size, vain = 0;
     bool asked = false;
     for (uint32_t r = 0; r < size; r++)
-        asked = asked || card[r].preloaded != TWILL_PRELOADED_OFF;
+        asked = asked || info[r].preloaded != TWILL_PRELOADED_OFF;
     if (!asked)
         return TWILL_OK;
     uint32_t mine = context->preloaded.outcome, *all = calloc(size, sizeof(*all));
@@ -107,18 +107,18 @@ static twill_status tell_of_region(struct twill_context *context,
 
 /* Give every node its shared heap; learn on the way which ranks really share memory. */
 twill_status twill_context_open_heap(struct twill_context *context,
-                                     const struct twill_heap_card *card)
+                                     const struct twill_heap_info *info)
 {
     const char *why = NULL;
     struct twill_segment *segment = NULL;
     struct twill_preloaded *preloaded = &context->preloaded;
     uint32_t ranks;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
-    size_t part = default_bytes(context, card, &ranks);
+    size_t part = default_bytes(context, info, &ranks);
     size_t bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : part;
     if (ranks > 1)
         twill_preloaded_make(preloaded, bytes);
-    TWILL_TRY(&context->error, tell_of_region(context, card));
+    TWILL_TRY(&context->error, tell_of_region(context, info));
     if (context->oob->size > 1)
         TWILL_TRY(&context->error,
                   twill_segment_share_given(&segment, context->oob, context->label, bytes,

@@ -119,45 +119,45 @@ bool twill_mpi_talk_open(struct twill_mpi_talk *talk, MPI_Comm comm)
     int size = 0;
     PMPI_Comm_size(comm, &size);
     *talk = (struct twill_mpi_talk){.comm = comm, .size = size};
-    talk->word = malloc((size_t)size * sizeof(*talk->word));
-    return talk->word != NULL;
+    talk->frame = malloc((size_t)size * sizeof(*talk->frame));
+    return talk->frame != NULL;
 }
 
 void twill_mpi_talk_close(struct twill_mpi_talk *talk)
 {
-    free(talk->word);
+    free(talk->frame);
 }
 
 /* One word of each rank: what they say is in talk->word, unless one has failed. */
-static bool say(struct twill_mpi_talk *talk, const struct twill_mpi_word *mine)
+static bool say(struct twill_mpi_talk *talk, const struct twill_mpi_frame *mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;
-    int code = PMPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, talk->word, sizeof(*mine), MPI_BYTE,
+    int code = PMPI_Iallgather(mine, sizeof(*mine), MPI_BYTE, talk->frame, sizeof(*mine), MPI_BYTE,
                                talk->comm, &request);
     talk->failed = finish(code, &request) != MPI_SUCCESS;
     for (int r = 0; !talk->failed && r < talk->size; r++)
-        talk->failed = talk->word[r].failed != 0;
+        talk->failed = talk->frame[r].failed != 0;
     return !talk->failed;
 }
 
 int twill_mpi_exchange(void *user, const void *mine, void *all, size_t bytes)
 {
     struct twill_mpi_talk *talk = user;
-    struct twill_mpi_word word = {.failed = false};
+    struct twill_mpi_frame frame = {.failed = false};
     for (size_t done = 0, some; done < bytes; done += some) {
-        some = twill_min(bytes - done, sizeof(word.text));
-        memcpy(word.text, (const char *)mine + done, some);
-        if (talk->failed || !say(talk, &word))
+        some = twill_min(bytes - done, sizeof(frame.text));
+        memcpy(frame.text, (const char *)mine + done, some);
+        if (talk->failed || !say(talk, &frame))
             return 1;
         for (size_t r = 0; r < (size_t)talk->size; r++)
-            memcpy((char *)all + r * bytes + done, talk->word[r].text, some);
+            memcpy((char *)all + r * bytes + done, talk->frame[r].text, some);
     }
     return 0;
 }
 
 bool twill_mpi_agree(struct twill_mpi_talk *talk, bool fine)
 {
-    return !talk->failed && say(talk, &(struct twill_mpi_word){.failed = !fine});
+    return !talk->failed && say(talk, &(struct twill_mpi_frame){.failed = !fine});
 }
 
 void twill_mpi_share_text(char *text, size_t bytes)

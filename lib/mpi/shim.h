@@ -99,15 +99,15 @@ enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request 
 int twill_mpi_most(MPI_Comm comm, int mine);
 /* Set-up by the MPI below: an exchange for twill that hears of ranks that have failed. It goes by
  * words of one size, so that who has failed need not know what the others are at. */
-struct twill_mpi_word {
+struct twill_mpi_frame {
     uint32_t failed;
     char text[252]; /* most of what is exchanged fits */
 };
 struct twill_mpi_talk {
     MPI_Comm comm;
     int size;
-    struct twill_mpi_word *word; /* [size] */
-    bool failed;                 /* another rank has said so */
+    struct twill_mpi_frame *frame; /* [size] */
+    bool failed;                   /* another rank has said so */
 };
 bool twill_mpi_talk_open(struct twill_mpi_talk *talk, MPI_Comm comm); /* false: no memory */
 void twill_mpi_talk_close(struct twill_mpi_talk *talk);

@@ -169,13 +169,14 @@ int twill_test_dial(const struct twill_test_job *job)
     return -1;
 }
 
-bool twill_test_hello(int fd, const struct twill_hello_card *card, struct twill_session *session)
+bool twill_test_hello(int fd, const struct twill_hello_identity *identity,
+                      struct twill_session *session)
 {
     struct twill_secret secret;
     struct twill_hello hello;
     enum twill_wire_moved outcome;
     TWILL_REQUIRE(twill_secret_parse(&secret, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
-    TWILL_REQUIRE(twill_hello_call(&hello, &secret, card));
+    TWILL_REQUIRE(twill_hello_call(&hello, &secret, identity));
     do
         outcome = twill_hello_move(&hello, fd, session);
     while (outcome == TWILL_WIRE_LATER &&
@@ -184,8 +185,8 @@ bool twill_test_hello(int fd, const struct twill_hello_card *card, struct twill_
     return outcome == TWILL_WIRE_DONE;
 }
 
-bool twill_test_verdict(int rank, twill_status status, const struct twill_error *error,
-                        twill_status wanted, const char *says)
+bool twill_test_outcome_is(int rank, twill_status status, const struct twill_error *error,
+                           twill_status wanted, const char *says)
 {
     return twill_test_note(status == wanted && strstr(error->message, says), __FILE__, __LINE__,
                            "rank %d: status %d, \"%s\"; wanted %d, \"%s\"", rank, status,

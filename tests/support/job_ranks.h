@@ -39,9 +39,10 @@ void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *
 /* Connect to the port of the job; tries until somebody listens. -1: nobody. */
 int twill_test_dial(const struct twill_test_job *job);
 /* Say hello over a connection, knowing TWILL_TEST_KEY. */
-bool twill_test_hello(int fd, const struct twill_hello_card *card, struct twill_session *session);
+bool twill_test_hello(int fd, const struct twill_hello_identity *identity,
+                      struct twill_session *session);
 /* Check that a rank failed with this status and a message that has these words. */
-bool twill_test_verdict(int rank, twill_status status, const struct twill_error *error,
-                        twill_status wanted, const char *says);
+bool twill_test_outcome_is(int rank, twill_status status, const struct twill_error *error,
+                           twill_status wanted, const char *says);
 
 #endif

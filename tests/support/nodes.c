@@ -32,7 +32,7 @@ static const struct test_machine machines[] = {
 /* Of a core: where it is, and the how manieth core of its slow unit. */
 struct core {
     char cpus[64];
-    struct twill_level_card card;
+    struct twill_level_info info;
     unsigned unit, place;
 };
 
@@ -48,8 +48,8 @@ static void read_cores(struct twill_context *c, const struct test_machine *machi
                                                sizeof(core[i].cpus), &error),
                          TWILL_OK);
         assert_int_equal(twill_topology_locate(c->topology, core[i].cpus, &error), TWILL_OK);
-        twill_levels_describe(c->topology, NULL, &core[i].card);
-        while (of < i && core[of].card.unit[machine->slow] != core[i].card.unit[machine->slow])
+        twill_levels_describe(c->topology, NULL, &core[i].info);
+        while (of < i && core[of].info.unit[machine->slow] != core[i].info.unit[machine->slow])
             of++;
         core[i].unit = of < i ? core[of].unit : units++;
         core[i].place = count[core[i].unit]++;
@@ -87,7 +87,7 @@ static void open_node(struct test_node *node, const struct test_machine *machine
     struct twill_context *c = &node->context;
     struct twill_error error = {.status = TWILL_OK};
     struct core core[TEST_MOST_CORES];
-    struct twill_level_card card[TEST_MOST_CORES];
+    struct twill_level_info info[TEST_MOST_CORES];
     unsigned at[TEST_MOST_CORES];
     static const uint32_t one_node[TEST_MOST_CORES];
     memset(node, 0, sizeof(*node));
@@ -101,10 +101,10 @@ static void open_node(struct test_node *node, const struct test_machine *machine
     read_cores(c, machine, core);
     uint32_t ranks = lay_out(machine, core, layout, at);
     for (uint32_t r = 0; r < ranks; r++)
-        card[r] = core[at[r]].card;
+        info[r] = core[at[r]].info;
     assert_int_equal(twill_config_load(&c->config, NULL, &error), TWILL_OK);
     assert_int_equal(twill_world_create(&c->world, ranks, one_node, &error), TWILL_OK);
-    assert_int_equal(twill_levels_find(&c->world, card, &error), TWILL_OK);
+    assert_int_equal(twill_levels_find(&c->world, info, &error), TWILL_OK);
 }
 
 static void close_node(struct test_node *node)

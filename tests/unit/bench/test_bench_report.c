@@ -40,7 +40,7 @@ static void test_sizes(void **state)
 }
 
 /* What other programs have accustomed people to. */
-static void test_words(void **state)
+static void test_names(void **state)
 {
     static const struct {
         const char *text, *name;
@@ -76,12 +76,12 @@ static void test_words(void **state)
                  {"all", -1}};
     (void)state;
     for (size_t i = 0; i < LENGTH(collectives); i++)
-        assert_string_equal(twill_bench_collective_word(collectives[i].text), collectives[i].name);
+        assert_string_equal(twill_bench_collective_name(collectives[i].text), collectives[i].name);
     for (size_t i = 0; i < LENGTH(types); i++)
-        assert_int_equal(twill_bench_type_word(types[i].text), types[i].type);
+        assert_int_equal(twill_bench_type_parse(types[i].text), types[i].type);
     for (int i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++) {
         const char *name = twill_bench_facts((enum twill_bench_collective)i)->name;
-        assert_string_equal(twill_bench_collective_word(name), name);
+        assert_string_equal(twill_bench_collective_name(name), name);
         assert_int_equal(twill_bench_find_collective(name), i);
     }
 }
@@ -373,7 +373,7 @@ static void test_overlap(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_words),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_names),
         cmocka_unit_test(test_steps),      cmocka_unit_test(test_bandwidth),
         cmocka_unit_test(test_statistics), cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_row),        cmocka_unit_test(test_encode),

@@ -25,7 +25,7 @@ static void feed(int fd, const uint8_t *data, size_t size)
 
 static void fuzz_hello(bool caller, const uint8_t *data, size_t size)
 {
-    const struct twill_hello_card card = {
+    const struct twill_hello_identity card = {
         .role = TWILL_HELLO_JOIN, .rank = 1, .to = 0, .size = 4, .argument = 7};
     struct twill_hello hello;
     struct twill_session session;
@@ -65,7 +65,7 @@ static void send_frame(int fd, struct twill_session *session, const uint8_t *dat
 static void fuzz_watch(int mode, const uint8_t *data, size_t size)
 {
     static const struct twill_bootstrap_ops ops = {.allgather = copy};
-    const struct twill_hello_card card = {
+    const struct twill_hello_identity card = {
         .role = TWILL_HELLO_WATCH, .rank = 1, .to = 0, .size = 2, .argument = 1};
     struct twill_oob oob = {
         .ops = &ops, .rank = 0, .size = 2, .address = "127.0.0.1", .secret = secret};

@@ -25,7 +25,7 @@
 /* --- ranks that are missing, die, or differ -------------------------------------------------- */
 
 /* What every rank but the odd one must be told. */
-struct verdict {
+struct expected {
     twill_status status;
     const char *says;
 };
@@ -54,7 +54,7 @@ static void rank_misses(int rank, int size, twill_bootstrap *unused, void *user)
     bool hasty = job->odd == 0 || rank == (job->odd == size - 1 ? 1 : 0);
     twill_status status = open_hasty(job, rank, hasty, &oob, &error);
     TWILL_CHECK(oob == NULL);
-    if (!twill_test_verdict(rank, status, &error, TWILL_ERR_TIMEOUT, says))
+    if (!twill_test_outcome_is(rank, status, &error, TWILL_ERR_TIMEOUT, says))
         return;
     snprintf(says, sizeof(says), "rank %d: ", rank);
     TWILL_CHECK(strncmp(error.message, says, strlen(says)) == 0);
@@ -80,18 +80,19 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
     struct twill_oob *oob;
     (void)unused;
     if (rank == job->odd) {
-        const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
-                                              .rank = (uint32_t)rank,
-                                              .size = (uint32_t)size,
-                                              .argument = TWILL_TEST_PATIENCE / 1000000};
+        const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
+                                                      .rank = (uint32_t)rank,
+                                                      .size = (uint32_t)size,
+                                                      .argument = TWILL_TEST_PATIENCE / 1000000};
         struct twill_session session;
         int fd = twill_test_dial(job);
-        TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &card, &session));
+        TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &identity, &session));
         usleep(200000);
         close(fd);
     } else if (rank != 1) { /* rank 1 never comes, so that all have to wait */
         twill_status status = twill_test_job_open(job, rank, &oob, &error);
-        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_PEER, "rank 2 joined and ended");
+        (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_PEER,
+                                    "rank 2 joined and ended");
     }
 }
 
@@ -112,7 +113,7 @@ struct misdeeds {
 
 static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    static const struct verdict verdicts[MISDEEDS] = {
+    static const struct expected expectations[MISDEEDS] = {
         [DIES] = {TWILL_ERR_PEER, "rank %d ended"},
         [STALLS] = {TWILL_ERR_TIMEOUT, "rank %d did not reach"},
         [DIFFERS] = {TWILL_ERR_MISMATCH, "rank %d is in all-gather 2 of 12 bytes"},
@@ -131,13 +132,13 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
         ((struct twill_bootstrap_tcp *)oob)->session.sent++; /* out of order */
     if (!odd || m->what == DIFFERS || m->what == SENDS_GARBAGE) {
         twill_status status = twill_oob_allgather(oob, mine, all, odd ? 12 : 16, &error);
-        const struct verdict *v = &verdicts[m->what];
+        const struct expected *v = &expectations[m->what];
         snprintf(says, sizeof(says), "%.7s%s", v->says, v->says + 7);
         char *hole = strstr(says, "%d");
         *hole = (char)('0' + m->job.odd);
         memmove(hole + 1, hole + 2, strlen(hole + 1));
         if (!odd || m->what == DIFFERS)
-            (void)twill_test_verdict(rank, status, &error, v->status, says);
+            (void)twill_test_outcome_is(rank, status, &error, v->status, says);
         twill_error_clear(&error);
         status = twill_oob_allgather(oob, mine, all, 16, &error);
         TWILL_CHECK(status == TWILL_ERR_BOOTSTRAP); /* once failed, always failed */
@@ -172,7 +173,7 @@ static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *u
     TWILL_CHECK_OK(&error, twill_test_job_open(user, rank, &oob, &error));
     if (rank != 0) {
         twill_status status = twill_oob_allgather(oob, mine, all, sizeof(mine), &error);
-        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_PEER, "rank 0 ended");
+        (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_PEER, "rank 0 ended");
     }
     twill_oob_close(oob);
 }
@@ -194,9 +195,9 @@ static void rank_of_other_job(int rank, int size, twill_bootstrap *unused, void 
     (void)size;
     twill_status status = open_hasty(job, rank, rank != 2, &oob, &error);
     if (rank == job->odd)
-        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_BOOTSTRAP, "TWILL_JOB");
+        (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_BOOTSTRAP, "TWILL_JOB");
     else
-        (void)twill_test_verdict(rank, status, &error, TWILL_ERR_TIMEOUT, "rank 1");
+        (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_TIMEOUT, "rank 1");
 }
 
 static void tcp_other_job(void **state)

@@ -175,10 +175,10 @@ static void tells_survivors(void **state)
 /* A greeting with the right key, then news: each with something wrong. */
 static void send_wrong(int fd, const struct twill_oob *oob, int which)
 {
-    struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
-                                    .rank = (uint32_t)oob->rank,
-                                    .size = (uint32_t)oob->size,
-                                    .argument = (uint64_t)which + 1000};
+    struct twill_hello_identity identity = {.role = TWILL_HELLO_WATCH,
+                                            .rank = (uint32_t)oob->rank,
+                                            .size = (uint32_t)oob->size,
+                                            .argument = (uint64_t)which + 1000};
     struct twill_secret secret = oob->secret;
     struct twill_session session;
     struct twill_hello hello;
@@ -190,11 +190,11 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
     memset(&news, 0, sizeof(news));
     snprintf(news.body, sizeof(news.body), "xxxxxxxxwrong");
     secret.key[3] ^= which == 0; /* another key */
-    card.rank = which == 1 ? card.size : card.rank;
-    card.to = which == 2 ? 2 : 0;
-    card.role = which == 3 ? TWILL_HELLO_DATA : card.role;
-    card.argument = which == 7 ? 1 : card.argument; /* the first call, once more */
-    if (!twill_hello_call(&hello, &secret, &card) || which >= WRONG_KINDS)
+    identity.rank = which == 1 ? identity.size : identity.rank;
+    identity.to = which == 2 ? 2 : 0;
+    identity.role = which == 3 ? TWILL_HELLO_DATA : identity.role;
+    identity.argument = which == 7 ? 1 : identity.argument; /* the first call, once more */
+    if (!twill_hello_call(&hello, &secret, &identity) || which >= WRONG_KINDS)
         return;     /* silence */
     if (which == 6) /* noise */
         memset(&hello.said.call, 0x5a, sizeof(hello.said.call));

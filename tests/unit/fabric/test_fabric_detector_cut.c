@@ -17,12 +17,12 @@
 static bool call(int fd, const struct twill_oob *oob, uint64_t number,
                  struct twill_session *session)
 {
-    const struct twill_hello_card card = {.role = TWILL_HELLO_WATCH,
-                                          .rank = (uint32_t)oob->rank,
-                                          .size = (uint32_t)oob->size,
-                                          .argument = number};
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_WATCH,
+                                                  .rank = (uint32_t)oob->rank,
+                                                  .size = (uint32_t)oob->size,
+                                                  .argument = number};
     struct twill_hello hello;
-    return twill_hello_call(&hello, &oob->secret, &card) &&
+    return twill_hello_call(&hello, &oob->secret, &identity) &&
            twill_hello_move(&hello, fd, session) == TWILL_WIRE_DONE;
 }
 

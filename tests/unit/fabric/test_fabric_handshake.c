@@ -26,11 +26,11 @@ static const struct twill_secret secret = {{1, 2, 3}};
 
 static void ends_open(struct ends *ends, enum twill_hello_role role)
 {
-    const struct twill_hello_card card = {
+    const struct twill_hello_identity identity = {
         .role = role, .rank = 1, .to = 0, .size = 4, .argument = 7};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends->fd),
                      0);
-    assert_true(twill_hello_call(&ends->hello[0], &secret, &card));
+    assert_true(twill_hello_call(&ends->hello[0], &secret, &identity));
     assert_true(twill_hello_expect(&ends->hello[1], &secret, role, 0, 4));
 }
 

@@ -28,17 +28,17 @@
 /* What a rank that knew the key once said: recorded from a hello of its own. */
 static bool record(const struct twill_test_job *job, struct twill_noise *said)
 {
-    const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
-                                          .rank = 2,
-                                          .size = RANKS,
-                                          .argument = TWILL_TEST_PATIENCE / 1000000};
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
+                                                  .rank = 2,
+                                                  .size = RANKS,
+                                                  .argument = TWILL_TEST_PATIENCE / 1000000};
     struct twill_secret key;
     struct twill_hello hello;
     struct twill_session session;
     enum twill_wire_moved outcome;
     int fd = twill_test_dial(job);
     TWILL_REQUIRE(fd >= 0 && twill_secret_parse(&key, "key", TWILL_TEST_KEY, NULL) == TWILL_OK &&
-                  twill_hello_call(&hello, &key, &card));
+                  twill_hello_call(&hello, &key, &identity));
     do
         outcome = twill_hello_move(&hello, fd, &session);
     while (outcome == TWILL_WIRE_LATER &&
@@ -157,7 +157,7 @@ static void send_lie(int fd, struct twill_session *session, struct liar *liar,
 static void rank_hears_lies(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct liar *liar = user;
-    const struct twill_hello_card card = {
+    const struct twill_hello_identity identity = {
         .role = TWILL_HELLO_JOIN, .rank = 1, .size = 2, .argument = TWILL_TEST_PATIENCE / 1000000};
     struct twill_error error = {0};
     struct twill_oob *oob;
@@ -173,7 +173,7 @@ static void rank_hears_lies(int rank, int size, twill_bootstrap *unused, void *u
     }
     struct twill_session session;
     int fd = twill_test_dial(&liar->job);
-    TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &card, &session));
+    TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &identity, &session));
     send_lie(fd, &session, liar, TWILL_WIRE_GATHER, mine, sizeof(mine));
     while (recv(fd, all, sizeof(all), 0) > 0)
         ;
@@ -246,7 +246,7 @@ static void liars(void **state)
 /* --- watch ----------------------------------------------------------------------------------- */
 
 static void pester(const struct twill_test_job *job, const struct twill_watch *watch,
-                   const struct twill_secret *run, const struct twill_hello_card *card)
+                   const struct twill_secret *run, const struct twill_hello_identity *identity)
 {
     struct twill_test_job there = *job;
     struct twill_noise said = {.count = 0};
@@ -254,7 +254,7 @@ static void pester(const struct twill_test_job *job, const struct twill_watch *w
     uint64_t seed = 6;
     char byte;
     snprintf(there.port, sizeof(there.port), "%u", (unsigned)watch->place[0].port);
-    TWILL_CHECK(twill_hello_call(&hello, run, card));
+    TWILL_CHECK(twill_hello_call(&hello, run, identity));
     twill_noise_add(&said, &hello.said.call, sizeof(hello.said.call));
     for (int i = 0; i < 600; i++) {
         struct twill_noise noise = said;
@@ -276,7 +276,7 @@ static void pester(const struct twill_test_job *job, const struct twill_watch *w
  */
 static void rank_watches(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    const struct twill_hello_card card = {
+    const struct twill_hello_identity identity = {
         .role = TWILL_HELLO_WATCH, .rank = 1, .size = 2, .argument = 2};
     struct twill_test_job *job = user;
     struct twill_error error = {0};
@@ -294,7 +294,7 @@ static void rank_watches(int rank, int size, twill_bootstrap *unused, void *user
         TWILL_CHECK(twill_strays_total(twill_watch_strays(watch)) >= 500);
         TWILL_CHECK(twill_watch_strays(watch)->count[TWILL_FAULT_REPLAYED] > 0);
     } else {
-        pester(job, watch, &oob->secret, &card);
+        pester(job, watch, &oob->secret, &identity);
         twill_watch_tell(watch, &news, (const uint32_t[]){0}, 1, TWILL_TEST_PATIENCE);
     }
     TWILL_CHECK(twill_test_gather(oob, 1, 0));

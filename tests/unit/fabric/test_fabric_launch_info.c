@@ -227,12 +227,12 @@ static void host_lists(void **state)
 
 /* --- the card -------------------------------------------------------------------------------- */
 
-static void cards(void **state)
+static void contacts(void **state)
 {
     struct twill_bootstrap_params params = {0};
     struct twill_job job = {.rank = 0, .size = 2, .listener = -1}, other = {.rank = 1};
     struct twill_error error = {0};
-    char card[TWILL_JOB_CARD];
+    char contact[TWILL_JOB_CONTACT];
     static const char *const links[] = {"fe80::1%hsn0", "10.0.0.1 fe80::1%ib0.8001 fd00::2",
                                         "%eth0", "hsn0", "fe80::1%a;b"};
     (void)state;
@@ -241,23 +241,24 @@ static void cards(void **state)
     assert_true(job.listener >= 0 && job.port > 0 && job.has_key);
     close(job.listener);
     snprintf(job.hosts, sizeof(job.hosts), "10.0.0.1 fd00::2");
-    assert_int_equal(twill_launch_write_card(&job, card, sizeof(card), &error), TWILL_OK);
-    assert_null(strpbrk(card, " \n;=")); /* what launchers' stores cannot carry */
-    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_OK);
+    assert_int_equal(twill_launch_write_contact(&job, contact, sizeof(contact), &error), TWILL_OK);
+    assert_null(strpbrk(contact, " \n;=")); /* what launchers' stores cannot carry */
+    assert_int_equal(twill_launch_read_contact(&other, &params, contact, &error), TWILL_OK);
     assert_string_equal(other.hosts, "10.0.0.1 fd00::2");
     assert_int_equal(other.port, job.port);
     assert_true(other.has_key);
     assert_memory_equal(&other.key, &job.key, sizeof(job.key));
     /* What a store has no room for is left out, but for the likeliest. */
-    assert_int_equal(twill_launch_write_card(&job, card, 90, &error), TWILL_OK);
-    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_OK);
+    assert_int_equal(twill_launch_write_contact(&job, contact, 90, &error), TWILL_OK);
+    assert_int_equal(twill_launch_read_contact(&other, &params, contact, &error), TWILL_OK);
     assert_string_equal(other.hosts, "10.0.0.1");
-    assert_int_equal(twill_launch_write_card(&job, card, 80, &error), TWILL_ERR_BOOTSTRAP);
+    assert_int_equal(twill_launch_write_contact(&job, contact, 80, &error), TWILL_ERR_BOOTSTRAP);
     /* An address of a link, where TWILL_INTERFACE has no other. */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(links); i++) {
         snprintf(job.hosts, sizeof(job.hosts), "%s", links[i]);
-        assert_int_equal(twill_launch_write_card(&job, card, sizeof(card), &error), TWILL_OK);
-        assert_int_equal(twill_launch_read_card(&other, &params, card, &error),
+        assert_int_equal(twill_launch_write_contact(&job, contact, sizeof(contact), &error),
+                         TWILL_OK);
+        assert_int_equal(twill_launch_read_contact(&other, &params, contact, &error),
                          i < 2 ? TWILL_OK : TWILL_ERR_BOOTSTRAP);
         assert_string_equal(other.hosts, links[i < 2 ? i : 1]);
     }
@@ -266,17 +267,17 @@ static void cards(void **state)
     assert_int_equal(twill_launch_listen(&job, &params, true, &error), TWILL_OK);
     close(job.listener);
     assert_false(job.has_key);
-    assert_int_equal(twill_launch_write_card(&job, card, sizeof(card), &error), TWILL_OK);
-    assert_null(strstr(card, "12ab"));
-    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_OK);
+    assert_int_equal(twill_launch_write_contact(&job, contact, sizeof(contact), &error), TWILL_OK);
+    assert_null(strstr(contact, "12ab"));
+    assert_int_equal(twill_launch_read_contact(&other, &params, contact, &error), TWILL_OK);
     params.job = NULL;
     twill_error_clear(&error);
-    assert_int_equal(twill_launch_read_card(&other, &params, card, &error), TWILL_ERR_CONFIG);
+    assert_int_equal(twill_launch_read_contact(&other, &params, contact, &error), TWILL_ERR_CONFIG);
     assert_non_null(strstr(error.message, "set for rank 0, but not here"));
 }
 
 /* Whatever is on it: a refusal, or something sane. Most cards are good ones with a byte changed. */
-static void damaged_cards(void **state)
+static void damaged_contacts(void **state)
 {
     static const char good[] =
         "twill1,12345,00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff,10.0.0.1";
@@ -286,11 +287,11 @@ static void damaged_cards(void **state)
         struct twill_bootstrap_params params = {0};
         struct twill_job job = {.rank = 1};
         struct twill_error error = {0};
-        char card[sizeof(good)];
-        memcpy(card, good, sizeof(card));
+        char contact[sizeof(good)];
+        memcpy(contact, good, sizeof(contact));
         for (unsigned k = rand_r(&seed) % 3 + 1; k > 0; k--)
-            card[(unsigned)rand_r(&seed) % (sizeof(card) - 1)] = (char)(rand_r(&seed) & 255);
-        twill_status status = twill_launch_read_card(&job, &params, card, &error);
+            contact[(unsigned)rand_r(&seed) % (sizeof(contact) - 1)] = (char)(rand_r(&seed) & 255);
+        twill_status status = twill_launch_read_contact(&job, &params, contact, &error);
         refused += status != TWILL_OK;
         assert_true(status != TWILL_OK || (job.port > 0 && job.hosts[0] && job.has_key));
     }
@@ -375,9 +376,14 @@ static void apinfo(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(detection),     cmocka_unit_test(contradictions), cmocka_unit_test(alone),
-        cmocka_unit_test(first_rank),    cmocka_unit_test(host_lists),     cmocka_unit_test(cards),
-        cmocka_unit_test(damaged_cards), cmocka_unit_test(apinfo),
+        cmocka_unit_test(detection),
+        cmocka_unit_test(contradictions),
+        cmocka_unit_test(alone),
+        cmocka_unit_test(first_rank),
+        cmocka_unit_test(host_lists),
+        cmocka_unit_test(contacts),
+        cmocka_unit_test(damaged_contacts),
+        cmocka_unit_test(apinfo),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -350,14 +350,14 @@ static void test_fails(void **state)
 
 /* --- agreement ------------------------------------------------------------------------------- */
 
-static void deal(struct twill_rails_card *card, enum twill_rails_wish wish, uint32_t wanted,
+static void deal(struct twill_rails_info *info, enum twill_rails_wish wish, uint32_t wanted,
                  const char *networks, uint32_t mbits)
 {
-    *card = (struct twill_rails_card){
+    *info = (struct twill_rails_info){
         .wish = wish, .wanted = wanted, .count = (uint32_t)strlen(networks)};
-    for (uint32_t i = 0; i < card->count; i++) {
-        card->rail[i].network = (uint64_t)(networks[i] - '0');
-        card->rail[i].mbits = mbits * (i + 1);
+    for (uint32_t i = 0; i < info->count; i++) {
+        info->rail[i].network = (uint64_t)(networks[i] - '0');
+        info->rail[i].mbits = mbits * (i + 1);
     }
 }
 
@@ -385,12 +385,12 @@ static void test_agree(void **state)
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
         for (uint32_t rank = 0; rank < 2; rank++) {
-            struct twill_rails_card cards[2];
+            struct twill_rails_info infos[2];
             struct twill_error error = {0};
             uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
             for (uint32_t r = 0; r < 2; r++)
-                deal(&cards[r], table[i].wish[r], table[i].wanted[r], table[i].networks[r], 100);
-            twill_status status = twill_rails_agree(cards, 2, rank, place, weight, &count, &error);
+                deal(&infos[r], table[i].wish[r], table[i].wanted[r], table[i].networks[r], 100);
+            twill_status status = twill_rails_agree(infos, 2, rank, place, weight, &count, &error);
             const char *places = table[i].places[rank];
             assert_int_equal(status, places != NULL ? TWILL_OK : TWILL_ERR_CONFIG);
             if (places == NULL) {
@@ -405,16 +405,16 @@ static void test_agree(void **state)
 
 static void check_weights(const uint32_t *a, const uint32_t *b, const uint32_t *expected)
 {
-    struct twill_rails_card cards[2];
+    struct twill_rails_info infos[2];
     struct twill_error error = {0};
     uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
-    deal(&cards[0], TWILL_RAILS_LIST, 0, "12", 0);
-    deal(&cards[1], TWILL_RAILS_LIST, 0, "12", 0);
+    deal(&infos[0], TWILL_RAILS_LIST, 0, "12", 0);
+    deal(&infos[1], TWILL_RAILS_LIST, 0, "12", 0);
     for (uint32_t i = 0; i < 2; i++) {
-        cards[0].rail[i].mbits = a[i];
-        cards[1].rail[i].mbits = b[i];
+        infos[0].rail[i].mbits = a[i];
+        infos[1].rail[i].mbits = b[i];
     }
-    assert_int_equal(twill_rails_agree(cards, 2, 1, place, weight, &count, &error), TWILL_OK);
+    assert_int_equal(twill_rails_agree(infos, 2, 1, place, weight, &count, &error), TWILL_OK);
     assert_int_equal(weight[0], expected[0]);
     assert_int_equal(weight[1], expected[1]);
 }
@@ -432,14 +432,14 @@ static void test_weights(void **state)
 static void test_refused(void **state)
 {
     (void)state;
-    struct twill_rails_card cards[2];
+    struct twill_rails_info infos[2];
     struct twill_error error = {0};
     uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
-    deal(&cards[0], TWILL_RAILS_AUTO, 0, "1", 100);
-    deal(&cards[1], TWILL_RAILS_AUTO, 0, "1", 100);
-    cards[1].status = TWILL_ERR_CONFIG;
-    snprintf(cards[1].message, sizeof(cards[1].message), "eth7 is not here");
-    assert_int_equal(twill_rails_agree(cards, 2, 0, place, weight, &count, &error),
+    deal(&infos[0], TWILL_RAILS_AUTO, 0, "1", 100);
+    deal(&infos[1], TWILL_RAILS_AUTO, 0, "1", 100);
+    infos[1].status = TWILL_ERR_CONFIG;
+    snprintf(infos[1].message, sizeof(infos[1].message), "eth7 is not here");
+    assert_int_equal(twill_rails_agree(infos, 2, 0, place, weight, &count, &error),
                      TWILL_ERR_CONFIG);
     assert_string_equal(error.message, "rank 1: eth7 is not here");
 }

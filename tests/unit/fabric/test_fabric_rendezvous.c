@@ -119,7 +119,7 @@ static void tcp_listen_fd(void **state)
 /* What strangers say, and whether they are told why they are refused. */
 struct stranger {
     const char *says; /* raw; NULL: a call */
-    struct twill_hello_card card;
+    struct twill_hello_identity identity;
     bool other_version, other_key;
     enum twill_fault fault;
     const char *told; /* NULL: just cut off, or refused by fault */
@@ -128,19 +128,19 @@ struct stranger {
 
 #define KNOWS_KEY(r, n, t, reason)                                                                 \
     {                                                                                              \
-        .card = {.role = TWILL_HELLO_JOIN,                                                         \
-                 .rank = (r),                                                                      \
-                 .size = (n),                                                                      \
-                 .to = (t),                                                                        \
-                 .argument = TWILL_TEST_PATIENCE / 1000000},                                       \
+        .identity = {.role = TWILL_HELLO_JOIN,                                                     \
+                     .rank = (r),                                                                  \
+                     .size = (n),                                                                  \
+                     .to = (t),                                                                    \
+                     .argument = TWILL_TEST_PATIENCE / 1000000},                                   \
         .fault = TWILL_FAULT_REFUSED, .told = (reason)                                             \
     }
 #define KNOWS_NOT(field, why)                                                                      \
     {                                                                                              \
-        .card = {.role = TWILL_HELLO_JOIN,                                                         \
-                 .rank = 1,                                                                        \
-                 .size = 4,                                                                        \
-                 .argument = TWILL_TEST_PATIENCE / 1000000},                                       \
+        .identity = {.role = TWILL_HELLO_JOIN,                                                     \
+                     .rank = 1,                                                                    \
+                     .size = 4,                                                                    \
+                     .argument = TWILL_TEST_PATIENCE / 1000000},                                   \
         .field = true, .fault = (why)                                                              \
     }
 
@@ -161,7 +161,7 @@ static const struct stranger strangers[] = {
     KNOWS_KEY(UINT32_MAX, 4, 0, "RANK"),
     KNOWS_KEY(1, 4, 1, "RANK"),
     KNOWS_KEY(2, 4, 0, "taken"), /* by the false one */
-    {.card = {.role = TWILL_HELLO_DATA, .rank = 1, .size = 4}, .fault = TWILL_FAULT_MALFORMED},
+    {.identity = {.role = TWILL_HELLO_DATA, .rank = 1, .size = 4}, .fault = TWILL_FAULT_MALFORMED},
 };
 
 /* Knows no key, or another: hears "no" at most. */
@@ -172,7 +172,7 @@ static bool be_refused(int fd, const struct stranger *s)
     struct twill_session session;
     TWILL_REQUIRE(twill_secret_parse(&secret, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
     secret.key[0] ^= s->other_key;
-    TWILL_REQUIRE(twill_hello_call(&hello, &secret, &s->card));
+    TWILL_REQUIRE(twill_hello_call(&hello, &secret, &s->identity));
     hello.said.call.version = (uint16_t)(hello.said.call.version + s->other_version);
     enum twill_wire_moved outcome;
     do
@@ -211,7 +211,7 @@ static bool be_strange(const struct twill_test_job *job, const struct stranger *
     if (s->silent)
         return true;
     if (s->told)
-        TWILL_REQUIRE(twill_test_hello(fd, &s->card, &session) &&
+        TWILL_REQUIRE(twill_test_hello(fd, &s->identity, &session) &&
                       hear_refusal(fd, &session, s->told));
     else if (!s->says)
         TWILL_REQUIRE(be_refused(fd, s));
@@ -225,14 +225,14 @@ static bool be_strange(const struct twill_test_job *job, const struct stranger *
 /* Something that greets as rank 2 and is let in before this returns. */
 static int be_false(const struct twill_test_job *job)
 {
-    const struct twill_hello_card card = {.role = TWILL_HELLO_JOIN,
-                                          .rank = 2,
-                                          .size = (uint32_t)job->size,
-                                          .argument = TWILL_TEST_PATIENCE / 1000000};
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
+                                                  .rank = 2,
+                                                  .size = (uint32_t)job->size,
+                                                  .argument = TWILL_TEST_PATIENCE / 1000000};
     struct twill_session session;
     char garbage[200] = "garbage";
     int fd = twill_test_dial(job), probe = twill_test_dial(job);
-    bool sent = twill_test_hello(fd, &card, &session) &&
+    bool sent = twill_test_hello(fd, &identity, &session) &&
                 send(probe, garbage, sizeof(garbage), MSG_NOSIGNAL) == (ssize_t)sizeof(garbage);
     /* When who came later has been cut off, who came before has been heard. */
     sent = sent && recv(probe, garbage, 1, 0) <= 0;

@@ -52,12 +52,12 @@ static struct {
 static twill_status gather_lie(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                struct twill_error *error)
 {
-    struct twill_reach_card card;
+    struct twill_reach_info info;
     if (lying.calls++ > 0)
         return lying.ops->allgather(oob, mine, all, bytes, error);
-    memcpy(&card, mine, sizeof(card));
-    card.token[3] ^= 1; /* as if another process had something else there */
-    return lying.ops->allgather(oob, &card, all, bytes, error);
+    memcpy(&info, mine, sizeof(info));
+    info.token[3] ^= 1; /* as if another process had something else there */
+    return lying.ops->allgather(oob, &info, all, bytes, error);
 }
 
 struct end {

@@ -14,7 +14,7 @@ enum { RANKS = 6 };
 
 /* Where six ranks of a node are, by level, and which units they make up. */
 static const struct {
-    int16_t card[TWILL_LEVEL_NODE][RANKS];
+    int16_t info[TWILL_LEVEL_NODE][RANKS];
     int unit[TWILL_LEVEL_NODE][RANKS]; /* -1: the level is not known */
 } found[] = {
     /* nobody is bound on a machine of one package: no tile, no L3 cache, no NUMA node */
@@ -30,14 +30,14 @@ static void test_found(void **state)
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(found); i++) {
         static const uint32_t one_node[RANKS];
-        struct twill_level_card card[RANKS] = {{.roams = false}};
+        struct twill_level_info info[RANKS] = {{.roams = false}};
         struct twill_error error = {0};
         struct twill_world world;
         assert_int_equal(twill_world_create(&world, RANKS, one_node, &error), TWILL_OK);
         for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
             for (unsigned r = 0; r < RANKS; r++)
-                card[r].unit[level] = found[i].card[level][r];
-        assert_int_equal(twill_levels_find(&world, card, &error), TWILL_OK);
+                info[r].unit[level] = found[i].info[level][r];
+        assert_int_equal(twill_levels_find(&world, info, &error), TWILL_OK);
         for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
             bool known = found[i].unit[level][0] >= 0;
             assert_int_equal(world.unit[level] != NULL, known);

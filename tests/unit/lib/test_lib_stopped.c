@@ -41,10 +41,10 @@ int poll(struct pollfd *fds, nfds_t count, int ms)
 
 static bool greet(int fd)
 {
-    const struct twill_hello_card card = {
+    const struct twill_hello_identity identity = {
         .role = TWILL_HELLO_JOIN, .rank = 1, .size = RANKS, .argument = 240000};
     struct twill_session session;
-    TWILL_REQUIRE(fd >= 0 && twill_test_hello(fd, &card, &session));
+    TWILL_REQUIRE(fd >= 0 && twill_test_hello(fd, &identity, &session));
     return true;
 }
 
@@ -182,7 +182,7 @@ static void telling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(context);
 }
 
-static void the_words_of_another(void **unused)
+static void message_of_another_rank(void **unused)
 {
     (void)unused;
     twill_test_run_ranks(2, telling_rank, NULL);
@@ -193,7 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_at_the_door),
         cmocka_unit_test(what_has_been_sent),
-        cmocka_unit_test(the_words_of_another),
+        cmocka_unit_test(message_of_another_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
