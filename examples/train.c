@@ -38,8 +38,8 @@ struct training {
     double seconds[PHASES];
     double talking; /* seconds in collectives */
     size_t calls, bytes;
-    double *gradient;            /* from twill_alloc() */
-    twill_counters begun, ended; /* after the first mini-batch, and after the last */
+    double *gradient;              /* from twill_alloc() */
+    twill_counters started, ended; /* after the first mini-batch, and after the last */
     char message[512];
 };
 
@@ -215,7 +215,7 @@ static int train(struct training *t)
         }
         for (size_t i = 0; !failed && i < t->batches; i++) {
             failed = train_batch(t, order[i], &loss);
-            twill_comm_counters(t->comm, epoch == 1 && i == 0 ? &t->begun : &t->ended);
+            twill_comm_counters(t->comm, epoch == 1 && i == 0 ? &t->started : &t->ended);
         }
         if (t->rank == 0 && !failed && (epoch == 1 || epoch % shown == 0))
             printf("  epoch %4zu  loss %.6f\n", epoch, loss / (double)t->samples);
@@ -227,7 +227,7 @@ static int train(struct training *t)
 /* What the library counted on rank 0 from the second mini-batch on. */
 static void print_counters(const struct training *t)
 {
-    const twill_counters *from = &t->begun, *to = &t->ended;
+    const twill_counters *from = &t->started, *to = &t->ended;
     uint64_t calls = to->calls - from->calls, copied = to->bytes_copied - from->bytes_copied;
     uint64_t sent = to->bytes_sent - from->bytes_sent, wire = to->bytes_wire - from->bytes_wire;
     if (calls == 0)

@@ -18,11 +18,11 @@ static bool self_reaches(const struct twill_transport_params *params, uint32_t f
 }
 
 /* Meet while both sides have come; folding only in progress. How many met. */
-static int meet(struct self *self, uint32_t lane, bool may_fold)
+static int match(struct self *self, uint32_t lane, bool may_fold)
 {
     struct twill_transfer_queue *sends = &self->send[lane], *recvs = &self->recv[lane];
-    int met = 0;
-    for (; sends->head != NULL && recvs->head != NULL; met++) {
+    int matched = 0;
+    for (; sends->head != NULL && recvs->head != NULL; matched++) {
         const struct twill_transfer *send = sends->head;
         struct twill_transfer *recv = recvs->head;
         if (recv->fold != NULL && !may_fold)
@@ -43,7 +43,7 @@ static int meet(struct self *self, uint32_t lane, bool may_fold)
     }
     if (sends->head == NULL && recvs->head == NULL)
         self->waiting &= ~(1u << lane);
-    return met;
+    return matched;
 }
 
 static twill_status self_post(struct twill_transport *transport, struct twill_transfer *request,
@@ -57,7 +57,7 @@ static twill_status self_post(struct twill_transport *transport, struct twill_tr
     bool sends = request->kind == TWILL_TRANSFER_SEND;
     twill_transfer_push(sends ? &self->send[request->lane] : &self->recv[request->lane], request);
     self->waiting |= 1u << request->lane;
-    meet(self, request->lane, false);
+    match(self, request->lane, false);
     return TWILL_OK;
 }
 
@@ -65,10 +65,10 @@ static int self_progress(struct twill_transport *transport, struct twill_error *
 {
     struct self *self = (struct self *)transport;
     (void)error;
-    int met = 0;
+    int matched = 0;
     for (uint32_t lane = 0; self->waiting >> lane != 0 && lane < TWILL_LANES; lane++)
-        met += meet(self, lane, true);
-    return met;
+        matched += match(self, lane, true);
+    return matched;
 }
 
 static void self_cancel(struct twill_transport *transport)

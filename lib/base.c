@@ -94,10 +94,10 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
 
 unsigned twill_text_distance(const char *text, size_t length, const char *name)
 {
-    unsigned row[TWILL_TEXT_FAR];
+    unsigned row[TWILL_TEXT_DISTANCE_MOST];
     size_t columns = strlen(name);
-    if (columns >= TWILL_TEXT_FAR || length >= 2 * TWILL_TEXT_FAR)
-        return TWILL_TEXT_FAR;
+    if (columns >= TWILL_TEXT_DISTANCE_MOST || length >= 2 * TWILL_TEXT_DISTANCE_MOST)
+        return TWILL_TEXT_DISTANCE_MOST;
     for (size_t j = 0; j <= columns; j++)
         row[j] = (unsigned)j;
     for (size_t i = 1; i <= length; i++) {
@@ -109,7 +109,7 @@ unsigned twill_text_distance(const char *text, size_t length, const char *name)
             row[j] = (unsigned)twill_min(twill_min(row[j], row[j - 1]) + 1, change);
         }
     }
-    return (unsigned)twill_min(row[columns], TWILL_TEXT_FAR);
+    return (unsigned)twill_min(row[columns], TWILL_TEXT_DISTANCE_MOST);
 }
 
 uint64_t twill_now(void)

@@ -119,10 +119,10 @@ static inline bool twill_log_is_first(const struct twill_log *log)
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)
     TWILL_PRINTF(3, 4);
 
-#define TWILL_TEXT_FAR 64u
+#define TWILL_TEXT_DISTANCE_MOST 64u
 
 /* How many letters to insert, drop or change (Levenshtein) from the first `length` of a text to a
- * name: for "did you mean". At most TWILL_TEXT_FAR, also for a name too long to try. */
+ * name: for "did you mean". At most TWILL_TEXT_DISTANCE_MOST, also for a name too long to try. */
 unsigned twill_text_distance(const char *text, size_t length, const char *name);
 
 /* Monotonic time in nanoseconds. */

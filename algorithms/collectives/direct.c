@@ -38,13 +38,13 @@ static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
 {
     uint32_t size = e->world->size, last = size - 1;
     e->uses_peer_src = e->uses_peer_dst = true;
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
     for (uint32_t i = 1; i < size && e->rank == root; i++)
         twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, last), at(TWILL_SRC, last), (root + i) % size,
                         1, 0);
     if (e->rank != root)
         twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC | TWILL_PEER, 0), root, last, 0);
-    twill_emit_node_meet(e, 2);
+    twill_emit_node_barrier(e, 2);
     if (e->rank == root)
         twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, size, 0);
 }
@@ -63,7 +63,7 @@ static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *sh
 static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)
 {
     (void)shape;
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
 }
 
 #define IMM     (1u << TWILL_FLAVOUR_IMM)

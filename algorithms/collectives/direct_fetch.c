@@ -20,11 +20,11 @@ static void fold_own(struct twill_emitter *e)
 {
     struct twill_group g = twill_group_node(e);
     e->uses_peer_src = true;
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
     twill_emit_fold_complete(e, &g, at(TWILL_DST, e->rank),
                              at(g.size > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST, e->rank),
                              at(TWILL_SRC | TWILL_PEER, e->rank), 1, 0);
-    twill_emit_node_meet(e, 2);
+    twill_emit_node_barrier(e, 2);
 }
 
 static void emit_allreduce(struct twill_emitter *e)
@@ -32,17 +32,17 @@ static void emit_allreduce(struct twill_emitter *e)
     fold_own(e);
     e->uses_peer_dst = true;
     twill_emit_take_others(e, TWILL_DST, TWILL_OF_OWNER);
-    twill_emit_node_meet(e, 3);
+    twill_emit_node_barrier(e, 3);
 }
 
 /* Everybody reads everybody's SRC. */
 static void emit_exchange(struct twill_emitter *e, uint32_t block)
 {
     e->uses_peer_src = true;
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
     twill_emit_keep_own(e);
     twill_emit_take_others(e, TWILL_SRC, block);
-    twill_emit_node_meet(e, 2);
+    twill_emit_node_barrier(e, 2);
 }
 
 /* The others read the root's SRC: all of it, or their part. The root hears when they have it. */
@@ -51,7 +51,7 @@ static void emit_from_root(struct twill_emitter *e, const struct twill_shape *sh
     struct twill_group g = twill_group_node(e);
     uint32_t block = shape->collective == TWILL_SCATTER ? e->rank : 0;
     e->uses_peer_src = true;
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
     if (e->rank == shape->root) {
         twill_emit_copy(e, at(TWILL_DST, block), at(TWILL_SRC, block), 0, 1, 0);
         twill_emit_await(e, &g, 2, 0);
@@ -64,7 +64,7 @@ static void emit_from_root(struct twill_emitter *e, const struct twill_shape *sh
 static void emit_gather(struct twill_emitter *e, const struct twill_shape *shape)
 {
     e->uses_peer_src = true;
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
     if (e->rank != shape->root) {
         twill_emit_await_one(e, shape->root, 2, 0);
         return;

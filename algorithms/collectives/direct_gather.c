@@ -43,10 +43,10 @@ void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_sha
         return;
     }
     e->uses_peer_src = true;
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
     twill_emit_keep_own(e);
     twill_emit_take_others(e, TWILL_SRC, TWILL_OF_OWNER);
-    twill_emit_node_meet(e, 2);
+    twill_emit_node_barrier(e, 2);
 }
 
 void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape *shape)

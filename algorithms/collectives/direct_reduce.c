@@ -48,7 +48,7 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
     if (final != TWILL_DST)
         twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);
     if (shape->flavour == TWILL_FLAVOUR_MAPPED)
-        twill_emit_node_meet(e, 2);
+        twill_emit_node_barrier(e, 2);
 }
 
 /* The parts are folded where they are fetched from, or on their way to the root's DST: other ranks

@@ -57,5 +57,5 @@ void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shap
         twill_emit_keep_own(e);
     twill_emit_take_others(e, space, e->rank);
     if (mapped)
-        twill_emit_node_meet(e, 2);
+        twill_emit_node_barrier(e, 2);
 }

@@ -57,7 +57,7 @@ static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_
 }
 
 /* Nobody writes the DST of who may not have begun. */
-static void await_begun(struct twill_compose *c, uint32_t rung)
+static void await_started(struct twill_compose *c, uint32_t rung)
 {
     const struct twill_ladder *l = &c->ladder;
     const struct twill_rung *r = &l->rung[rung];
@@ -90,7 +90,7 @@ static void up_direct(struct twill_compose *c, uint32_t rung)
     enum twill_space from = rung + 1 == l->count ? c->final : TWILL_DST;
     bool has_all = c->gives && c->e.rank == c->root;
     if (!c->down && c->mapped && !c->gives)
-        await_begun(c, rung);
+        await_started(c, rung);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
         if (!twill_ladder_owns(l, rung, s))

@@ -32,7 +32,7 @@
  * Operands are always folded in the order of the node's ranks, so that flavours give equal bits. */
 #include "algorithms/schedule/emit.h"
 
-void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal)
+void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal)
 {
     struct twill_group g = twill_group_node(e);
     twill_emit_signal(e);
@@ -81,7 +81,7 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour 
         e->uses_peer_src = true;
     else
         copy_others(e, &g, shards, TWILL_SHARED, TWILL_SRC);
-    twill_emit_node_meet(e, 1);
+    twill_emit_node_barrier(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
         twill_emit_fold(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
                         flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
@@ -106,7 +106,7 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
     bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
     e->uses_peer_dst = e->uses_peer_dst || mapped;
     hand_out(e, &g, shards, mapped ? TWILL_DST : TWILL_SHARED, from);
-    twill_emit_node_meet(e, 2);
+    twill_emit_node_barrier(e, 2);
     if (!mapped)
         copy_others(e, &g, shards, TWILL_DST, TWILL_SHARED);
 }

@@ -221,7 +221,7 @@ bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, 
                           enum twill_space from);
 
 /* Signal all of the node, and await all: the `ordinal`-th signal of each. */
-void twill_emit_node_meet(struct twill_emitter *e, uint32_t ordinal);
+void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal);
 
 /* On a node. Shard s is the `each` blocks from s * each, owned by local rank s % size. */
 struct twill_shards {

@@ -13,7 +13,7 @@ struct touch {
     bool write;
 };
 
-static bool meet(const struct touch *a, const struct touch *b)
+static bool conflict(const struct touch *a, const struct touch *b)
 {
     return a->space == b->space && (a->write || b->write) && a->first < b->first + b->blocks &&
            b->first < a->first + a->blocks;
@@ -40,13 +40,13 @@ static unsigned touches(const struct twill_step *step, struct touch touch[2])
     return count;
 }
 
-static bool steps_meet(const struct twill_step *a, const struct twill_step *b)
+static bool steps_conflict(const struct twill_step *a, const struct twill_step *b)
 {
     struct touch x[2], y[2];
     unsigned n = touches(a, x), m = touches(b, y);
     for (unsigned i = 0; i < n; i++)
         for (unsigned k = 0; k < m; k++)
-            if (meet(&x[i], &y[k]))
+            if (conflict(&x[i], &y[k]))
                 return true;
     return false;
 }
@@ -80,7 +80,7 @@ void twill_emit_settle(struct twill_emitter *e, size_t mark)
             continue;
         posted++;
         for (size_t k = mark; k < needs; k++)
-            if (steps_meet(step, &list->steps[k]))
+            if (steps_conflict(step, &list->steps[k]))
                 needs = k;
     }
     if (mark == end || (needs == end && posted < TWILL_EMIT_POSTED))

@@ -25,13 +25,13 @@ static void profile(struct profile *of, const struct twill_schedule *s,
     memset(of, 0, sizeof(*of));
     for (uint32_t i = 0; i < s->count; i++) {
         const struct twill_step *step = &s->steps[i];
-        bool far =
+        bool remote =
             twill_step_shape(step->op)->posts && world->node[rank] != world->node[step->peer[0]];
         uint64_t amount = step->blocks > 0 ? step->blocks : 1;
         if (step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_AWAIT)
             amount *= step->nsrc;
-        of->amount[far][step->op] += amount;
-        of->steps[far][step->op] += !far || world->node_size[0] < MANY_RANKS;
+        of->amount[remote][step->op] += amount;
+        of->steps[remote][step->op] += !remote || world->node_size[0] < MANY_RANKS;
     }
 }
 

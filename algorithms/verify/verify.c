@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-static uint32_t *begun(const struct twill_machine *m, uint32_t run, uint32_t rank)
+static uint32_t *started(const struct twill_machine *m, uint32_t run, uint32_t rank)
 {
-    return &m->begun[run * m->world->size + rank];
+    return &m->started[run * m->world->size + rank];
 }
 
 static twill_status no_memory(const struct twill_machine *m)
@@ -92,11 +92,11 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
         /* Runs begin one after the other, though they overlap. */
         uint32_t before =
             m->process[twill_machine_process(m, (run - 1) % m->window, rank, 0)].position;
-        uint32_t time = *begun(m, run - 1, rank);
+        uint32_t time = *started(m, run - 1, rank);
         if (first->clock[before] < time)
             first->clock[before] = time;
     }
-    *begun(m, run, rank) = ++first->clock[first->position];
+    *started(m, run, rank) = ++first->clock[first->position];
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         struct twill_process *p = first + l;
         p->run = run;
@@ -113,7 +113,7 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
 /* Who must have begun before this rank may end: everybody where the collective means that, and
  * unless the schedule is eager all ranks of the node (copies of SHARED are reused on the strength
  * of it). */
-static twill_status check_begun(const struct twill_machine *m, const struct twill_process *p)
+static twill_status check_started(const struct twill_machine *m, const struct twill_process *p)
 {
     bool all = twill_collective_facts(m->shape->collective)->joins;
     for (uint32_t r = 0; r < m->world->size; r++) {
@@ -181,7 +181,7 @@ static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
     ++first->clock[first->position];
     TWILL_TRY(m->error, check_values(m, first));
     TWILL_TRY(m->error, caller_writes(m, first, false));
-    TWILL_TRY(m->error, check_begun(m, first));
+    TWILL_TRY(m->error, check_started(m, first));
     return tell_lanes(m, first) ? TWILL_OK : no_memory(m);
 }
 

@@ -145,7 +145,7 @@ struct twill_machine {
     struct twill_marks *signal; /* [run][process] */
     struct twill_marks *imm;    /* [run][process] */
     struct twill_marks *begin;  /* [run][process] of lane 0: the one clock, at the begin */
-    uint32_t *begun;            /* [runs * ranks] time of begin at lane 0, 0: not yet */
+    uint32_t *started;          /* [runs * ranks] time of begin at lane 0, 0: not yet */
     uint32_t *next_run;         /* [ranks] */
     uint32_t *lanes_left;       /* [slot * ranks] */
     uint32_t *result;           /* [runs * blocks] what all must have of a reduction */

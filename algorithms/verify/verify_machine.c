@@ -55,12 +55,12 @@ bool twill_machine_open(struct twill_machine *m)
     m->signal = calloc((size_t)m->runs * m->processes, sizeof(*m->signal));
     m->imm = calloc((size_t)m->runs * m->processes, sizeof(*m->imm));
     m->begin = calloc((size_t)m->runs * m->processes, sizeof(*m->begin));
-    m->begun = calloc(m->runs * ranks, sizeof(*m->begun));
+    m->started = calloc(m->runs * ranks, sizeof(*m->started));
     m->next_run = calloc(ranks, sizeof(*m->next_run));
     m->lanes_left = calloc(m->window * ranks, sizeof(*m->lanes_left));
     m->result = calloc((size_t)m->runs * m->blocks, sizeof(*m->result));
     if (m->base == NULL || m->process == NULL || m->channel == NULL || m->signal == NULL ||
-        m->imm == NULL || m->begin == NULL || m->begun == NULL || m->next_run == NULL ||
+        m->imm == NULL || m->begin == NULL || m->started == NULL || m->next_run == NULL ||
         m->lanes_left == NULL || m->result == NULL || !open_processes(m))
         return false;
     for (uint32_t r = 0; r < ranks; r++) {
@@ -120,7 +120,7 @@ void twill_machine_close(struct twill_machine *m)
     free(m->base);
     free(m->process);
     free(m->channel);
-    free(m->begun);
+    free(m->started);
     free(m->next_run);
     free(m->lanes_left);
     free(m->result);
@@ -282,7 +282,7 @@ bool twill_machine_begin(const struct twill_machine *m, struct twill_process *p)
 bool twill_machine_knows(const struct twill_machine *m, const struct twill_process *p,
                          uint32_t rank)
 {
-    uint32_t time = m->begun[p->run * m->world->size + rank];
+    uint32_t time = m->started[p->run * m->world->size + rank];
     if (m->fingerprint)
         return (p->heard->bits[rank / 64] >> rank % 64 & 1) != 0;
     return time != 0 && p->clock[twill_machine_process(m, p->slot, rank, 0)] >= time;

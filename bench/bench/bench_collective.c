@@ -215,9 +215,9 @@ void twill_bench_describe(const struct twill_bench_subject *subject,
 
 /* A call in the form that is wanted. */
 #define FORM(name, ...)                                                                            \
-    (form == TWILL_BENCH_BLOCKING ? twill_##name(__VA_ARGS__)                                      \
-     : form == TWILL_BENCH_BEGUN  ? twill_##name##_start(__VA_ARGS__, request)                     \
-                                  : twill_##name##_init(__VA_ARGS__, request))
+    (form == TWILL_BENCH_BLOCKING      ? twill_##name(__VA_ARGS__)                                 \
+     : form == TWILL_BENCH_NONBLOCKING ? twill_##name##_start(__VA_ARGS__, request)                \
+                                       : twill_##name##_init(__VA_ARGS__, request))
 
 static twill_status begin_even(const struct twill_bench_subject *s, twill_comm *comm,
                                struct twill_bench_pointers at, enum twill_bench_form form,

@@ -90,7 +90,7 @@ void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twil
 size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
                              struct twill_bench_pointers at, unsigned round);
 
-enum twill_bench_form { TWILL_BENCH_BLOCKING, TWILL_BENCH_BEGUN, TWILL_BENCH_PREPARED };
+enum twill_bench_form { TWILL_BENCH_BLOCKING, TWILL_BENCH_NONBLOCKING, TWILL_BENCH_PERSISTENT };
 /* Counts and offsets of a vector call, ranks of each; filled once per subject. */
 struct twill_bench_vectors {
     size_t *src_count, *src_first, *dst_count, *dst_first;

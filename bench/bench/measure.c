@@ -35,18 +35,18 @@ static twill_status call_form(struct twill_bench_run *run,
     TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->vectors, form, &request));
     if (form == TWILL_BENCH_BLOCKING)
         return TWILL_OK;
-    if (form == TWILL_BENCH_PREPARED)
+    if (form == TWILL_BENCH_PERSISTENT)
         TWILL_BENCH_TRY(twill_request_start(request));
     TWILL_BENCH_TRY(twill_wait(&request));
-    return form == TWILL_BENCH_PREPARED ? twill_request_free(&request) : TWILL_OK;
+    return form == TWILL_BENCH_PERSISTENT ? twill_request_free(&request) : TWILL_OK;
 }
 
 twill_status twill_bench_call(struct twill_bench_run *run,
                               const struct twill_bench_subject *subject, size_t iteration)
 {
-    if (run->prepared != NULL) {
-        TWILL_BENCH_TRY(twill_request_start(run->prepared));
-        TWILL_BENCH_TRY(twill_wait(&run->prepared));
+    if (run->persistent != NULL) {
+        TWILL_BENCH_TRY(twill_request_start(run->persistent));
+        TWILL_BENCH_TRY(twill_wait(&run->persistent));
     } else {
         TWILL_BENCH_TRY(
             call_form(run, subject, twill_bench_place(run, subject, iteration), run->options.form));
@@ -109,12 +109,12 @@ static twill_status time_calls(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing)
 {
-    if (run->options.form != TWILL_BENCH_PREPARED)
+    if (run->options.form != TWILL_BENCH_PERSISTENT)
         return time_iterations(run, subject, timing);
     TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, twill_bench_place(run, subject, 0),
-                                      &run->vectors, TWILL_BENCH_PREPARED, &run->prepared));
+                                      &run->vectors, TWILL_BENCH_PERSISTENT, &run->persistent));
     TWILL_BENCH_TRY(time_iterations(run, subject, timing));
-    return twill_request_free(&run->prepared);
+    return twill_request_free(&run->persistent);
 }
 
 /* Wrong elements over all ranks. The sum is made by the library under test, so a rank's own count
@@ -167,7 +167,7 @@ static twill_status check(struct twill_bench_run *run, const struct twill_bench_
     timing->wrong = 0;
     for (size_t i = 0; i < run->options.checks && timing->wrong == 0; i++) {
         int first = run->options.verify ? TWILL_BENCH_BLOCKING : (int)run->options.form;
-        int last = run->options.verify ? TWILL_BENCH_PREPARED : (int)run->options.form;
+        int last = run->options.verify ? TWILL_BENCH_PERSISTENT : (int)run->options.form;
         for (int form = first; form <= last && timing->wrong == 0; form++)
             TWILL_BENCH_TRY(check_form(run, subject, timing, (enum twill_bench_form)form));
     }

@@ -43,8 +43,8 @@ static twill_status once(struct twill_bench_run *run, const struct twill_bench_s
     twill_request *request = NULL;
     int done = 0;
     struct twill_bench_pointers at = twill_bench_place(run, subject, iteration);
-    TWILL_BENCH_TRY(
-        twill_bench_begin(subject, run->comm, at, &run->vectors, TWILL_BENCH_BEGUN, &request));
+    TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->vectors,
+                                      TWILL_BENCH_NONBLOCKING, &request));
     for (int look = 0; look < LOOKS && turns > 0; look++) {
         (void)compute(turns / LOOKS);
         if (!done && run->options.looks)

@@ -43,7 +43,7 @@ struct twill_compare_options {
     bool wanted[TWILL_COMPARE_COLLECTIVES];
     const char *peers; /* names, parts of names, comma in between; NULL: all */
     int bind;          /* 1, 0, or -1: if there is a core for each rank */
-    bool prepared, details, quick, list;
+    bool persistent, details, quick, list;
     bool mpi;            /* MPI programs with and without twill, instead of twill and peers */
     double timeout;      /* seconds, of a start and of a turn */
     double turn_seconds; /* of calls that are timed, where calls are short */

@@ -16,7 +16,7 @@ enum {
     OPTION_ONLY,
     OPTION_PEERS,
     OPTION_BIND,
-    OPTION_PREPARED,
+    OPTION_PERSISTENT,
     OPTION_DETAILS,
     OPTION_QUICK,
     OPTION_LIST,
@@ -43,7 +43,7 @@ static const struct option long_options[] = {
     {"only", required_argument, NULL, OPTION_ONLY},
     {"peers", required_argument, NULL, OPTION_PEERS},
     {"bind", required_argument, NULL, OPTION_BIND},
-    {"prepared", no_argument, NULL, OPTION_PREPARED},
+    {"prepared", no_argument, NULL, OPTION_PERSISTENT},
     {"details", no_argument, NULL, OPTION_DETAILS},
     {"quick", no_argument, NULL, OPTION_QUICK},
     {"list", no_argument, NULL, OPTION_LIST},
@@ -269,8 +269,8 @@ static bool set_option(struct twill_compare_options *options, int letter, const 
         return set_only(options, text);
     case OPTION_BIND:
         return set_bind(options, text);
-    case OPTION_PREPARED:
-        return options->prepared = true;
+    case OPTION_PERSISTENT:
+        return options->persistent = true;
     case OPTION_DETAILS:
         return options->details = true;
     case OPTION_QUICK:

@@ -296,7 +296,7 @@ static bool takes_part(const struct twill_compare_run *run, const struct twill_c
     if (strcmp(entry->memory, "heap") == 0 &&
         !find_library(run, "libtwill-heap.so", path, sizeof(path)))
         return false;
-    if (entry->rare && entry->program == TWILL && !run->options.prepared)
+    if (entry->rare && entry->program == TWILL && !run->options.persistent)
         return false;
     if (entry->rare && entry->program != TWILL && run->options.peers == NULL)
         return false;

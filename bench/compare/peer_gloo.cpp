@@ -28,7 +28,7 @@ namespace
 
 struct state {
     std::shared_ptr<gloo::rendezvous::Context> context;
-    std::unique_ptr<gloo::Algorithm> prepared;
+    std::unique_ptr<gloo::Algorithm> persistent;
     std::string way;
 };
 
@@ -146,11 +146,11 @@ int prepare(struct peer *peer, const struct peer_call *call)
     int count = static_cast<int>(call->count);
     try {
         if (call->collective == TWILL_COMPARE_ALLREDUCE && own->way == "halving")
-            own->prepared.reset(
+            own->persistent.reset(
                 new gloo::AllreduceHalvingDoubling<float>(own->context, buffers, count));
         if (call->collective == TWILL_COMPARE_REDUCE_SCATTER) {
             buffers[0] = const_cast<float *>(call->src); /* it works in place */
-            own->prepared.reset(new gloo::ReduceScatterHalvingDoubling<float>(
+            own->persistent.reset(new gloo::ReduceScatterHalvingDoubling<float>(
                 own->context, buffers, count * peer->size, std::vector<int>(peer->size, count)));
         }
     } catch (const std::exception &error) {
@@ -161,7 +161,7 @@ int prepare(struct peer *peer, const struct peer_call *call)
 
 void forget(struct peer *peer)
 {
-    of(peer)->prepared.reset();
+    of(peer)->persistent.reset();
 }
 
 /* The older interface in place only; the newer one has no reduce_scatter. */
@@ -209,8 +209,8 @@ int run(struct peer *peer, const struct peer_call *call)
     state *own = of(peer);
     size_t size = static_cast<size_t>(peer->size);
     try {
-        if (own->prepared) {
-            own->prepared->run();
+        if (own->persistent) {
+            own->persistent->run();
             if (call->collective == TWILL_COMPARE_REDUCE_SCATTER)
                 memcpy(call->dst, call->src, call->count * sizeof(float));
         } else if (call->collective == TWILL_COMPARE_BARRIER) {

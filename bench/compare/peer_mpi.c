@@ -62,8 +62,8 @@ static int message(void)
     return MPI_Waitall(2, both, MPI_STATUSES_IGNORE) != MPI_SUCCESS || take != give;
 }
 
-#define FORM(Blocking, Begun, ...)                                                                 \
-    (request != NULL ? MPI_##Begun(__VA_ARGS__, request) : MPI_##Blocking(__VA_ARGS__))
+#define FORM(Blocking, Nonblocking, ...)                                                           \
+    (request != NULL ? MPI_##Nonblocking(__VA_ARGS__, request) : MPI_##Blocking(__VA_ARGS__))
 
 /* A call, or with a request one that is begun. */
 static int make(struct peer *peer, const struct peer_call *call, MPI_Request *request)

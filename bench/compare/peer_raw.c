@@ -68,7 +68,7 @@ static int listen_on(struct peer *peer, struct address *mine)
     return listener;
 }
 
-static int meet(struct peer *peer)
+static int connect_ring(struct peer *peer)
 {
     struct state *state = of(peer);
     struct address mine = {.port = 0}, all[TWILL_COMPARE_RANKS];
@@ -113,7 +113,7 @@ static int begin(struct peer *peer)
     if (peer->rank == 0)
         snprintf(peer->board->library, sizeof(peer->board->library), "TCP, %s",
                  state->pingpong ? "to and fro, one way counted" : "both ways at once");
-    return meet(peer);
+    return connect_ring(peer);
 }
 
 static void end(struct peer *peer)

@@ -9,7 +9,7 @@
 struct state {
     twill_comm *comm;
     twill_request *request;
-    bool prepared;
+    bool persistent;
 };
 
 static struct state *of(struct peer *peer)
@@ -31,7 +31,7 @@ static int begin(struct peer *peer)
     struct state *state = calloc(1, sizeof(*state));
     if (state == NULL || twill_init(&state->comm) != TWILL_OK)
         return peer_say(peer, "twill_init");
-    state->prepared = peer->arguments[0] != NULL && strcmp(peer->arguments[0], "prepared") == 0;
+    state->persistent = peer->arguments[0] != NULL && strcmp(peer->arguments[0], "prepared") == 0;
     peer->own = state;
     peer->rank = twill_comm_rank(state->comm);
     peer->size = twill_comm_size(state->comm);
@@ -92,7 +92,7 @@ static int can(struct peer *peer, enum twill_compare_collective collective)
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
     struct state *state = of(peer);
-    return state->prepared ? report_status(peer, make(state->comm, call, &state->request)) : 0;
+    return state->persistent ? report_status(peer, make(state->comm, call, &state->request)) : 0;
 }
 
 static void forget(struct peer *peer)

@@ -222,15 +222,15 @@ enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
 
 /* --- who was dropped ------------------------------------------------------------------------- */
 
-unsigned twill_strays_total(const struct twill_strays *strays)
+unsigned twill_rejected_total(const struct twill_rejected *rejected)
 {
     unsigned total = 0;
     for (int fault = 0; fault < TWILL_FAULTS; fault++)
-        total += strays->count[fault];
+        total += rejected->count[fault];
     return total;
 }
 
-void twill_strays_text(const struct twill_strays *strays, char *text, size_t bytes)
+void twill_rejected_text(const struct twill_rejected *rejected, char *text, size_t bytes)
 {
     static const char *const names[TWILL_FAULTS] = {
         [TWILL_FAULT_MALFORMED] = "malformed", [TWILL_FAULT_VERSION] = "of another version",
@@ -238,15 +238,15 @@ void twill_strays_text(const struct twill_strays *strays, char *text, size_t byt
         [TWILL_FAULT_OVERSIZED] = "oversized", [TWILL_FAULT_SLOW] = "slow",
         [TWILL_FAULT_CLOSED] = "closed early", [TWILL_FAULT_REFUSED] = "refused",
     };
-    unsigned total = twill_strays_total(strays);
+    unsigned total = twill_rejected_total(rejected);
     int used =
         snprintf(text, bytes, "%u stray connection%s turned away", total, total == 1 ? "" : "s");
     const char *before = " (";
     for (int fault = 1; fault < TWILL_FAULTS; fault++) {
-        if (strays->count[fault] == 0 || used < 0 || (size_t)used >= bytes)
+        if (rejected->count[fault] == 0 || used < 0 || (size_t)used >= bytes)
             continue;
-        used += snprintf(text + used, bytes - (size_t)used, "%s%u %s", before, strays->count[fault],
-                         names[fault]);
+        used += snprintf(text + used, bytes - (size_t)used, "%s%u %s", before,
+                         rejected->count[fault], names[fault]);
         before = ", ";
     }
     if (total > 0 && used > 0 && (size_t)used < bytes)

@@ -26,12 +26,12 @@ enum twill_fault {
 };
 
 /* Connections that were dropped, by reason. */
-struct twill_strays {
+struct twill_rejected {
     unsigned count[TWILL_FAULTS];
 };
-unsigned twill_strays_total(const struct twill_strays *strays);
+unsigned twill_rejected_total(const struct twill_rejected *rejected);
 /* "3 stray connections turned away (1 malformed, 2 without the key)". */
-void twill_strays_text(const struct twill_strays *strays, char *text, size_t bytes);
+void twill_rejected_text(const struct twill_rejected *rejected, char *text, size_t bytes);
 
 /* One way to find the other ranks. A new one is its file and a line in the registry of bootstrap.c.
  */
@@ -60,8 +60,8 @@ struct twill_oob {
                                          on one host */
     char interface[32];               /* that address is of, and why it is that one, for people */
     char address_why[128];
-    char how[320];              /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
-    struct twill_strays strays; /* rank 0: connections that were not of this job */
+    char how[320];                  /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for people */
+    struct twill_rejected rejected; /* rank 0: connections that were not of this job */
 };
 
 /* What bootstraps are made from. Strings may be NULL or empty: not given. */

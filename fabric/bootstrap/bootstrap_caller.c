@@ -49,8 +49,9 @@ static void caller_close(struct twill_oob *oob)
 
 /* Agree on the secret of this run, which the caller's exchange is trusted with, and on whether all
  * ranks share one host. */
-static twill_status caller_meet(struct twill_oob *oob, const struct twill_bootstrap_params *params,
-                                struct twill_error *error)
+static twill_status caller_gather(struct twill_oob *oob,
+                                  const struct twill_bootstrap_params *params,
+                                  struct twill_error *error)
 {
     struct twill_caller_info mine;
     bool together = true;
@@ -107,7 +108,7 @@ static twill_status caller_open(struct twill_oob **oob, const struct twill_boots
     TWILL_TRY(error, check_lent(params->caller, error));
     TWILL_TRY(error, twill_oob_new(oob, &twill_bootstrap_caller, params, error));
     take_over(*oob, params->caller);
-    TWILL_TRY_OR_FAIL(error, caller_meet(*oob, params, error));
+    TWILL_TRY_OR_FAIL(error, caller_gather(*oob, params, error));
     return TWILL_OK;
 fail:
     caller_close(*oob);
@@ -124,7 +125,7 @@ twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "bootstrap: no memory for %d ranks", lent->size);
     self->oob = *like;
     self->oob.ops = &twill_bootstrap_caller;
-    self->oob.strays = (struct twill_strays){.count = {0}};
+    self->oob.rejected = (struct twill_rejected){.count = {0}};
     take_over(&self->oob, lent);
     *oob = &self->oob;
     return TWILL_OK;

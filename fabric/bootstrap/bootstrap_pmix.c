@@ -152,7 +152,7 @@ static void fence_done(pmix_status_t status, void *user)
 }
 
 /* All ranks have come to here, and have each other's cards. PMIx_Fence() would wait for ever. */
-static twill_status meet(const struct session *s, struct twill_error *error)
+static twill_status fence(const struct session *s, struct twill_error *error)
 {
     pmix_proc_t all = s->me;
     pmix_info_t collect;
@@ -214,7 +214,7 @@ static twill_status exchange(const struct session *s, struct twill_job *job,
         TWILL_TRY(error, twill_launch_listen(job, params, local == size, error));
         TWILL_TRY(error, publish(s, job, error));
     }
-    TWILL_TRY(error, meet(s, error));
+    TWILL_TRY(error, fence(s, error));
     if (job->rank == 0)
         return TWILL_OK;
     TWILL_TRY(error, get(s, 0, CONTACT_KEY, PMIX_STRING, &value, error));

@@ -173,13 +173,13 @@ static void settle_address(struct twill_oob *oob, const char *wanted)
 }
 
 /* Strangers at the port are worth knowing of, also when all went well. */
-static void tell_of_strays(struct twill_oob *oob)
+static void note_rejected(struct twill_oob *oob)
 {
     size_t used = strlen(oob->how);
-    if (twill_strays_total(&oob->strays) == 0 || used + 3 > sizeof(oob->how))
+    if (twill_rejected_total(&oob->rejected) == 0 || used + 3 > sizeof(oob->how))
         return;
     used += (size_t)snprintf(oob->how + used, sizeof(oob->how) - used, "; ");
-    twill_strays_text(&oob->strays, oob->how + used, sizeof(oob->how) - used);
+    twill_rejected_text(&oob->rejected, oob->how + used, sizeof(oob->how) - used);
 }
 
 twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
@@ -213,7 +213,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     else if ((*oob)->size > 1)
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_join(tcp, error));
     settle_address(*oob, wanted);
-    tell_of_strays(*oob);
+    note_rejected(*oob);
     twill_secret_wipe(&tcp->key, sizeof(tcp->key)); /* this run has its own */
     tcp->job = NULL;
     return TWILL_OK;

@@ -22,7 +22,7 @@ struct pending {
     struct twill_hello hello;
 };
 
-struct meeting {
+struct rendezvous {
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
     int absent; /* ranks still to come */
@@ -34,15 +34,15 @@ struct meeting {
 };
 
 /* The others keep their order, which is their age. */
-static void forget(struct meeting *m, size_t i)
+static void forget(struct rendezvous *m, size_t i)
 {
     m->count--;
     memmove(&m->pending[i], &m->pending[i + 1], (m->count - i) * sizeof(*m->pending));
 }
 
-static void turn_away(struct meeting *m, size_t i, enum twill_fault fault)
+static void turn_away(struct rendezvous *m, size_t i, enum twill_fault fault)
 {
-    m->tcp->oob.strays.count[fault]++;
+    m->tcp->oob.rejected.count[fault]++;
     close(m->pending[i].fd);
     forget(m, i);
 }
@@ -56,7 +56,7 @@ static bool is_gone(int fd)
 }
 
 /* A rank that waits says nothing: whatever is heard of it means that it has gone. */
-static void leave(struct meeting *m, struct twill_bootstrap_peer *peer)
+static void leave(struct rendezvous *m, struct twill_bootstrap_peer *peer)
 {
     /* The kernel has waited for an answer of its host already. */
     peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
@@ -68,7 +68,7 @@ static void leave(struct meeting *m, struct twill_bootstrap_peer *peer)
 }
 
 /* Why a process that knows the key cannot be let in; NULL: it can. */
-static const char *objection(struct meeting *m, const struct twill_hello_call *call)
+static const char *objection(struct rendezvous *m, const struct twill_hello_call *call)
 {
     if (call->size != (uint32_t)m->tcp->oob.size)
         return "WORLD_SIZE differs";
@@ -83,7 +83,7 @@ static const char *objection(struct meeting *m, const struct twill_hello_call *c
 }
 
 /* Somebody of this job: let the rank in, or tell it why not. */
-static void judge(struct meeting *m, size_t i, struct twill_session *session)
+static void judge(struct rendezvous *m, size_t i, struct twill_session *session)
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
     struct twill_wire_header answer;
@@ -107,7 +107,7 @@ static void judge(struct meeting *m, size_t i, struct twill_session *session)
     turn_away(m, i, TWILL_FAULT_REFUSED);
 }
 
-static void hear(struct meeting *m, size_t i)
+static void hear(struct rendezvous *m, size_t i)
 {
     struct pending *p = &m->pending[i];
     struct twill_session session;
@@ -124,7 +124,7 @@ static bool is_silent(const struct pending *pending)
     return pending->hello.step == 0;
 }
 
-static size_t count_silent(const struct meeting *m)
+static size_t count_silent(const struct rendezvous *m)
 {
     size_t silent = 0;
     for (size_t i = 0; i < m->count; i++)
@@ -135,7 +135,7 @@ static size_t count_silent(const struct meeting *m)
 /* When all places are taken and somebody is at the door, the older half of those who have not even
  * begun to prove anything makes room, at once: strangers may come by the thousand, and a rank among
  * them calls again. */
-static void make_room(struct meeting *m)
+static void make_room(struct rendezvous *m)
 {
     if (m->count < m->places || m->tcp->polls[m->tcp->oob.size].revents == 0)
         return;
@@ -152,7 +152,7 @@ static void make_room(struct meeting *m)
 
 /* Nobody was let in: for want of descriptors? Then as many as are pending now is what can be, and
  * they are ranks, or make room for ranks. What the host lacks it may have again soon. */
-static twill_status check_accept(struct meeting *m, struct twill_error *error)
+static twill_status check_accept(struct rendezvous *m, struct twill_error *error)
 {
     if (errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         m->trouble = errno;
@@ -170,7 +170,7 @@ static twill_status check_accept(struct meeting *m, struct twill_error *error)
         m->tcp->oob.size - m->absent, m->tcp->oob.size, strerror(errno));
 }
 
-static twill_status admit(struct meeting *m, struct twill_error *error)
+static twill_status admit(struct rendezvous *m, struct twill_error *error)
 {
     while (m->count < m->places && twill_now() >= m->pause) {
         struct pending *p = &m->pending[m->count];
@@ -191,7 +191,7 @@ static twill_status admit(struct meeting *m, struct twill_error *error)
 }
 
 /* Ranks that were here and have gone: forget the connection; fail if one does not come back. */
-static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twill_error *error)
+static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     for (int r = 1; r < tcp->oob.size; r++) {
@@ -214,7 +214,7 @@ static twill_status check_waiting(struct meeting *m, uint64_t *wake, struct twil
 }
 
 /* A rank that twillrun has seen to end does not come any more. */
-static twill_status check_exited(struct meeting *m, struct twill_error *error)
+static twill_status check_exited(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     struct twill_launcher_exited exited;
@@ -230,7 +230,7 @@ static twill_status check_exited(struct meeting *m, struct twill_error *error)
 }
 
 /* Sleep until something happens to anybody. */
-static twill_status wait_any(struct meeting *m, uint64_t wake, struct twill_error *error)
+static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     size_t ranks = (size_t)tcp->oob.size, used = 0;
@@ -283,20 +283,20 @@ static bool is_absent(const struct twill_bootstrap_peer *peer)
 }
 
 /* One turn of the loop. */
-static twill_status turn(struct meeting *m, struct twill_error *error)
+static twill_status turn(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     uint64_t wake = m->deadline;
-    char who[128], strays[200];
+    char who[128], rejected[200];
     TWILL_TRY(error, check_waiting(m, &wake, error));
     if (twill_now() >= m->deadline) {
         twill_bootstrap_tcp_list(tcp, is_absent, who, sizeof(who));
-        twill_strays_text(&tcp->oob.strays, strays, sizeof(strays));
+        twill_rejected_text(&tcp->oob.rejected, rejected, sizeof(rejected));
         return twill_bootstrap_tcp_fail(
             tcp, error, TWILL_ERR_TIMEOUT,
             "%d of %d ranks did not join at %.100s:%u in time: rank %s "
             "(%s%s%s%s%s)",
-            m->absent, tcp->oob.size, tcp->job->hosts, tcp->job->port, who, strays,
+            m->absent, tcp->oob.size, tcp->job->hosts, tcp->job->port, who, rejected,
             m->trouble ? "; accept: " : "", m->trouble ? strerror(m->trouble) : "",
             tcp->wide ? "; rank 0 listens on all addresses: " : "", tcp->wide ? tcp->wide : "");
     }
@@ -316,7 +316,7 @@ static twill_status turn(struct meeting *m, struct twill_error *error)
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                        struct twill_error *error)
 {
-    struct meeting m = {.tcp = tcp, .absent = tcp->oob.size - 1, .places = tcp->places};
+    struct rendezvous m = {.tcp = tcp, .absent = tcp->oob.size - 1, .places = tcp->places};
     twill_status status = TWILL_OK;
     m.deadline = twill_wire_deadline(tcp->oob.timeout_ns);
     memset(tcp->polls, 0, (size_t)tcp->oob.size * sizeof(*tcp->polls));

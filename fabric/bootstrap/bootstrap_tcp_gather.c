@@ -98,7 +98,7 @@ static twill_status judge(struct gather *g, int r)
     if (fault == TWILL_FAULT_NONE && header->kind != TWILL_WIRE_GATHER)
         fault = TWILL_FAULT_MALFORMED;
     if (fault != TWILL_FAULT_NONE) {
-        g->tcp->oob.strays.count[fault]++;
+        g->tcp->oob.rejected.count[fault]++;
         return twill_bootstrap_tcp_fail(
             g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
             "rank %d sent something that is not its part of all-gather %lld", r,
@@ -131,7 +131,7 @@ static twill_status take(struct gather *g, int r)
         outcome = twill_wire_read(peer->fd, part, g->bytes, &body);
         peer->done = head + body;
         if (outcome == TWILL_WIRE_DONE && !twill_wire_is_body(&peer->header, part)) {
-            g->tcp->oob.strays.count[TWILL_FAULT_KEY]++;
+            g->tcp->oob.rejected.count[TWILL_FAULT_KEY]++;
             return twill_bootstrap_tcp_fail(
                 g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
                 "rank %d's part of all-gather %lld was changed on its way", r,

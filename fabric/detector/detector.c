@@ -53,7 +53,7 @@ static twill_status listen_here(struct twill_watch *watch, const struct twill_oo
 static twill_status make_room(struct twill_watch *watch, struct twill_error *error)
 {
     size_t size = (size_t)watch->size;
-    watch->capacity = size + TWILL_WATCH_STRANGERS;
+    watch->capacity = size + TWILL_WATCH_HANDSHAKES;
     watch->link = calloc(size, sizeof(*watch->link));
     watch->place = calloc(size, sizeof(*watch->place));
     watch->taken = calloc(size, sizeof(*watch->taken));
@@ -80,8 +80,8 @@ twill_status twill_watch_open(struct twill_watch **out, struct twill_oob *oob,
     watch->rank = oob->rank;
     watch->size = oob->size;
     watch->secret = oob->secret;
-    for (size_t i = 0; i < TWILL_WATCH_STRANGERS; i++)
-        watch->stranger[i].fd = -1;
+    for (size_t i = 0; i < TWILL_WATCH_HANDSHAKES; i++)
+        watch->handshake[i].fd = -1;
     TWILL_TRY_OR_FAIL(error, make_room(watch, error));
     if (oob->size > 1) {
         TWILL_TRY_OR_FAIL(error, listen_here(watch, oob, &mine, error));

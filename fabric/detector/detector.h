@@ -52,6 +52,6 @@ void twill_watch_send(struct twill_watch *watch, uint32_t peer, const struct twi
 /* Take the next piece of news, if any. Never blocks. Garbage and strangers are dropped. */
 bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news);
 /* Connections that were dropped so far. */
-const struct twill_strays *twill_watch_strays(const struct twill_watch *watch);
+const struct twill_rejected *twill_watch_rejected(const struct twill_watch *watch);
 
 #endif

@@ -263,8 +263,8 @@ static twill_status connect_hosts(struct twill_watch *watch, const struct omitte
 }
 
 /* Call the others, tell whom one cannot call, and wait for the rest. Collective over boot. */
-static twill_status meet_hosts(struct twill_watch *watch, struct twill_oob *oob, uint64_t patience,
-                               struct twill_error *error)
+static twill_status connect_all_hosts(struct twill_watch *watch, struct twill_oob *oob,
+                                      uint64_t patience, struct twill_error *error)
 {
     struct omitted mine, *all = calloc((size_t)watch->size, sizeof(*all));
     if (all == NULL)
@@ -284,12 +284,12 @@ static twill_status meet_hosts(struct twill_watch *watch, struct twill_oob *oob,
  * the lowest rank. */
 static void keep_ends(struct twill_hosts *hosts)
 {
-    int pair[2], ends[TWILL_FILES_MOST];
+    int pair[2], ends[TWILL_FDS_MOST];
     size_t count = 0, most = 0;
     char byte = 0;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        most = (size_t)twill_min(limit.rlim_cur / KEPT_SHARE, TWILL_FILES_MOST);
+        most = (size_t)twill_min(limit.rlim_cur / KEPT_SHARE, TWILL_FDS_MOST);
     for (uint32_t h = 0; h < hosts->count; h++) {
         if (hosts->fd[h] >= 0 && count == most)
             return;
@@ -298,8 +298,8 @@ static void keep_ends(struct twill_hosts *hosts)
     }
     if (count == 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
         return;
-    if (twill_files_send(pair[1], &byte, 1, &hosts->set, 1) &&
-        twill_files_send(pair[1], &byte, 1, ends, count))
+    if (twill_fds_send(pair[1], &byte, 1, &hosts->set, 1) &&
+        twill_fds_send(pair[1], &byte, 1, ends, count))
         hosts->keeper = pair[0];
     else
         close(pair[0]);
@@ -310,7 +310,7 @@ static void keep_ends(struct twill_hosts *hosts)
  * that itself. */
 static void take_set(struct twill_hosts *hosts, int theirs)
 {
-    int set = twill_files_peek(theirs);
+    int set = twill_fds_peek(theirs);
     close(hosts->set);
     hosts->set = set >= 0 ? set : theirs;
     hosts->keeper = set >= 0 ? theirs : -1;
@@ -318,28 +318,29 @@ static void take_set(struct twill_hosts *hosts, int theirs)
 
 /* The lowest rank hands its epoll instance to the others of its host, and takes theirs, which are
  * empty. Where that does not work, they look at nothing. */
-static void share_set(struct twill_watch *watch, struct twill_passing *passing,
+static void share_set(struct twill_watch *watch, struct twill_fd_passing *fd_passing,
                       const struct watch_peer_info *infos)
 {
     struct twill_hosts *hosts = &watch->hosts;
     uint32_t own = own_host(watch);
     bool fine = true;
-    passing->peers = calloc((size_t)watch->size, sizeof(*passing->peers));
-    for (uint32_t r = 0; passing->peers != NULL && r < (uint32_t)watch->size; r++) {
-        bool meets = is_lowest(watch) ? r != (uint32_t)watch->rank : r == hosts->lowest[own];
+    fd_passing->peers = calloc((size_t)watch->size, sizeof(*fd_passing->peers));
+    for (uint32_t r = 0; fd_passing->peers != NULL && r < (uint32_t)watch->size; r++) {
+        bool exchanges = is_lowest(watch) ? r != (uint32_t)watch->rank : r == hosts->lowest[own];
         fine = fine && (hosts->of[r] != own || infos[r].cause == TWILL_SHARE_FINE);
-        if (hosts->of[r] != own || !meets)
+        if (hosts->of[r] != own || !exchanges)
             continue;
-        passing->peers[passing->peer_count++] = (struct twill_passing_peer){
+        fd_passing->peers[fd_passing->peer_count++] = (struct twill_fd_passing_peer){
             .rank = r, .name = infos[r].name, .key = infos[r].key, .socket = -1, .fd = -1};
     }
-    if (fine && passing->peer_count > 0 && is_lowest(watch))
+    if (fine && fd_passing->peer_count > 0 && is_lowest(watch))
         keep_ends(hosts);
-    passing->file = hosts->keeper >= 0 ? hosts->keeper : hosts->set;
-    if (fine && passing->peer_count > 0 && twill_passing_connect(passing) == TWILL_SHARE_FINE)
-        (void)twill_passing_exchange(passing);
-    for (size_t i = 0; i < passing->peer_count; i++) {
-        int theirs = passing->peers[i].fd;
+    fd_passing->file = hosts->keeper >= 0 ? hosts->keeper : hosts->set;
+    if (fine && fd_passing->peer_count > 0 &&
+        twill_fd_passing_connect(fd_passing) == TWILL_SHARE_FINE)
+        (void)twill_fd_passing_exchange(fd_passing);
+    for (size_t i = 0; i < fd_passing->peer_count; i++) {
+        int theirs = fd_passing->peers[i].fd;
         if (theirs >= 0 && !is_lowest(watch))
             take_set(hosts, theirs);
         else if (theirs >= 0)
@@ -353,7 +354,7 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oo
     struct twill_hosts *hosts = &watch->hosts;
     uint64_t patience = twill_min(SET_UP_NS, oob->timeout_ns / 4);
     struct twill_oob brief = {.rank = oob->rank, .size = oob->size, .timeout_ns = 2 * patience};
-    struct twill_passing passing;
+    struct twill_fd_passing fd_passing;
     struct watch_peer_info mine = {.most = most};
     TWILL_TRY(error, number_hosts(watch, host, error));
     memcpy(brief.nonce, oob->nonce, sizeof(brief.nonce));
@@ -362,21 +363,21 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oo
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
                           watch->rank, watch->size);
     hosts->set = epoll_create1(EPOLL_CLOEXEC);
-    mine.cause = (uint32_t)twill_passing_listen(&passing, &brief);
+    mine.cause = (uint32_t)twill_fd_passing_listen(&fd_passing, &brief);
     if (mine.cause == TWILL_SHARE_FINE && hosts->set < 0)
         mine.cause = TWILL_SHARE_DESCRIPTORS;
-    mine.name = passing.name;
-    mine.key = passing.key;
+    mine.name = fd_passing.name;
+    mine.key = fd_passing.key;
     twill_status status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
     for (uint32_t h = 0; h < hosts->count; h++)
         most = twill_min(most, (size_t)infos[hosts->lowest[h]].most);
     hosts->all = hosts->count <= most + 1;
     if (status == TWILL_OK)
-        status = meet_hosts(watch, oob, patience, error);
+        status = connect_all_hosts(watch, oob, patience, error);
     if (status == TWILL_OK)
-        share_set(watch, &passing, infos);
-    twill_passing_close(&passing);
-    free(passing.peers);
+        share_set(watch, &fd_passing, infos);
+    twill_fd_passing_close(&fd_passing);
+    free(fd_passing.peers);
     free(infos);
     return status;
 }

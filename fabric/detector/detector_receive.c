@@ -6,14 +6,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STRANGER_NS UINT64_C(2000000000) /* how long they may stay where others want the place */
+#define HANDSHAKE_NS UINT64_C(2000000000) /* how long they may stay where others want the place */
 
-static struct twill_stranger *stranger_of(struct twill_watch *watch, int fd)
+static struct twill_handshake *handshake_of(struct twill_watch *watch, int fd)
 {
-    struct twill_stranger *stranger = watch->stranger;
-    while (stranger->fd != fd)
-        stranger++;
-    return stranger;
+    struct twill_handshake *handshake = watch->handshake;
+    while (handshake->fd != fd)
+        handshake++;
+    return handshake;
 }
 
 /* fault: NONE if it is no stranger's. */
@@ -21,10 +21,10 @@ static void drop(struct twill_watch *watch, size_t i, enum twill_fault fault)
 {
     struct twill_caller *caller = &watch->caller[i];
     if (fault != TWILL_FAULT_NONE)
-        watch->strays.count[fault]++;
+        watch->rejected.count[fault]++;
     if (caller->rank < 0) {
-        stranger_of(watch, caller->fd)->fd = -1;
-        watch->strangers--;
+        handshake_of(watch, caller->fd)->fd = -1;
+        watch->handshakes--;
     }
     close(caller->fd);
     *caller = watch->caller[--watch->callers];
@@ -32,25 +32,25 @@ static void drop(struct twill_watch *watch, size_t i, enum twill_fault fault)
 
 static bool is_full(const struct twill_watch *watch)
 {
-    return watch->strangers == TWILL_WATCH_STRANGERS || watch->callers == watch->capacity;
+    return watch->handshakes == TWILL_WATCH_HANDSHAKES || watch->callers == watch->capacity;
 }
 
 /* Who does not fit stays in the listener's queue, and its connection alive. */
 static void admit(struct twill_watch *watch)
 {
     while (!is_full(watch)) {
-        struct twill_stranger *stranger = stranger_of(watch, -1);
-        if (!twill_hello_expect(&stranger->hello, &watch->secret, TWILL_HELLO_WATCH,
+        struct twill_handshake *handshake = handshake_of(watch, -1);
+        if (!twill_hello_expect(&handshake->hello, &watch->secret, TWILL_HELLO_WATCH,
                                 (uint32_t)watch->rank, (uint32_t)watch->size))
             return;
-        stranger->fd = twill_socket_accept(watch->listener);
-        if (stranger->fd < 0) {
-            stranger->fd = -1;
+        handshake->fd = twill_socket_accept(watch->listener);
+        if (handshake->fd < 0) {
+            handshake->fd = -1;
             return;
         }
-        watch->strangers++;
+        watch->handshakes++;
         watch->caller[watch->callers++] = (struct twill_caller){
-            .fd = stranger->fd, .rank = -1, .deadline = twill_wire_deadline(STRANGER_NS)};
+            .fd = handshake->fd, .rank = -1, .deadline = twill_wire_deadline(HANDSHAKE_NS)};
     }
 }
 
@@ -72,14 +72,14 @@ static bool is_new(struct twill_taken *taken, uint64_t number)
 
 /* Move a stranger's hello along. GONE: it has been dropped. DONE: it is none any more. Who is slow
  * may be a rank that has left the library in the middle, and goes on when it comes back. */
-static enum twill_wire_moved meet(struct twill_watch *watch, size_t i)
+static enum twill_wire_moved authenticate(struct twill_watch *watch, size_t i)
 {
     struct twill_caller *caller = &watch->caller[i];
-    struct twill_stranger *stranger = stranger_of(watch, caller->fd);
-    const struct twill_hello_call *call = &stranger->hello.said.call;
+    struct twill_handshake *handshake = handshake_of(watch, caller->fd);
+    const struct twill_hello_call *call = &handshake->hello.said.call;
     enum twill_wire_moved outcome =
-        twill_hello_move(&stranger->hello, caller->fd, &caller->session);
-    enum twill_fault fault = stranger->hello.fault;
+        twill_hello_move(&handshake->hello, caller->fd, &caller->session);
+    enum twill_fault fault = handshake->hello.fault;
     if (outcome == TWILL_WIRE_LATER && is_full(watch) && twill_now() >= caller->deadline)
         fault = TWILL_FAULT_SLOW;
     else if (outcome == TWILL_WIRE_DONE && !is_new(&watch->taken[call->rank], call->argument))
@@ -90,8 +90,8 @@ static enum twill_wire_moved meet(struct twill_watch *watch, size_t i)
     }
     if (outcome == TWILL_WIRE_DONE) {
         caller->rank = call->rank;
-        stranger->fd = -1;
-        watch->strangers--;
+        handshake->fd = -1;
+        watch->handshakes--;
     }
     return outcome;
 }
@@ -143,9 +143,9 @@ static enum twill_wire_moved listen_to(struct twill_watch *watch, size_t i, stru
     enum twill_fault fault = TWILL_FAULT_NONE;
     bool ended = (watch->polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
     if (watch->caller[i].rank < 0) {
-        enum twill_wire_moved met = meet(watch, i);
-        if (met != TWILL_WIRE_DONE)
-            return met;
+        enum twill_wire_moved moved = authenticate(watch, i);
+        if (moved != TWILL_WIRE_DONE)
+            return moved;
     }
     enum twill_wire_moved outcome = peek(watch, i, ended, &frame, &fault);
     if (outcome == TWILL_WIRE_DONE)
@@ -160,7 +160,7 @@ void twill_watch_admit(struct twill_watch *watch)
     admit(watch);
     for (size_t i = watch->callers; i-- > 0;) /* downwards: drop() moves the last one here */
         if (watch->caller[i].rank < 0)
-            (void)meet(watch, i);
+            (void)authenticate(watch, i);
 }
 
 int twill_watch_adopt(struct twill_watch *watch, uint32_t peer)
@@ -199,7 +199,7 @@ bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news)
     return false;
 }
 
-const struct twill_strays *twill_watch_strays(const struct twill_watch *watch)
+const struct twill_rejected *twill_watch_rejected(const struct twill_watch *watch)
 {
-    return &watch->strays;
+    return &watch->rejected;
 }

@@ -8,7 +8,7 @@
 #include "fabric/auth/handshake.h"
 #include "fabric/detector/detector.h"
 
-#define TWILL_WATCH_STRANGERS 16 /* connections that have shown no key, at a time */
+#define TWILL_WATCH_HANDSHAKES 16 /* connections that have shown no key, at a time */
 
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
 
@@ -35,7 +35,7 @@ struct twill_caller {
 };
 
 /* Somebody who has not shown the key. */
-struct twill_stranger {
+struct twill_handshake {
     struct twill_hello hello;
     int fd; /* -1: free */
 };
@@ -93,16 +93,16 @@ struct twill_hosts {
 
 struct twill_watch {
     struct twill_secret secret; /* of this run */
-    struct twill_strays strays;
+    struct twill_rejected rejected;
     int rank, size;
     int listener;
-    size_t callers, strangers, capacity;
+    size_t callers, handshakes, capacity;
     struct twill_link *link;     /* [size] */
     struct twill_place *place;   /* [size] */
     struct twill_taken *taken;   /* [size] */
     struct twill_caller *caller; /* [capacity] */
     struct pollfd *polls;        /* [capacity] */
-    struct twill_stranger stranger[TWILL_WATCH_STRANGERS];
+    struct twill_handshake handshake[TWILL_WATCH_HANDSHAKES];
     struct twill_hosts hosts;
 };
 

@@ -14,9 +14,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG       4096 /* the kernel clips it (somaxconn), and strangers can fill it */
-#define MAX_STRANGERS 16   /* accepted, but not yet known by name */
-#define RETRY_MS      1
+#define BACKLOG     4096 /* the kernel clips it (somaxconn), and strangers can fill it */
+#define MAX_PENDING 16   /* accepted, but not yet known by name */
+#define RETRY_MS    1
 
 struct hello {
     uint8_t nonce[TWILL_NONCE_BYTES];
@@ -45,31 +45,32 @@ static int open_socket(void)
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-enum twill_share_cause twill_passing_listen(struct twill_passing *passing,
-                                            const struct twill_oob *oob)
+enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
+                                               const struct twill_oob *oob)
 {
     uint64_t drawn[2];
-    *passing = (struct twill_passing){.oob = oob, .listener = -1, .file = -1, .lost = UINT32_MAX};
+    *fd_passing =
+        (struct twill_fd_passing){.oob = oob, .listener = -1, .file = -1, .lost = UINT32_MAX};
     if (getrandom(drawn, sizeof(drawn), 0) != (ssize_t)sizeof(drawn))
         return TWILL_SHARE_SOCKET;
-    passing->name = drawn[0];
-    passing->key = drawn[1];
-    passing->listener = open_socket();
-    if (passing->listener < 0)
+    fd_passing->name = drawn[0];
+    fd_passing->key = drawn[1];
+    fd_passing->listener = open_socket();
+    if (fd_passing->listener < 0)
         return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
     struct sockaddr_un address;
-    socklen_t length = socket_name(&address, oob, (uint32_t)oob->rank, passing->name);
-    if (bind(passing->listener, (struct sockaddr *)&address, length) != 0 ||
-        listen(passing->listener, BACKLOG) != 0)
+    socklen_t length = socket_name(&address, oob, (uint32_t)oob->rank, fd_passing->name);
+    if (bind(fd_passing->listener, (struct sockaddr *)&address, length) != 0 ||
+        listen(fd_passing->listener, BACKLOG) != 0)
         return TWILL_SHARE_SOCKET;
     return TWILL_SHARE_FINE;
 }
 
-bool twill_files_send(int to, void *data, size_t bytes, const int *files, size_t count)
+bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t count)
 {
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(TWILL_FILES_MOST * sizeof(int))];
+        char space[CMSG_SPACE(TWILL_FDS_MOST * sizeof(int))];
     } control;
     struct iovec vector = {.iov_base = data, .iov_len = bytes};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
@@ -87,33 +88,34 @@ bool twill_files_send(int to, void *data, size_t bytes, const int *files, size_t
 }
 
 /* 1: sent; 0: later; -1: never. */
-static int send_hello(const struct twill_passing *passing, int to, bool with_file)
+static int send_hello(const struct twill_fd_passing *fd_passing, int to, bool with_file)
 {
     struct hello hello = {
-        .key = passing->key, .rank = (uint32_t)passing->oob->rank, .version = HELLO_VERSION};
-    memcpy(hello.nonce, passing->oob->nonce, sizeof(hello.nonce));
-    if (twill_files_send(to, &hello, sizeof(hello), &passing->file, with_file ? 1 : 0))
+        .key = fd_passing->key, .rank = (uint32_t)fd_passing->oob->rank, .version = HELLO_VERSION};
+    memcpy(hello.nonce, fd_passing->oob->nonce, sizeof(hello.nonce));
+    if (twill_fds_send(to, &hello, sizeof(hello), &fd_passing->file, with_file ? 1 : 0))
         return 1;
     /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others take theirs. */
     return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
 }
 
-static bool is_called(const struct twill_passing *passing, const struct twill_passing_peer *peer)
+static bool is_called(const struct twill_fd_passing *fd_passing,
+                      const struct twill_fd_passing_peer *peer)
 {
-    return peer->rank < (uint32_t)passing->oob->rank;
+    return peer->rank < (uint32_t)fd_passing->oob->rank;
 }
 
 /* Connect and say who we are, or leave that for later: a full queue of connections may stay full
  * until its owner, who might be waiting for us elsewhere, comes to the exchange. */
-static enum twill_share_cause call_peer(struct twill_passing *passing,
-                                        struct twill_passing_peer *peer)
+static enum twill_share_cause call_peer(struct twill_fd_passing *fd_passing,
+                                        struct twill_fd_passing_peer *peer)
 {
     if (peer->socket < 0) {
         int fd = open_socket();
         if (fd < 0)
             return TWILL_SHARE_DESCRIPTORS;
         struct sockaddr_un address;
-        socklen_t length = socket_name(&address, passing->oob, peer->rank, peer->name);
+        socklen_t length = socket_name(&address, fd_passing->oob, peer->rank, peer->name);
         if (connect(fd, (struct sockaddr *)&address, length) != 0) {
             bool later = errno == EAGAIN || errno == EINTR;
             close(fd);
@@ -122,18 +124,18 @@ static enum twill_share_cause call_peer(struct twill_passing *passing,
         }
         peer->socket = fd;
     }
-    int sent = send_hello(passing, peer->socket, false);
-    peer->met = sent > 0;
+    int sent = send_hello(fd_passing, peer->socket, false);
+    peer->identified = sent > 0;
     /* It stopped listening before it took us in: the same as a moment later. */
     return sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
 }
 
-enum twill_share_cause twill_passing_connect(struct twill_passing *passing)
+enum twill_share_cause twill_fd_passing_connect(struct twill_fd_passing *fd_passing)
 {
     enum twill_share_cause cause = TWILL_SHARE_FINE;
-    for (size_t i = 0; i < passing->peer_count && cause == TWILL_SHARE_FINE; i++)
-        if (is_called(passing, &passing->peers[i]))
-            cause = call_peer(passing, &passing->peers[i]);
+    for (size_t i = 0; i < fd_passing->peer_count && cause == TWILL_SHARE_FINE; i++)
+        if (is_called(fd_passing, &fd_passing->peers[i]))
+            cause = call_peer(fd_passing, &fd_passing->peers[i]);
     return cause;
 }
 
@@ -191,7 +193,7 @@ static ssize_t receive_hello(int from, struct hello *hello, int *fd)
     return receive(from, hello, sizeof(*hello), 0, fd);
 }
 
-int twill_files_peek(int from)
+int twill_fds_peek(int from)
 {
     char byte;
     int fd;
@@ -199,21 +201,21 @@ int twill_files_peek(int from)
     return fd;
 }
 
-static struct twill_passing_peer *find_peer(struct twill_passing *passing,
-                                            const struct hello *hello)
+static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passing,
+                                               const struct hello *hello)
 {
-    if (memcmp(hello->nonce, passing->oob->nonce, sizeof(hello->nonce)) != 0 ||
+    if (memcmp(hello->nonce, fd_passing->oob->nonce, sizeof(hello->nonce)) != 0 ||
         hello->version != HELLO_VERSION)
         return NULL;
-    for (size_t i = 0; i < passing->peer_count; i++)
-        if (passing->peers[i].rank == hello->rank)
-            return passing->peers[i].key == hello->key ? &passing->peers[i] : NULL;
+    for (size_t i = 0; i < fd_passing->peer_count; i++)
+        if (fd_passing->peers[i].rank == hello->rank)
+            return fd_passing->peers[i].key == hello->key ? &fd_passing->peers[i] : NULL;
     return NULL;
 }
 
 /* A connection somebody made: who is it? FINE with *peer NULL: it has not said yet. */
-static enum twill_share_cause identify(struct twill_passing *passing, int from,
-                                       struct twill_passing_peer **peer)
+static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
+                                       struct twill_fd_passing_peer **peer)
 {
     struct hello hello;
     int fd;
@@ -224,33 +226,33 @@ static enum twill_share_cause identify(struct twill_passing *passing, int from,
     if (fd >= 0)
         close(fd);
     if (got == (ssize_t)sizeof(hello))
-        *peer = find_peer(passing, &hello);
-    return *peer != NULL && !(*peer)->met && !is_called(passing, *peer) && same_user(from)
+        *peer = find_peer(fd_passing, &hello);
+    return *peer != NULL && !(*peer)->identified && !is_called(fd_passing, *peer) && same_user(from)
                ? TWILL_SHARE_FINE
-               : TWILL_SHARE_STRANGER;
+               : TWILL_SHARE_OTHER_USER;
 }
 
 /* Take the peer's file if it has come. */
-static enum twill_share_cause take_file(struct twill_passing *passing,
-                                        struct twill_passing_peer *peer)
+static enum twill_share_cause take_file(struct twill_fd_passing *fd_passing,
+                                        struct twill_fd_passing_peer *peer)
 {
     struct hello hello;
     int fd;
     ssize_t got = receive_hello(peer->socket, &hello, &fd);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return TWILL_SHARE_FINE;
-    passing->lost = peer->rank;
+    fd_passing->lost = peer->rank;
     if (got <= 0)
         return TWILL_SHARE_LOST;
-    if (got != (ssize_t)sizeof(hello) || find_peer(passing, &hello) != peer ||
+    if (got != (ssize_t)sizeof(hello) || find_peer(fd_passing, &hello) != peer ||
         !same_user(peer->socket)) {
         if (fd >= 0)
             close(fd);
-        return TWILL_SHARE_STRANGER;
+        return TWILL_SHARE_OTHER_USER;
     }
     if (fd < 0) /* dropped on the way: this process has too many */
         return TWILL_SHARE_DESCRIPTORS;
-    passing->lost = UINT32_MAX;
+    fd_passing->lost = UINT32_MAX;
     peer->fd = fd;
     return TWILL_SHARE_FINE;
 }
@@ -258,19 +260,19 @@ static enum twill_share_cause take_file(struct twill_passing *passing,
 /* --- the exchange ---------------------------------------------------------------------------- */
 
 struct exchange {
-    struct twill_passing *passing;
+    struct twill_fd_passing *fd_passing;
     struct pollfd *polls; /* listener, strangers, peers */
-    int strangers[MAX_STRANGERS];
-    size_t stranger_count;
+    int pending[MAX_PENDING];
+    size_t pending_count;
 };
 
-static void accept_strangers(struct exchange *exchange)
+static void accept_pending(struct exchange *exchange)
 {
-    while (exchange->stranger_count < MAX_STRANGERS) {
-        int fd = accept4(exchange->passing->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while (exchange->pending_count < MAX_PENDING) {
+        int fd = accept4(exchange->fd_passing->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0)
             return;
-        exchange->strangers[exchange->stranger_count++] = fd;
+        exchange->pending[exchange->pending_count++] = fd;
     }
 }
 
@@ -278,66 +280,66 @@ static void accept_strangers(struct exchange *exchange)
  * want one. */
 static void drop_other_users(struct exchange *exchange)
 {
-    for (size_t i = exchange->stranger_count; i-- > 0;) {
-        if (same_user(exchange->strangers[i]))
+    for (size_t i = exchange->pending_count; i-- > 0;) {
+        if (same_user(exchange->pending[i]))
             continue;
-        close(exchange->strangers[i]);
-        exchange->strangers[i] = exchange->strangers[--exchange->stranger_count];
+        close(exchange->pending[i]);
+        exchange->pending[i] = exchange->pending[--exchange->pending_count];
     }
 }
 
 /* Who connected says who it is, or goes. A true peer of another user cannot be trusted with memory,
  * nor waited for. */
-static enum twill_share_cause hear_strangers(struct exchange *exchange)
+static enum twill_share_cause identify_pending(struct exchange *exchange)
 {
-    for (size_t i = exchange->stranger_count; i-- > 0;) {
-        int fd = exchange->strangers[i];
-        struct twill_passing_peer *peer;
-        enum twill_share_cause cause = identify(exchange->passing, fd, &peer);
+    for (size_t i = exchange->pending_count; i-- > 0;) {
+        int fd = exchange->pending[i];
+        struct twill_fd_passing_peer *peer;
+        enum twill_share_cause cause = identify(exchange->fd_passing, fd, &peer);
         if (cause == TWILL_SHARE_FINE && peer == NULL)
             continue;
         if (cause != TWILL_SHARE_FINE && peer != NULL)
             return cause;
-        exchange->strangers[i] = exchange->strangers[--exchange->stranger_count];
+        exchange->pending[i] = exchange->pending[--exchange->pending_count];
         if (peer == NULL) {
             close(fd);
             continue;
         }
         peer->socket = fd;
-        peer->met = true;
+        peer->identified = true;
     }
-    if (exchange->stranger_count == MAX_STRANGERS)
+    if (exchange->pending_count == MAX_PENDING)
         drop_other_users(exchange);
     return TWILL_SHARE_FINE;
 }
 
 /* Hand out our file. */
-static enum twill_share_cause give_file(struct twill_passing *passing,
-                                        struct twill_passing_peer *peer)
+static enum twill_share_cause give_file(struct twill_fd_passing *fd_passing,
+                                        struct twill_fd_passing_peer *peer)
 {
-    int sent = send_hello(passing, peer->socket, true);
+    int sent = send_hello(fd_passing, peer->socket, true);
     peer->sent = sent > 0;
     if (sent >= 0)
         return TWILL_SHARE_FINE;
-    passing->lost = peer->rank;
+    fd_passing->lost = peer->rank;
     return TWILL_SHARE_LOST;
 }
 
 /* All that can be done for a peer now. */
-static enum twill_share_cause serve_peer(struct twill_passing *passing,
-                                         struct twill_passing_peer *peer)
+static enum twill_share_cause serve_peer(struct twill_fd_passing *fd_passing,
+                                         struct twill_fd_passing_peer *peer)
 {
     enum twill_share_cause cause = TWILL_SHARE_FINE;
-    if (!peer->met && is_called(passing, peer))
-        cause = call_peer(passing, peer);
+    if (!peer->identified && is_called(fd_passing, peer))
+        cause = call_peer(fd_passing, peer);
     if (cause == TWILL_SHARE_REFUSED) { /* it did listen: it has gone */
-        passing->lost = peer->rank;
+        fd_passing->lost = peer->rank;
         cause = TWILL_SHARE_LOST;
     }
-    if (cause == TWILL_SHARE_FINE && peer->met && !peer->sent)
-        cause = give_file(passing, peer);
-    if (cause == TWILL_SHARE_FINE && peer->met && peer->fd < 0)
-        cause = take_file(passing, peer);
+    if (cause == TWILL_SHARE_FINE && peer->identified && !peer->sent)
+        cause = give_file(fd_passing, peer);
+    if (cause == TWILL_SHARE_FINE && peer->identified && peer->fd < 0)
+        cause = take_file(fd_passing, peer);
     if (cause == TWILL_SHARE_FINE && peer->fd >= 0 && peer->sent && peer->socket >= 0) {
         close(peer->socket);
         peer->socket = -1;
@@ -347,107 +349,108 @@ static enum twill_share_cause serve_peer(struct twill_passing *passing,
 
 /* *missing: files that have not come; *unsent: ours that could not go yet, though there is somebody
  * to try. */
-static enum twill_share_cause serve_peers(struct twill_passing *passing, size_t *missing,
+static enum twill_share_cause serve_peers(struct twill_fd_passing *fd_passing, size_t *missing,
                                           size_t *unsent)
 {
     *missing = *unsent = 0;
-    for (size_t i = 0; i < passing->peer_count; i++) {
-        struct twill_passing_peer *peer = &passing->peers[i];
-        enum twill_share_cause cause = serve_peer(passing, peer);
+    for (size_t i = 0; i < fd_passing->peer_count; i++) {
+        struct twill_fd_passing_peer *peer = &fd_passing->peers[i];
+        enum twill_share_cause cause = serve_peer(fd_passing, peer);
         if (cause != TWILL_SHARE_FINE)
             return cause;
         *missing += peer->fd < 0;
-        *unsent += !peer->sent && (peer->met || is_called(passing, peer));
+        *unsent += !peer->sent && (peer->identified || is_called(fd_passing, peer));
     }
     return TWILL_SHARE_FINE;
 }
 
 static void await_traffic(struct exchange *exchange, bool sending)
 {
-    const struct twill_passing *passing = exchange->passing;
+    const struct twill_fd_passing *fd_passing = exchange->fd_passing;
     struct pollfd *polls = exchange->polls;
     nfds_t n = 0;
     /* Sockets of descriptor -1 are ignored by poll(). */
-    bool room = exchange->stranger_count < MAX_STRANGERS;
-    polls[n++] = (struct pollfd){.fd = room ? passing->listener : -1, .events = POLLIN};
-    for (size_t i = 0; i < exchange->stranger_count; i++)
-        polls[n++] = (struct pollfd){.fd = exchange->strangers[i], .events = POLLIN};
-    for (size_t i = 0; i < passing->peer_count; i++)
-        if (passing->peers[i].fd < 0 && passing->peers[i].socket >= 0)
-            polls[n++] = (struct pollfd){.fd = passing->peers[i].socket, .events = POLLIN};
+    bool room = exchange->pending_count < MAX_PENDING;
+    polls[n++] = (struct pollfd){.fd = room ? fd_passing->listener : -1, .events = POLLIN};
+    for (size_t i = 0; i < exchange->pending_count; i++)
+        polls[n++] = (struct pollfd){.fd = exchange->pending[i], .events = POLLIN};
+    for (size_t i = 0; i < fd_passing->peer_count; i++)
+        if (fd_passing->peers[i].fd < 0 && fd_passing->peers[i].socket >= 0)
+            polls[n++] = (struct pollfd){.fd = fd_passing->peers[i].socket, .events = POLLIN};
     poll(polls, n, sending ? RETRY_MS : 100);
 }
 
-static enum twill_passing_stage stage_of(const struct twill_passing_peer *peer)
+static enum twill_fd_passing_stage stage_of(const struct twill_fd_passing_peer *peer)
 {
     if (peer->fd >= 0)
-        return TWILL_PASSING_TAKEN;
+        return TWILL_FD_PASSING_RECEIVED;
     if (peer->sent)
-        return TWILL_PASSING_SENT;
-    return peer->met ? TWILL_PASSING_CONNECTED : TWILL_PASSING_APART;
+        return TWILL_FD_PASSING_SENT;
+    return peer->identified ? TWILL_FD_PASSING_CONNECTED : TWILL_FD_PASSING_UNCONNECTED;
 }
 
 static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
-    struct twill_passing *passing = exchange->passing;
-    uint64_t deadline = twill_now() + passing->oob->timeout_ns;
+    struct twill_fd_passing *fd_passing = exchange->fd_passing;
+    uint64_t deadline = twill_now() + fd_passing->oob->timeout_ns;
     for (bool over = false; !over;) {
         size_t missing, unsent;
         over = twill_now() > deadline; /* asked first: who slept past it still looks once more */
-        accept_strangers(exchange);
-        enum twill_share_cause cause = hear_strangers(exchange);
+        accept_pending(exchange);
+        enum twill_share_cause cause = identify_pending(exchange);
         if (cause == TWILL_SHARE_FINE)
-            cause = serve_peers(passing, &missing, &unsent);
+            cause = serve_peers(fd_passing, &missing, &unsent);
         if (cause != TWILL_SHARE_FINE || missing + unsent == 0)
             return cause;
         if (!over)
             await_traffic(exchange, unsent > 0);
     }
-    for (size_t i = 0; i < passing->peer_count && passing->lost == UINT32_MAX; i++) {
-        const struct twill_passing_peer *peer = &passing->peers[i];
+    for (size_t i = 0; i < fd_passing->peer_count && fd_passing->lost == UINT32_MAX; i++) {
+        const struct twill_fd_passing_peer *peer = &fd_passing->peers[i];
         if (peer->fd >= 0 && peer->sent)
             continue;
-        passing->lost = peer->rank;
-        passing->stage = stage_of(peer);
+        fd_passing->lost = peer->rank;
+        fd_passing->stage = stage_of(peer);
     }
-    passing->late = true;
+    fd_passing->late = true;
     return TWILL_SHARE_LOST;
 }
 
-enum twill_share_cause twill_passing_exchange(struct twill_passing *passing)
+enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing)
 {
-    struct exchange exchange = {.passing = passing};
-    exchange.polls = calloc(1 + MAX_STRANGERS + passing->peer_count, sizeof(*exchange.polls));
+    struct exchange exchange = {.fd_passing = fd_passing};
+    exchange.polls = calloc(1 + MAX_PENDING + fd_passing->peer_count, sizeof(*exchange.polls));
     if (exchange.polls == NULL)
         return TWILL_SHARE_SOCKET;
     enum twill_share_cause cause = exchange_until_done(&exchange);
-    for (size_t i = 0; i < exchange.stranger_count; i++)
-        close(exchange.strangers[i]);
+    for (size_t i = 0; i < exchange.pending_count; i++)
+        close(exchange.pending[i]);
     free(exchange.polls);
     return cause;
 }
 
-twill_status twill_passing_fail(const struct twill_passing *passing, const char *then,
-                                struct twill_error *error)
+twill_status twill_fd_passing_fail(const struct twill_fd_passing *fd_passing, const char *then,
+                                   struct twill_error *error)
 {
-    const uint32_t *job = passing->oob->job;
-    return TWILL_FAIL(error, passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
+    const uint32_t *job = fd_passing->oob->job;
+    return TWILL_FAIL(error, fd_passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
                       "%s lost %s while memory was being shared (%s); then: %s",
-                      TWILL_RANK_NAME(job, passing->oob->rank), TWILL_RANK_NAME(job, passing->lost),
-                      passing->late ? twill_passing_stage_text((int32_t)passing->stage)
-                                    : "it died, or lost a rank itself",
+                      TWILL_RANK_NAME(job, fd_passing->oob->rank),
+                      TWILL_RANK_NAME(job, fd_passing->lost),
+                      fd_passing->late ? twill_fd_passing_stage_text((int32_t)fd_passing->stage)
+                                       : "it died, or lost a rank itself",
                       then);
 }
 
-void twill_passing_close(struct twill_passing *passing)
+void twill_fd_passing_close(struct twill_fd_passing *fd_passing)
 {
-    if (passing->listener >= 0)
-        close(passing->listener);
-    passing->listener = -1;
-    for (size_t i = 0; i < passing->peer_count; i++) {
-        if (passing->peers[i].socket >= 0)
-            close(passing->peers[i].socket);
-        passing->peers[i].socket = -1;
+    if (fd_passing->listener >= 0)
+        close(fd_passing->listener);
+    fd_passing->listener = -1;
+    for (size_t i = 0; i < fd_passing->peer_count; i++) {
+        if (fd_passing->peers[i].socket >= 0)
+            close(fd_passing->peers[i].socket);
+        fd_passing->peers[i].socket = -1;
     }
 }
 
@@ -462,7 +465,7 @@ const char *twill_share_cause_text(int32_t cause)
         [TWILL_SHARE_REFUSED] = "unix sockets do not connect the ranks (network namespaces differ)",
         [TWILL_SHARE_LOST] = "a rank gave up exchanging descriptors",
         [TWILL_SHARE_DESCRIPTORS] = "too many open descriptors (ulimit -n)",
-        [TWILL_SHARE_STRANGER] = "ranks of one host run as different users",
+        [TWILL_SHARE_OTHER_USER] = "ranks of one host run as different users",
         [TWILL_SHARE_MAP] =
             "another rank's memory could not be mapped (ulimit -v? TWILL_HEAP_LIMIT)",
         [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
@@ -470,13 +473,13 @@ const char *twill_share_cause_text(int32_t cause)
     return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
 }
 
-const char *twill_passing_stage_text(int32_t stage)
+const char *twill_fd_passing_stage_text(int32_t stage)
 {
-    static const char *const texts[TWILL_PASSING_STAGES] = {
-        [TWILL_PASSING_APART] = "the two never connected",
-        [TWILL_PASSING_CONNECTED] = "they connected, but nothing went either way",
-        [TWILL_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
-        [TWILL_PASSING_TAKEN] = "it came, but the waiting rank's own could not go out",
+    static const char *const texts[TWILL_FD_PASSING_STAGES] = {
+        [TWILL_FD_PASSING_UNCONNECTED] = "the two never connected",
+        [TWILL_FD_PASSING_CONNECTED] = "they connected, but nothing went either way",
+        [TWILL_FD_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
+        [TWILL_FD_PASSING_RECEIVED] = "it came, but the waiting rank's own could not go out",
     };
-    return stage >= 0 && stage < TWILL_PASSING_STAGES ? texts[stage] : "at an unknown stage";
+    return stage >= 0 && stage < TWILL_FD_PASSING_STAGES ? texts[stage] : "at an unknown stage";
 }

@@ -69,7 +69,7 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
 {
     uint32_t size = (uint32_t)oob->size, l = 0;
     for (uint32_t r = 0; r < size; r++)
-        node->size += twill_segment_at(node->segment, r) != NULL;
+        node->size += twill_shm_region_at(node->region, r) != NULL;
     node->swap = node->size == 2;
     node->area = calloc(node->size, sizeof(*node->area));
     node->shared = calloc(node->size, sizeof(*node->shared));
@@ -81,7 +81,7 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node of %u ranks",
                           TWILL_RANK_NAME(oob->job, oob->rank), node->size);
     for (uint32_t r = 0; r < size; r++) {
-        unsigned char *at = twill_segment_at(node->segment, r);
+        unsigned char *at = twill_shm_region_at(node->region, r);
         if (at == NULL)
             continue;
         node->area[l] = (struct twill_node_area *)at;
@@ -125,7 +125,7 @@ static twill_status open_areas(struct twill_node *node, struct twill_oob *oob,
 
 twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
                              size_t shared_bytes, size_t channel_bytes,
-                             const struct twill_segment_placer *placer, const char **why,
+                             const struct twill_shm_region_placer *placer, const char **why,
                              struct twill_error *error)
 {
     twill_status status;
@@ -140,7 +140,7 @@ twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, ui
     (*node)->shared_bytes = layout.shared_bytes;
     (*node)->channel_bytes = channel_bytes;
     TWILL_TRY_OR_FAIL(
-        error, twill_segment_share(&(*node)->segment, oob, label, bytes, placer, why, error));
+        error, twill_shm_region_share(&(*node)->region, oob, label, bytes, placer, why, error));
     TWILL_TRY_OR_FAIL(error, open_areas(*node, oob, label, &layout, error));
     return TWILL_OK;
 fail:
@@ -153,7 +153,7 @@ void twill_node_close(struct twill_node *node)
 {
     if (node == NULL)
         return;
-    twill_segment_close(node->segment);
+    twill_shm_region_close(node->region);
     free(node->area);
     free(node->shared);
     free(node->small);

@@ -62,7 +62,7 @@ struct twill_call_line {
 } TWILL_ALIGNED(64);
 
 /* The instances that a rank has begun; and of the last ones in which calls that was. */
-struct twill_begun_line {
+struct twill_started_line {
     _Atomic uint64_t epoch; /* the last one, written last */
     _Atomic uint32_t signature[TWILL_LINES];
 } TWILL_ALIGNED(64);
@@ -106,7 +106,7 @@ struct twill_layout_line {
 struct twill_node_area {
     struct twill_layout_line layout;
     struct twill_call_line call;
-    struct twill_begun_line begun;
+    struct twill_started_line started;
     struct twill_past past[TWILL_PAST]; /* by sequence */
     struct twill_vote_line vote[2];     /* by parity of the sequence */
     struct twill_bell_line bell;
@@ -117,7 +117,7 @@ struct twill_node_area {
 
 /* This rank's view of the areas of a communicator. Indexed by local rank. */
 struct twill_node {
-    struct twill_segment *segment;
+    struct twill_shm_region *region;
     uint32_t me;                   /* own local rank */
     uint32_t size;                 /* ranks on this node */
     uint32_t swap;                 /* 1 where they are two, else 0: see twill_node_area_index() */
@@ -130,12 +130,12 @@ struct twill_node {
     uint32_t *rank; /* [size] ranks, ascending */
 };
 
-/* Collective over boot. May split nodes that cannot share memory: see twill_segment_share().
+/* Collective over boot. May split nodes that cannot share memory: see twill_shm_region_share().
  * channel_bytes: room for the shm transport's channels. placer: of this rank's area and what is
  * behind it, or NULL. */
 twill_status twill_node_open(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
                              size_t shared_bytes, size_t channel_bytes,
-                             const struct twill_segment_placer *placer, const char **why,
+                             const struct twill_shm_region_placer *placer, const char **why,
                              struct twill_error *error);
 void twill_node_close(struct twill_node *node);
 
@@ -237,24 +237,25 @@ twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_
 }
 
 /* Say that this rank begins an instance. */
-static inline void twill_node_begin(struct twill_node *node, uint64_t epoch, uint32_t signature)
+static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uint32_t signature)
 {
-    struct twill_begun_line *begun = &node->area[node->me]->begun;
-    atomic_store_explicit(&begun->signature[epoch % TWILL_LINES], signature, memory_order_relaxed);
-    atomic_store_explicit(&begun->epoch, epoch, memory_order_release);
+    struct twill_started_line *started = &node->area[node->me]->started;
+    atomic_store_explicit(&started->signature[epoch % TWILL_LINES], signature,
+                          memory_order_relaxed);
+    atomic_store_explicit(&started->epoch, epoch, memory_order_release);
 }
 
 /* The last instance that local rank l has begun. */
-static inline uint64_t twill_node_begun(const struct twill_node *node, uint32_t l)
+static inline uint64_t twill_node_started(const struct twill_node *node, uint32_t l)
 {
-    return atomic_load_explicit(&node->area[l]->begun.epoch, memory_order_acquire);
+    return atomic_load_explicit(&node->area[l]->started.epoch, memory_order_acquire);
 }
 
 /* The signature of one that it has begun and that is not too long ago: this rank is in it. */
 static inline uint32_t twill_node_signature(const struct twill_node *node, uint32_t l,
                                             uint64_t epoch)
 {
-    return atomic_load_explicit(&node->area[l]->begun.signature[epoch % TWILL_LINES],
+    return atomic_load_explicit(&node->area[l]->started.signature[epoch % TWILL_LINES],
                                 memory_order_relaxed);
 }
 

@@ -24,15 +24,15 @@ struct view {
     bool locked;                   /* the lock could be seen */
 };
 
-struct twill_segment {
+struct twill_shm_region {
     size_t bytes;
     int rank, size;
     int fd; /* the own memfd, or -1. Closing it, or any duplicate in this process, drops the lock */
     bool given;                     /* fd and mine are another's, who keeps them */
     char why[TWILL_RANK_TEXT + 96]; /* memory is not shared */
     struct twill_mapping *mine;
-    struct twill_segment_placer placer; /* of mine; all NULL: none */
-    struct view *view;                  /* [size] */
+    struct twill_shm_region_placer placer; /* of mine; all NULL: none */
+    struct view *view;                     /* [size] */
 };
 
 /* What a rank tells all others first. */
@@ -50,22 +50,22 @@ struct share_info {
 struct share_result {
     int32_t cause;
     int32_t late;
-    int32_t stage; /* enum twill_passing_stage, of the late one */
+    int32_t stage; /* enum twill_fd_passing_stage, of the late one */
     uint32_t lost;
 };
 
 /* The state of one share. */
 struct share {
-    struct twill_segment *segment;
+    struct twill_shm_region *region;
     struct twill_oob *oob;
-    const char *name;                        /* of its file */
-    const struct twill_segment_given *given; /* or NULL */
-    struct share_info *info;                 /* [size] */
-    struct share_result *result;             /* [size] */
-    uint32_t *first;                         /* [size] the lowest rank with the same label */
+    const char *name;                           /* of its file */
+    const struct twill_shm_region_given *given; /* or NULL */
+    struct share_info *info;                    /* [size] */
+    struct share_result *result;                /* [size] */
+    uint32_t *first;                            /* [size] the lowest rank with the same label */
     int32_t *cause; /* [size] why the label of that lowest rank cannot share */
     bool *crosses;  /* [size] whether it spans processes, likewise */
-    struct twill_passing passing;
+    struct twill_fd_passing fd_passing;
     struct twill_error *error;
 };
 
@@ -74,45 +74,45 @@ struct share {
 /* This rank's memory. What went wrong is recorded, to be told to all, not returned. */
 static void make_memory(struct share *share, bool shared, struct share_info *info)
 {
-    struct twill_segment *segment = share->segment;
+    struct twill_shm_region *region = share->region;
     if (share->given != NULL) {
-        segment->given = true;
-        segment->fd = share->given->fd;
-        segment->mine = share->given->mapping;
+        region->given = true;
+        region->fd = share->given->fd;
+        region->mine = share->given->mapping;
         info->token_at = share->given->token_at;
     } else {
         if (shared)
-            info->cause = (int32_t)twill_mapping_file(&segment->fd, share->name, segment->bytes);
-        segment->mine = twill_mapping_create(segment->fd, segment->bytes);
-        if (segment->mine != NULL && segment->placer.place != NULL)
-            segment->placer.place(segment->placer.user, segment->mine->at, segment->bytes);
+            info->cause = (int32_t)twill_mapping_file(&region->fd, share->name, region->bytes);
+        region->mine = twill_mapping_create(region->fd, region->bytes);
+        if (region->mine != NULL && region->placer.place != NULL)
+            region->placer.place(region->placer.user, region->mine->at, region->bytes);
     }
-    if (segment->mine == NULL)
+    if (region->mine == NULL)
         info->error = errno;
-    info->mapping = (uintptr_t)segment->mine;
+    info->mapping = (uintptr_t)region->mine;
 }
 
 /* What shows others that they look at the memory of this rank. Taken back when all have looked. */
-static void show_token(const struct twill_segment *segment, size_t at, uint64_t token)
+static void show_token(const struct twill_shm_region *region, size_t at, uint64_t token)
 {
-    atomic_store_explicit((_Atomic uint64_t *)((unsigned char *)segment->mine->at + at), token,
+    atomic_store_explicit((_Atomic uint64_t *)((unsigned char *)region->mine->at + at), token,
                           memory_order_release);
 }
 
 /* New memory gives the page back as well: it lies where the system put it, and its owner may want
  * it elsewhere. */
-static void hide_token(const struct twill_segment *segment, size_t at)
+static void hide_token(const struct twill_shm_region *region, size_t at)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (segment->given || madvise(segment->mine->at, page, MADV_REMOVE) != 0)
-        show_token(segment, at, 0);
+    if (region->given || madvise(region->mine->at, page, MADV_REMOVE) != 0)
+        show_token(region, at, 0);
 }
 
 /* The own memory loses users, the last of whom unmaps it. */
-static void drop_mine(const struct twill_segment *segment, int64_t users)
+static void drop_mine(const struct twill_shm_region *region, int64_t users)
 {
-    if (!segment->given)
-        twill_mapping_drop(segment->mine, users);
+    if (!region->given)
+        twill_mapping_drop(region->mine, users);
 }
 
 static void view_close(struct view *view, size_t bytes)
@@ -137,7 +137,7 @@ static bool in_one_process(const struct twill_host *a, const struct twill_host *
 
 static bool is_ours(const struct share *share, uint32_t rank)
 {
-    return share->first[rank] == share->first[share->segment->rank];
+    return share->first[rank] == share->first[share->region->rank];
 }
 
 static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
@@ -157,7 +157,7 @@ static void found(struct share *share, uint32_t rank, int32_t cause)
 {
     share->cause[share->first[rank]] = cause;
     if (cause != TWILL_SHARE_FINE)
-        snprintf(share->segment->why, sizeof(share->segment->why), "%s: %s", NAME(share, rank),
+        snprintf(share->region->why, sizeof(share->region->why), "%s: %s", NAME(share, rank),
                  twill_share_cause_text(cause));
 }
 
@@ -190,55 +190,55 @@ static twill_status check_infos(struct share *share)
 /* Take part in the memory of this process's other threads, and count them in ours. */
 static void adopt_threads(struct share *share)
 {
-    struct twill_segment *segment = share->segment;
-    const struct twill_host *host = &share->info[segment->rank].host;
+    struct twill_shm_region *region = share->region;
+    const struct twill_host *host = &share->info[region->rank].host;
     int64_t users = 1;
-    for (int r = 0; r < segment->size; r++) {
-        if (r == segment->rank || !is_ours(share, (uint32_t)r) ||
+    for (int r = 0; r < region->size; r++) {
+        if (r == region->rank || !is_ours(share, (uint32_t)r) ||
             !in_one_process(&share->info[r].host, host))
             continue;
         users++;
-        struct view *view = &segment->view[r];
+        struct view *view = &region->view[r];
         view->mapping = (struct twill_mapping *)(uintptr_t)share->info[r].mapping;
         view->at = view->mapping->at;
     }
-    drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - users);
+    drop_mine(region, TWILL_MAPPING_USERS_UNKNOWN - users);
 }
 
 /* --- between processes ----------------------------------------------------------------------- */
 
 static twill_status list_peers(struct share *share)
 {
-    struct twill_segment *segment = share->segment;
-    struct twill_passing *passing = &share->passing;
-    passing->file = segment->fd;
-    passing->peers = calloc((size_t)segment->size, sizeof(*passing->peers));
-    if (passing->peers == NULL)
+    struct twill_shm_region *region = share->region;
+    struct twill_fd_passing *fd_passing = &share->fd_passing;
+    fd_passing->file = region->fd;
+    fd_passing->peers = calloc((size_t)region->size, sizeof(*fd_passing->peers));
+    if (fd_passing->peers == NULL)
         return TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "no memory to list %d ranks",
-                          segment->size);
-    for (int r = 0; r < segment->size; r++)
-        if (r != segment->rank && is_ours(share, (uint32_t)r) && segment->view[r].mapping == NULL)
-            passing->peers[passing->peer_count++] =
-                (struct twill_passing_peer){.rank = (uint32_t)r,
-                                            .name = share->info[r].name,
-                                            .key = share->info[r].key,
-                                            .socket = -1,
-                                            .fd = -1};
+                          region->size);
+    for (int r = 0; r < region->size; r++)
+        if (r != region->rank && is_ours(share, (uint32_t)r) && region->view[r].mapping == NULL)
+            fd_passing->peers[fd_passing->peer_count++] =
+                (struct twill_fd_passing_peer){.rank = (uint32_t)r,
+                                               .name = share->info[r].name,
+                                               .key = share->info[r].key,
+                                               .socket = -1,
+                                               .fd = -1};
     return TWILL_OK;
 }
 
 /* Tell how it went here; learn why labels cannot share. */
 static twill_status agree(struct share *share, enum twill_share_cause cause)
 {
-    const struct twill_passing *passing = &share->passing;
+    const struct twill_fd_passing *fd_passing = &share->fd_passing;
     struct share_result mine = {.cause = (int32_t)cause,
-                                .late = passing->late,
-                                .stage = (int32_t)passing->stage,
-                                .lost = passing->lost};
+                                .late = fd_passing->late,
+                                .stage = (int32_t)fd_passing->stage,
+                                .lost = fd_passing->lost};
     struct twill_error why = {0};
     twill_status status = twill_oob_allgather(share->oob, &mine, share->result, sizeof(mine), &why);
-    if (status < 0 && passing->lost != UINT32_MAX)
-        return twill_passing_fail(passing, why.message, share->error);
+    if (status < 0 && fd_passing->lost != UINT32_MAX)
+        return twill_fd_passing_fail(fd_passing, why.message, share->error);
     if (status < 0)
         return TWILL_FAIL(share->error, status, "%s, sharing memory: %s",
                           NAME(share, share->oob->rank), why.message);
@@ -248,7 +248,7 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
             return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
                               "%s waited %llu s for the memory of %s (%s)", NAME(share, r),
                               (unsigned long long)(share->oob->timeout_ns / 1000000000u),
-                              NAME(share, v->lost), twill_passing_stage_text(v->stage));
+                              NAME(share, v->lost), twill_fd_passing_stage_text(v->stage));
         int32_t ours = share->cause[share->first[r]];
         /* Who gives up hangs up, and is lost to others: they know less. */
         if (ours == TWILL_SHARE_FINE || (ours == TWILL_SHARE_LOST && v->cause > 0))
@@ -265,22 +265,22 @@ static uint64_t token_of(const struct share_info *info)
 /* Map what the peers handed over, and see that it is what they write to. */
 static enum twill_share_cause map_peers(struct share *share)
 {
-    struct twill_segment *segment = share->segment;
-    for (size_t i = 0; i < share->passing.peer_count; i++) {
-        struct twill_passing_peer *peer = &share->passing.peers[i];
-        struct view *view = &segment->view[peer->rank];
+    struct twill_shm_region *region = share->region;
+    for (size_t i = 0; i < share->fd_passing.peer_count; i++) {
+        struct twill_fd_passing_peer *peer = &share->fd_passing.peers[i];
+        struct view *view = &region->view[peer->rank];
         view->fd = peer->fd;
         peer->fd = -1;
         struct stat about;
         /* Mapped beyond its end, the first touch would be a SIGBUS. */
-        if (fstat(view->fd, &about) != 0 || (uint64_t)about.st_size < segment->bytes)
+        if (fstat(view->fd, &about) != 0 || (uint64_t)about.st_size < region->bytes)
             return TWILL_SHARE_MAP;
-        void *at = twill_mapping_map(view->fd, segment->bytes);
+        void *at = twill_mapping_map(view->fd, region->bytes);
         if (at == MAP_FAILED)
             return TWILL_SHARE_MAP;
         view->at = at;
         const struct share_info *info = &share->info[peer->rank];
-        if (info->token_at > segment->bytes - sizeof(uint64_t) ||
+        if (info->token_at > region->bytes - sizeof(uint64_t) ||
             atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + info->token_at),
                                  memory_order_acquire) != token_of(info))
             return TWILL_SHARE_TOKEN;
@@ -294,80 +294,80 @@ static enum twill_share_cause map_peers(struct share *share)
  * rank that has given up: it closes its sockets first. */
 static twill_status share_processes(struct share *share)
 {
-    struct twill_passing *passing = &share->passing;
-    int32_t *ours = &share->cause[share->first[share->segment->rank]];
-    bool crosses = share->crosses[share->first[share->segment->rank]];
+    struct twill_fd_passing *fd_passing = &share->fd_passing;
+    int32_t *ours = &share->cause[share->first[share->region->rank]];
+    bool crosses = share->crosses[share->first[share->region->rank]];
     enum twill_share_cause cause = TWILL_SHARE_FINE;
     if (crosses && *ours == TWILL_SHARE_FINE) {
         TWILL_TRY(share->error, list_peers(share));
-        cause = twill_passing_connect(passing);
+        cause = twill_fd_passing_connect(fd_passing);
     }
     TWILL_TRY(share->error, agree(share, cause));
     if (crosses && *ours == TWILL_SHARE_FINE) {
-        cause = twill_passing_exchange(passing);
+        cause = twill_fd_passing_exchange(fd_passing);
         if (cause == TWILL_SHARE_FINE)
             cause = map_peers(share);
     }
-    twill_passing_close(passing);
+    twill_fd_passing_close(fd_passing);
     return agree(share, cause);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
 
-static void go_alone(struct twill_segment *segment)
+static void go_alone(struct twill_shm_region *region)
 {
-    for (int r = 0; r < segment->size; r++)
-        if (r != segment->rank)
-            view_close(&segment->view[r], segment->bytes);
+    for (int r = 0; r < region->size; r++)
+        if (r != region->rank)
+            view_close(&region->view[r], region->bytes);
 }
 
 /* Close what has no more use, forget the token, and give labels to those who are alone. */
 static void settle(struct share *share, uint32_t *label, const char **why)
 {
-    struct twill_segment *segment = share->segment;
-    uint32_t own = share->first[segment->rank];
+    struct twill_shm_region *region = share->region;
+    uint32_t own = share->first[region->rank];
     *why = NULL;
-    for (uint32_t r = 0; r < (uint32_t)segment->size && *why == NULL; r++)
+    for (uint32_t r = 0; r < (uint32_t)region->size && *why == NULL; r++)
         if (share->cause[r] != TWILL_SHARE_FINE)
-            *why = segment->why;
-    for (uint32_t r = 0; r < (uint32_t)segment->size && *why != NULL; r++)
+            *why = region->why;
+    for (uint32_t r = 0; r < (uint32_t)region->size && *why != NULL; r++)
         label[r] = share->cause[share->first[r]] != TWILL_SHARE_FINE ? r : share->first[r];
     if (share->cause[own] != TWILL_SHARE_FINE)
-        go_alone(segment);
-    if (segment->fd < 0)
+        go_alone(region);
+    if (region->fd < 0)
         return;
-    hide_token(segment, share->info[segment->rank].token_at);
-    if (!segment->given && (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own])) {
-        close(segment->fd);
-        segment->fd = -1;
+    hide_token(region, share->info[region->rank].token_at);
+    if (!region->given && (share->cause[own] != TWILL_SHARE_FINE || !share->crosses[own])) {
+        close(region->fd);
+        region->fd = -1;
     }
 }
 
 static twill_status share_memory(struct share *share, uint32_t *label, const char **why)
 {
-    struct twill_segment *segment = share->segment;
-    uint32_t size = (uint32_t)segment->size;
+    struct twill_shm_region *region = share->region;
+    uint32_t size = (uint32_t)region->size;
     struct share_info mine;
     memset(&mine, 0, sizeof(mine));
     twill_host_describe(&mine.host);
-    mine.bytes = segment->bytes;
+    mine.bytes = region->bytes;
     find_first(share->first, label, size);
     bool shared = false;
     for (uint32_t r = 0; r < size; r++)
-        shared = shared || (r != (uint32_t)segment->rank && is_ours(share, r));
+        shared = shared || (r != (uint32_t)region->rank && is_ours(share, r));
     make_memory(share, shared, &mine);
-    if (segment->fd >= 0) {
-        mine.cause = (int32_t)twill_passing_listen(&share->passing, share->oob);
-        mine.name = share->passing.name;
-        mine.key = share->passing.key;
-        if (segment->mine != NULL)
-            show_token(segment, mine.token_at, token_of(&mine));
+    if (region->fd >= 0) {
+        mine.cause = (int32_t)twill_fd_passing_listen(&share->fd_passing, share->oob);
+        mine.name = share->fd_passing.name;
+        mine.key = share->fd_passing.key;
+        if (region->mine != NULL)
+            show_token(region, mine.token_at, token_of(&mine));
     }
     TWILL_TRY(share->error,
               twill_oob_allgather(share->oob, &mine, share->info, sizeof(mine), share->error));
     twill_status status = check_infos(share);
-    if (status < 0 && segment->mine != NULL) /* all came to that conclusion: nobody will adopt it */
-        drop_mine(segment, TWILL_MAPPING_USERS_UNKNOWN - 1);
+    if (status < 0 && region->mine != NULL) /* all came to that conclusion: nobody will adopt it */
+        drop_mine(region, TWILL_MAPPING_USERS_UNKNOWN - 1);
     TWILL_TRY(share->error, status);
     adopt_threads(share);
     bool anybody = false;
@@ -376,17 +376,17 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
     if (anybody)
         TWILL_TRY(share->error, share_processes(share));
     settle(share, label, why);
-    segment->view[segment->rank].at = segment->mine->at;
+    region->view[region->rank].at = region->mine->at;
     return TWILL_OK;
 }
 
 static void share_end(struct share *share)
 {
-    twill_passing_close(&share->passing);
-    for (size_t i = 0; i < share->passing.peer_count; i++)
-        if (share->passing.peers[i].fd >= 0)
-            close(share->passing.peers[i].fd);
-    free(share->passing.peers);
+    twill_fd_passing_close(&share->fd_passing);
+    for (size_t i = 0; i < share->fd_passing.peer_count; i++)
+        if (share->fd_passing.peers[i].fd >= 0)
+            close(share->fd_passing.peers[i].fd);
+    free(share->fd_passing.peers);
     free(share->info);
     free(share->result);
     free(share->first);
@@ -394,104 +394,103 @@ static void share_end(struct share *share)
     free(share->crosses);
 }
 
-static struct twill_segment *segment_create(const struct twill_oob *oob, size_t bytes)
+static struct twill_shm_region *region_create(const struct twill_oob *oob, size_t bytes)
 {
-    struct twill_segment *segment = calloc(1, sizeof(*segment));
-    if (segment == NULL)
+    struct twill_shm_region *region = calloc(1, sizeof(*region));
+    if (region == NULL)
         return NULL;
-    segment->bytes = twill_round_up(twill_max(bytes, 1), (size_t)sysconf(_SC_PAGESIZE));
-    segment->rank = oob->rank;
-    segment->size = oob->size;
-    segment->fd = -1;
-    segment->view = calloc((size_t)oob->size, sizeof(*segment->view));
-    for (int r = 0; segment->view != NULL && r < oob->size; r++)
-        segment->view[r].fd = -1;
-    return segment;
+    region->bytes = twill_round_up(twill_max(bytes, 1), (size_t)sysconf(_SC_PAGESIZE));
+    region->rank = oob->rank;
+    region->size = oob->size;
+    region->fd = -1;
+    region->view = calloc((size_t)oob->size, sizeof(*region->view));
+    for (int r = 0; region->view != NULL && r < oob->size; r++)
+        region->view[r].fd = -1;
+    return region;
 }
 
 /* share: boot, name, given and error are filled in. */
-static twill_status share_all(struct share *share, struct twill_segment **made, uint32_t *label,
-                              size_t bytes, const struct twill_segment_placer *placer,
+static twill_status share_all(struct share *share, struct twill_shm_region **made, uint32_t *label,
+                              size_t bytes, const struct twill_shm_region_placer *placer,
                               const char **why)
 {
     const struct twill_oob *oob = share->oob;
     size_t n = (size_t)oob->size;
-    struct twill_segment *segment = segment_create(oob, bytes);
-    share->segment = segment;
+    struct twill_shm_region *region = region_create(oob, bytes);
+    share->region = region;
     share->info = calloc(n, sizeof(struct share_info));
     share->result = calloc(n, sizeof(struct share_result));
     share->first = calloc(n, sizeof(uint32_t));
     share->cause = calloc(n, sizeof(int32_t));
     share->crosses = calloc(n, sizeof(bool));
-    share->passing = (struct twill_passing){.listener = -1, .file = -1, .lost = UINT32_MAX};
+    share->fd_passing = (struct twill_fd_passing){.listener = -1, .file = -1, .lost = UINT32_MAX};
     twill_status status = TWILL_OK;
     *made = NULL;
-    if (segment == NULL || segment->view == NULL || share->info == NULL || share->result == NULL ||
+    if (region == NULL || region->view == NULL || share->info == NULL || share->result == NULL ||
         share->first == NULL || share->cause == NULL || share->crosses == NULL)
         status = TWILL_FAIL(share->error, TWILL_ERR_MEMORY, "%s: no memory to share among %d ranks",
                             TWILL_RANK_NAME(oob->job, oob->rank), oob->size);
     if (status == TWILL_OK && placer != NULL)
-        segment->placer = *placer;
+        region->placer = *placer;
     if (status == TWILL_OK)
         status = share_memory(share, label, why);
     share_end(share);
     if (status < 0) {
-        twill_segment_close(segment);
+        twill_shm_region_close(region);
         return twill_error_pass(share->error, status, __FILE__, __LINE__);
     }
-    *made = segment;
+    *made = region;
     return TWILL_OK;
 }
 
-twill_status twill_segment_share(struct twill_segment **segment, struct twill_oob *oob,
-                                 uint32_t *label, size_t bytes,
-                                 const struct twill_segment_placer *placer, const char **why,
-                                 struct twill_error *error)
+twill_status twill_shm_region_share(struct twill_shm_region **region, struct twill_oob *oob,
+                                    uint32_t *label, size_t bytes,
+                                    const struct twill_shm_region_placer *placer, const char **why,
+                                    struct twill_error *error)
 {
     struct share share = {.oob = oob, .name = TWILL_MAPPING_COMM, .error = error};
-    return share_all(&share, segment, label, bytes, placer, why);
+    return share_all(&share, region, label, bytes, placer, why);
 }
 
-twill_status twill_segment_share_given(struct twill_segment **segment, struct twill_oob *oob,
-                                       uint32_t *label, size_t bytes,
-                                       const struct twill_segment_given *given, const char **why,
-                                       struct twill_error *error)
+twill_status twill_shm_region_share_given(struct twill_shm_region **region, struct twill_oob *oob,
+                                          uint32_t *label, size_t bytes,
+                                          const struct twill_shm_region_given *given,
+                                          const char **why, struct twill_error *error)
 {
     struct share share = {.oob = oob, .name = TWILL_MAPPING_HEAP, .given = given, .error = error};
-    return share_all(&share, segment, label, bytes, NULL, why);
+    return share_all(&share, region, label, bytes, NULL, why);
 }
 
-void twill_segment_close(struct twill_segment *segment)
+void twill_shm_region_close(struct twill_shm_region *region)
 {
-    if (segment == NULL)
+    if (region == NULL)
         return;
-    if (segment->view != NULL)
-        go_alone(segment);
-    if (segment->mine != NULL && segment->placer.unplace != NULL)
-        segment->placer.unplace(segment->placer.user, segment->bytes);
-    if (segment->mine != NULL)
-        drop_mine(segment, 1);
-    if (segment->fd >= 0 && !segment->given)
-        close(segment->fd);
-    free(segment->view);
-    free(segment);
+    if (region->view != NULL)
+        go_alone(region);
+    if (region->mine != NULL && region->placer.unplace != NULL)
+        region->placer.unplace(region->placer.user, region->bytes);
+    if (region->mine != NULL)
+        drop_mine(region, 1);
+    if (region->fd >= 0 && !region->given)
+        close(region->fd);
+    free(region->view);
+    free(region);
 }
 
-size_t twill_segment_bytes(const struct twill_segment *segment)
+size_t twill_shm_region_bytes(const struct twill_shm_region *region)
 {
-    return segment->bytes;
+    return region->bytes;
 }
 
-void *twill_segment_at(const struct twill_segment *segment, uint32_t rank)
+void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank)
 {
-    return rank < (uint32_t)segment->size ? segment->view[rank].at : NULL;
+    return rank < (uint32_t)region->size ? region->view[rank].at : NULL;
 }
 
-bool twill_segment_owner_dead(const struct twill_segment *segment, uint32_t rank)
+bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank)
 {
-    if (rank >= (uint32_t)segment->size || segment->view[rank].fd < 0 ||
-        !segment->view[rank].locked)
+    if (rank >= (uint32_t)region->size || region->view[rank].fd < 0 || !region->view[rank].locked)
         return false;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    return fcntl(segment->view[rank].fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
+    return fcntl(region->view[rank].fd, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }

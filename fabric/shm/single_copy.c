@@ -34,7 +34,7 @@ static int read_token(struct twill_reach *reach, unsigned way, uint32_t peer,
                       const struct twill_reach_info *info)
 {
     unsigned char token[TWILL_NONCE_BYTES] = {0};
-    int cause = ways[way]->meet(reach->state[way], peer, info);
+    int cause = ways[way]->connect_peer(reach->state[way], peer, info);
     if (cause == 0 && ways[way]->fetch != NULL) {
         cause = ways[way]->fetch(reach->state[way], peer, token, info->token_at, sizeof(token));
     } else if (cause == 0) {
@@ -229,7 +229,7 @@ twill_status twill_reach_hand_on(struct twill_reach **reach, const struct twill_
             continue;
         struct twill_reach_info theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
         made->pid[world->local[r]] = theirs.pid;
-        fine = twill_reach_cma.meet(made->state[0], world->local[r], &theirs) == 0;
+        fine = twill_reach_cma.connect_peer(made->state[0], world->local[r], &theirs) == 0;
     }
     if (!fine) {
         twill_reach_close(made);

@@ -60,7 +60,7 @@ struct twill_reach_way {
     /* Add to the card what this way needs: 0 or errno. state is closed all the same. */
     int (*open)(void **state, uint32_t peers, struct twill_reach_info *mine);
     /* Get ready for a peer: 0 or errno. */
-    int (*meet)(void *state, uint32_t peer, const struct twill_reach_info *theirs);
+    int (*connect_peer)(void *state, uint32_t peer, const struct twill_reach_info *theirs);
     /* As twill_reach_fetch() and twill_reach_attach(); a way has one of the two. */
     int (*fetch)(void *state, uint32_t peer, void *to, uint64_t from, size_t bytes);
     int (*attach)(void *state, uint32_t peer, uint64_t from, size_t bytes,

@@ -38,7 +38,7 @@ static int cma_open(void **state, uint32_t peers, struct twill_reach_info *mine)
     return 0;
 }
 
-static int cma_meet(void *state, uint32_t peer, const struct twill_reach_info *theirs)
+static int cma_connect_peer(void *state, uint32_t peer, const struct twill_reach_info *theirs)
 {
     struct cma *cma = state;
     cma->pid[peer] = (pid_t)theirs->pid;
@@ -65,6 +65,6 @@ static int cma_fetch(void *state, uint32_t peer, void *to, uint64_t from, size_t
 const struct twill_reach_way twill_reach_cma = {.name = "cma",
                                                 .wish = TWILL_REACH_CMA,
                                                 .open = cma_open,
-                                                .meet = cma_meet,
+                                                .connect_peer = cma_connect_peer,
                                                 .fetch = cma_fetch,
                                                 .close = cma_close};

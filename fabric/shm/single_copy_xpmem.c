@@ -238,7 +238,7 @@ static int xpmem_open(void **state, uint32_t peers, struct twill_reach_info *min
     return 0;
 }
 
-static int xpmem_meet(void *state, uint32_t number, const struct twill_reach_info *theirs)
+static int xpmem_connect_peer(void *state, uint32_t number, const struct twill_reach_info *theirs)
 {
     struct xpmem *x = state;
     if (theirs->segment == 0)
@@ -254,6 +254,6 @@ static int xpmem_meet(void *state, uint32_t number, const struct twill_reach_inf
 const struct twill_reach_way twill_reach_xpmem = {.name = "xpmem",
                                                   .wish = TWILL_REACH_XPMEM,
                                                   .open = xpmem_open,
-                                                  .meet = xpmem_meet,
+                                                  .connect_peer = xpmem_connect_peer,
                                                   .attach = xpmem_attach_region,
                                                   .close = xpmem_close};

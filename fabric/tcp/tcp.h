@@ -104,8 +104,8 @@ struct twill_tcp_address {
 };
 
 /* A connection that was accepted and is nobody's yet. */
-struct twill_tcp_guest {
-    struct twill_tcp_guest *next;
+struct twill_tcp_incoming {
+    struct twill_tcp_incoming *next;
     int fd;
     bool whole;     /* it has shown that it is of the job, and for which lane it comes */
     uint64_t until; /* it keeps its place, whoever else wants one */
@@ -117,13 +117,13 @@ struct twill_tcp_common {
     pthread_mutex_t lock; /* of what follows */
     int listener;
     int reserve; /* a descriptor that is given up for somebody at the door when there is no other */
-    struct twill_tcp_guest *guests;
-    struct twill_tcp_guest *spare;
-    unsigned guest_count;
+    struct twill_tcp_incoming *incoming_list;
+    struct twill_tcp_incoming *spare;
+    unsigned incoming_count;
     unsigned silent, most_silent; /* guests who have shown nothing; how many there may be */
     struct twill_tcp *users;      /* transports that are open */
     uint32_t newest;              /* number of the newest communicator that has been a user */
-    unsigned strays;              /* connections that were turned away */
+    unsigned rejected;            /* connections that were turned away */
     /* Not changed any more: */
     struct twill_secret secret;        /* of the job, for the hello */
     bool paced;                        /* the congestion control of some rank paces */
@@ -157,7 +157,7 @@ struct twill_tcp {
 /* Collective: made by the first communicator, with an exchange among its ranks. */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
 /* Go on with guests, and give the transport those that are its own. How many moved, or a status. */
-int twill_tcp_common_claim(struct twill_tcp *t, struct twill_error *error);
+int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error);
 /* The communicator ends: nobody will claim its connections any more. */
 void twill_tcp_common_forget(struct twill_tcp *t);
 /* Where a rank would listen: address, interface and why. Not collective. */

@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 
 /* Polls in vain between looks at the door while something else goes on. */
-#define POLLS_PER_CLAIM 16u
+#define POLLS_PER_ADOPT 16u
 /* Polls in vain between looks whether peers' hosts are still there: by then it costs nothing. */
 #define POLLS_PER_PULSE 16384u
 #define EVENTS          64
@@ -109,10 +109,10 @@ int twill_tcp_progress(struct twill_transport *transport, struct twill_error *er
     if (TWILL_UNLIKELY(t->failed != TWILL_OK))
         return TWILL_FAIL(error, t->failed, "tcp: the transport failed earlier");
     int moved = all_steps(t, error);
-    bool looks = t->waiting > 0 && (moved == 0 || ++t->polls % POLLS_PER_CLAIM == 0);
+    bool looks = t->waiting > 0 && (moved == 0 || ++t->polls % POLLS_PER_ADOPT == 0);
     if (TWILL_UNLIKELY(moved >= 0 && looks)) {
-        int claimed = twill_tcp_common_claim(t, error);
-        moved = claimed < 0 ? claimed : moved + claimed;
+        int adopted = twill_tcp_common_adopt(t, error);
+        moved = adopted < 0 ? adopted : moved + adopted;
     }
     if (TWILL_UNLIKELY(moved == 0 && ++t->vain % POLLS_PER_PULSE == 0))
         moved = feel_pulse(t, error);

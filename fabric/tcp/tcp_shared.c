@@ -11,14 +11,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define BACKLOG   4096 /* the kernel has its own limit */
-#define GUESTS    4096u
-#define SPARE     16u  /* there from the start */
-#define SILENT    128u /* who have shown nothing, at most; and of the descriptors: */
-#define SHARE     8u   /* silent connections get one descriptor in 8 */
-#define HELLO_NS  UINT64_C(10000000000) /* to say it in, where others want the place */
-#define ACCEPTED  16                    /* at once */
-#define ADDRESSED "tcp: cannot listen at %s: %s"
+#define BACKLOG       4096 /* the kernel has its own limit */
+#define INCOMING_MOST 4096u
+#define SPARE         16u  /* there from the start */
+#define SILENT        128u /* who have shown nothing, at most; and of the descriptors: */
+#define SHARE         8u   /* silent connections get one descriptor in 8 */
+#define HELLO_NS      UINT64_C(10000000000) /* to say it in, where others want the place */
+#define ACCEPTED      16                    /* at once */
+#define ADDRESSED     "tcp: cannot listen at %s: %s"
 
 /* What ranks tell each other. */
 struct tcp_peer_info {
@@ -133,38 +133,38 @@ static bool give_reserve(struct twill_tcp_common *c)
     return had;
 }
 
-static void drop_guest(struct twill_tcp_common *c, struct twill_tcp_guest **at, bool stray)
+static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming **at, bool rejected)
 {
-    struct twill_tcp_guest *guest = *at;
-    *at = guest->next;
-    c->guest_count--;
-    c->silent -= guest->hello.step == 0;
-    c->strays += stray;
-    if (guest->fd >= 0)
-        close(guest->fd);
-    twill_secret_wipe(&guest->hello, sizeof(guest->hello));
-    guest->next = c->spare; /* those that come later need no memory */
-    c->spare = guest;
+    struct twill_tcp_incoming *incoming = *at;
+    *at = incoming->next;
+    c->incoming_count--;
+    c->silent -= incoming->hello.step == 0;
+    c->rejected += rejected;
+    if (incoming->fd >= 0)
+        close(incoming->fd);
+    twill_secret_wipe(&incoming->hello, sizeof(incoming->hello));
+    incoming->next = c->spare; /* those that come later need no memory */
+    c->spare = incoming;
     keep_reserve(c);
 }
 
-static struct twill_tcp_guest *new_guest(struct twill_tcp_common *c)
+static struct twill_tcp_incoming *new_incoming(struct twill_tcp_common *c)
 {
-    struct twill_tcp_guest *guest = c->spare;
-    if (guest == NULL)
-        return calloc(1, sizeof(*guest));
-    c->spare = guest->next;
-    memset(guest, 0, sizeof(*guest));
-    return guest;
+    struct twill_tcp_incoming *incoming = c->spare;
+    if (incoming == NULL)
+        return calloc(1, sizeof(*incoming));
+    c->spare = incoming->next;
+    memset(incoming, 0, sizeof(*incoming));
+    return incoming;
 }
 
 static void common_close(struct twill_common *common)
 {
     struct twill_tcp_common *c = (struct twill_tcp_common *)common;
-    while (c->guests != NULL)
-        drop_guest(c, &c->guests, false);
+    while (c->incoming_list != NULL)
+        drop_incoming(c, &c->incoming_list, false);
     while (c->spare != NULL) {
-        struct twill_tcp_guest *next = c->spare->next;
+        struct twill_tcp_incoming *next = c->spare->next;
         free(c->spare);
         c->spare = next;
     }
@@ -213,10 +213,10 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
     twill_secret_derive(&oob->secret, "tcp", oob->nonce, sizeof(oob->nonce), &c->secret);
     pthread_mutex_init(&c->lock, NULL);
     for (unsigned i = 0; i < SPARE; i++) {
-        struct twill_tcp_guest *guest = calloc(1, sizeof(*guest));
-        if (guest != NULL) {
-            guest->next = c->spare;
-            c->spare = guest;
+        struct twill_tcp_incoming *incoming = calloc(1, sizeof(*incoming));
+        if (incoming != NULL) {
+            incoming->next = c->spare;
+            c->spare = incoming;
         }
     }
     t->common = c;
@@ -248,16 +248,16 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 /* --- guests --------------------------------------------------------------------------------- */
 
 /* Go on with a guest's hello. false: it will never be one of ours. */
-static bool hear(struct twill_tcp_common *c, struct twill_tcp_guest *guest)
+static bool hear(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
     struct twill_session session; /* of frames, of which none follow */
-    bool silent = guest->hello.step == 0;
-    if (guest->whole)
+    bool silent = incoming->hello.step == 0;
+    if (incoming->whole)
         return true;
-    enum twill_wire_moved outcome = twill_hello_move(&guest->hello, guest->fd, &session);
-    c->silent -= silent && guest->hello.step > 0;
-    guest->whole = outcome == TWILL_WIRE_DONE;
-    if (guest->whole)
+    enum twill_wire_moved outcome = twill_hello_move(&incoming->hello, incoming->fd, &session);
+    c->silent -= silent && incoming->hello.step > 0;
+    incoming->whole = outcome == TWILL_WIRE_DONE;
+    if (incoming->whole)
         twill_secret_wipe(&session, sizeof(session));
     return outcome != TWILL_WIRE_GONE;
 }
@@ -267,10 +267,10 @@ static bool hear(struct twill_tcp_common *c, struct twill_tcp_guest *guest)
  * left the library in the middle goes on when it comes back. */
 static bool make_room(struct twill_tcp_common *c, bool pressing)
 {
-    struct twill_tcp_guest **worst = NULL;
+    struct twill_tcp_incoming **worst = NULL;
     bool shown = true;
     uint64_t now = twill_now();
-    for (struct twill_tcp_guest **at = &c->guests; *at != NULL; at = &(*at)->next) {
+    for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL; at = &(*at)->next) {
         bool knows = hear(c, *at) && (*at)->hello.step > 0; /* what it has said may be there */
         if ((*at)->whole || (now < (*at)->until && (knows || !pressing)) || (knows && !shown))
             continue;
@@ -278,7 +278,7 @@ static bool make_room(struct twill_tcp_common *c, bool pressing)
         shown = knows;
     }
     if (worst != NULL)
-        drop_guest(c, worst, true);
+        drop_incoming(c, worst, true);
     return worst != NULL;
 }
 
@@ -287,11 +287,11 @@ static bool make_room(struct twill_tcp_common *c, bool pressing)
 static void bound_silence(struct twill_tcp_common *c)
 {
     while (c->silent >= c->most_silent) {
-        struct twill_tcp_guest **oldest = NULL;
-        for (struct twill_tcp_guest **at = &c->guests; *at != NULL; at = &(*at)->next)
+        struct twill_tcp_incoming **oldest = NULL;
+        for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL; at = &(*at)->next)
             oldest = (*at)->hello.step == 0 ? at : oldest; /* the newest is the first */
         if (!hear(c, *oldest) || (*oldest)->hello.step == 0)
-            drop_guest(c, oldest, true);
+            drop_incoming(c, oldest, true);
     }
 }
 
@@ -307,7 +307,7 @@ static bool is_knocked_at(const struct twill_tcp_common *c)
 static bool accept_one(struct twill_tcp_common *c, int *why)
 {
     *why = 0;
-    if (c->guest_count >= GUESTS && !make_room(c, false))
+    if (c->incoming_count >= INCOMING_MOST && !make_room(c, false))
         return false;
     bound_silence(c);
     int fd = twill_socket_accept(c->listener);
@@ -319,30 +319,30 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
         *why = full ? failed : 0;
         return failed == ECONNABORTED || failed == EINTR;
     }
-    struct twill_tcp_guest *guest = new_guest(c);
-    if (guest == NULL || !twill_tcp_hello_expect(c, &guest->hello)) {
-        free(guest);
+    struct twill_tcp_incoming *incoming = new_incoming(c);
+    if (incoming == NULL || !twill_tcp_hello_expect(c, &incoming->hello)) {
+        free(incoming);
         close(fd);
         *why = ENOMEM;
         return false;
     }
-    guest->fd = fd;
-    guest->until = twill_wire_deadline(HELLO_NS);
-    guest->next = c->guests;
-    c->guests = guest;
-    c->guest_count++;
+    incoming->fd = fd;
+    incoming->until = twill_wire_deadline(HELLO_NS);
+    incoming->next = c->incoming_list;
+    c->incoming_list = incoming;
+    c->incoming_count++;
     c->silent++;
     return true;
 }
 
 /* Has it called for a communicator that this rank no longer has? Their numbers only grow. */
-static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_guest *guest)
+static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_incoming *incoming)
 {
-    uint32_t comm = twill_tcp_hello_comm(&guest->hello);
+    uint32_t comm = twill_tcp_hello_comm(&incoming->hello);
     const struct twill_tcp *user = c->users;
     while (user != NULL && user->params.comm != comm)
         user = user->next;
-    return user == NULL && comm <= c->newest && guest->hello.step > 0;
+    return user == NULL && comm <= c->newest && incoming->hello.step > 0;
 }
 
 /* The lane that a guest has come for; NULL: none that could be. */
@@ -360,42 +360,43 @@ static struct twill_tcp_lane *lane_of(struct twill_tcp *t, const struct twill_he
     return free ? lane : NULL;
 }
 
-static int claim(struct twill_tcp *t, struct twill_error *error)
+static int adopt(struct twill_tcp *t, struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;
-    int why = 0, claimed = 0;
+    int why = 0, adopted = 0;
     for (int i = 0; i < ACCEPTED && accept_one(c, &why); i++)
         ;
     if (why != 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: cannot accept a connection: %s%s",
                           strerror(why), why == EMFILE ? " (see ulimit -n)" : "");
-    for (struct twill_tcp_guest **at = &c->guests; *at != NULL;) {
-        struct twill_tcp_guest *guest = *at;
-        uint8_t step = guest->hello.step;
-        bool fine = hear(c, guest);
-        claimed += guest->hello.step != step;
-        bool ours = fine && guest->whole && twill_tcp_hello_comm(&guest->hello) == t->params.comm;
-        if (fine && !ours && !is_past(c, guest)) {
-            at = &guest->next;
+    for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL;) {
+        struct twill_tcp_incoming *incoming = *at;
+        uint8_t step = incoming->hello.step;
+        bool fine = hear(c, incoming);
+        adopted += incoming->hello.step != step;
+        bool ours =
+            fine && incoming->whole && twill_tcp_hello_comm(&incoming->hello) == t->params.comm;
+        if (fine && !ours && !is_past(c, incoming)) {
+            at = &incoming->next;
             continue;
         }
-        struct twill_tcp_lane *lane = ours ? lane_of(t, &guest->hello, error) : NULL;
+        struct twill_tcp_lane *lane = ours ? lane_of(t, &incoming->hello, error) : NULL;
         if (lane != NULL) {
-            twill_tcp_lane_attach(t, lane, guest->fd);
-            guest->fd = -1;
-            claimed++;
+            twill_tcp_lane_attach(t, lane, incoming->fd);
+            incoming->fd = -1;
+            adopted++;
         }
-        drop_guest(c, at, !fine || (ours && lane == NULL));
+        drop_incoming(c, at, !fine || (ours && lane == NULL));
     }
-    return claimed;
+    return adopted;
 }
 
-int twill_tcp_common_claim(struct twill_tcp *t, struct twill_error *error)
+int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error)
 {
     pthread_mutex_lock(&t->common->lock);
-    int claimed = claim(t, error);
+    int adopted = adopt(t, error);
     pthread_mutex_unlock(&t->common->lock);
-    return claimed;
+    return adopted;
 }
 
 void twill_tcp_common_forget(struct twill_tcp *t)
@@ -407,9 +408,9 @@ void twill_tcp_common_forget(struct twill_tcp *t)
         user = &(*user)->next;
     if (*user != NULL)
         *user = t->next;
-    for (struct twill_tcp_guest **at = &c->guests; *at != NULL;) {
+    for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL;) {
         if (is_past(c, *at))
-            drop_guest(c, at, false);
+            drop_incoming(c, at, false);
         else
             at = &(*at)->next;
     }

@@ -51,7 +51,7 @@ static void sign(struct twill_run *run)
 /* A call that is signed. */
 static void number(struct twill_run *run)
 {
-    run->sequence = run->comm->begun;
+    run->sequence = run->comm->started;
     run->comm->salt = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
@@ -97,7 +97,7 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
 static twill_status refuse(struct twill_comm *comm, const struct twill_call *call)
 {
     comm->call = *call;
-    comm->sequence = comm->begun;
+    comm->sequence = comm->started;
     struct twill_error own = comm->error;
     twill_error_clear(&comm->error);
     (void)TWILL_COMM_FAIL(comm, own.status, "%s", own.message);
@@ -136,7 +136,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     }
     run->call = *call;
     run->plan = run->before = NULL;
-    run->voted = run->counted = run->met = false;
+    run->voted = run->counted = run->arrived = false;
     twill_run_let_go(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
@@ -152,7 +152,7 @@ static inline void begin_at(struct twill_request *request, uint64_t entered)
     struct twill_comm *comm = request->comm;
     sign(run);
     bool leads = comm->queue == NULL && run->plan != NULL &&
-                 twill_comm_has_met(comm, comm->epoch - run->ahead);
+                 twill_comm_has_arrived(comm, comm->epoch - run->ahead);
     if (TWILL_LIKELY(leads))
         twill_run_open(run);
     run->started = run->finished = 0;
@@ -175,7 +175,7 @@ static twill_status begin(struct twill_request *request, const struct twill_call
                           uint64_t entered)
 {
     struct twill_comm *comm = request->comm;
-    comm->begun++;
+    comm->started++;
     twill_status status = twill_request_prepare(request, call);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse(comm, call);
@@ -218,11 +218,11 @@ static twill_status perform(struct twill_comm *comm, const struct twill_call *ca
 twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
                             const char *name)
 {
-    twill_status status = twill_comm_claim(comm, name);
+    twill_status status = twill_comm_acquire(comm, name);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
     status = perform(comm, call);
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -234,7 +234,7 @@ void twill_call_last(struct twill_comm *comm)
     twill_status status = twill_comm_usable(comm);
     if (status != TWILL_OK)
         return;
-    comm->begun++;
+    comm->started++;
     status = twill_request_prepare(request, &barrier);
     if (status == TWILL_OK) {
         request->run.summary.vector = true;
@@ -296,11 +296,11 @@ static twill_status make_request(struct twill_comm *comm, const struct twill_cal
                                                       const struct twill_call *call,
                                                       struct twill_request **request))
 {
-    twill_status status = twill_comm_claim(comm, name);
+    twill_status status = twill_comm_acquire(comm, name);
     if (status != TWILL_OK)
         return status;
     status = make(comm, call, request);
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -332,7 +332,7 @@ static twill_status ask(struct twill_request *request)
     run->counted = !asks;
     if (!all_ask)
         return TWILL_OK;
-    comm->begun++;
+    comm->started++;
     sign(run);
     number(run);
     request->ticks = twill_ticks();
@@ -340,7 +340,7 @@ static twill_status ask(struct twill_request *request)
     comm->asking = run;
     twill_status status = twill_comm_wait(comm, is_counted, run);
     comm->asking = NULL;
-    run->met = false; /* not in the calls that start it */
+    run->arrived = false; /* not in the calls that start it */
     TWILL_TRY(&comm->error, status);
     return run_to_end(comm, &barrier);
 }

@@ -146,7 +146,7 @@ static void unpack(struct twill_request *first, unsigned n, const unsigned char 
 static twill_status begin_collective(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
-    comm->begun++;
+    comm->started++;
     TWILL_TRY(&comm->error, twill_request_stage(request));
     twill_request_begin(request);
     return TWILL_OK;
@@ -248,7 +248,7 @@ static twill_status end(struct twill_comm *comm)
 
 twill_status twill_group_start(twill_comm *comm)
 {
-    twill_status status = twill_comm_claim(comm, "twill_group_start");
+    twill_status status = twill_comm_acquire(comm, "twill_group_start");
     if (status != TWILL_OK)
         return status;
     status = twill_comm_usable(comm);
@@ -260,13 +260,13 @@ twill_status twill_group_start(twill_comm *comm)
         status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "groups do not nest");
     if (status == TWILL_OK)
         comm->group->open = true;
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
 twill_status twill_group_end(twill_comm *comm)
 {
-    twill_status status = twill_comm_claim(comm, "twill_group_end");
+    twill_status status = twill_comm_acquire(comm, "twill_group_end");
     if (status != TWILL_OK)
         return status;
     uint64_t ticks = twill_ticks();
@@ -282,7 +282,7 @@ twill_status twill_group_end(twill_comm *comm)
         forget(comm);
         comm->ticks += twill_ticks() - ticks;
     }
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 

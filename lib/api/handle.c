@@ -35,37 +35,37 @@ void twill_handle_retire(void *memory, size_t bytes)
         memset(memory, 0, mapped(bytes)); /* no room for another mapping */
 }
 
-void *twill_handles_take(struct twill_handles *handles, size_t bytes, unsigned keep)
+void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep)
 {
-    struct twill_handle_link *link = handles->first;
-    if (link == NULL || handles->count <= keep)
+    struct twill_handle_link *link = pool->first;
+    if (link == NULL || pool->count <= keep)
         return twill_handle_map(bytes);
-    handles->first = link->next;
-    handles->count--;
+    pool->first = link->next;
+    pool->count--;
     return link->memory;
 }
 
-void twill_handles_give(struct twill_handles *handles, void *memory, size_t bytes)
+void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes)
 {
     unsigned char *end = (unsigned char *)memory + mapped(bytes);
     struct twill_handle_link *link = (struct twill_handle_link *)(void *)end - 1;
     *link = (struct twill_handle_link){.memory = memory};
-    if (handles->first == NULL)
-        handles->first = link;
+    if (pool->first == NULL)
+        pool->first = link;
     else
-        handles->last->next = link;
-    handles->last = link;
-    handles->count++;
+        pool->last->next = link;
+    pool->last = link;
+    pool->count++;
 }
 
-void twill_handles_retire(struct twill_handles *handles, size_t bytes)
+void twill_handle_pool_retire(struct twill_handle_pool *pool, size_t bytes)
 {
-    while (handles->first != NULL) {
-        void *memory = handles->first->memory;
-        handles->first = handles->first->next;
+    while (pool->first != NULL) {
+        void *memory = pool->first->memory;
+        pool->first = pool->first->next;
         twill_handle_retire(memory, bytes);
     }
-    *handles = (struct twill_handles){.count = 0};
+    *pool = (struct twill_handle_pool){.count = 0};
 }
 
 void twill_handle_warn(const char *call, const char *sentence)

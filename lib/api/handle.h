@@ -21,7 +21,7 @@ void twill_handle_retire(void *memory, size_t bytes);
 
 /* Blocks of objects of one size that have ended, the longest ago first. Belongs to a context, whose
  * lock protects it. */
-struct twill_handles {
+struct twill_handle_pool {
     struct twill_handle_link *first, *last;
     unsigned count;
 };
@@ -29,11 +29,11 @@ struct twill_handles {
 /* Take the block that was given longest ago, with its former contents, if at least `keep` others
  * remain: the most recently ended objects stay dead. Else map one. Returns NULL if out of memory.
  */
-void *twill_handles_take(struct twill_handles *handles, size_t bytes, unsigned keep);
+void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep);
 /* Give a block of the same size back. */
-void twill_handles_give(struct twill_handles *handles, void *memory, size_t bytes);
+void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
 /* Retire all blocks. */
-void twill_handles_retire(struct twill_handles *handles, size_t bytes);
+void twill_handle_pool_retire(struct twill_handle_pool *pool, size_t bytes);
 
 /* Warn of a use after the end where no log is left; TWILL_LOG=none silences it. */
 void twill_handle_warn(const char *call, const char *sentence);

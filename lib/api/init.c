@@ -24,7 +24,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
 static void leave(struct twill_comm *comm)
 {
     if (twill_context_is_forked(comm->context)) {
-        twill_comm_unclaim(comm);
+        twill_comm_release(comm);
         return;
     }
     twill_context_remove(comm->context, comm);
@@ -34,7 +34,7 @@ static void leave(struct twill_comm *comm)
 /* Nobody may still be reading what is unmapped, or sending to this rank. False: it must stay. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
-    if (!twill_comm_claim_end(comm, call))
+    if (!twill_comm_acquire_last(comm, call))
         return false;
     if (!comm->broken && !twill_context_is_forked(comm->context)) {
         twill_comm_hasten(comm);
@@ -47,7 +47,7 @@ static bool destroy(struct twill_comm *comm, const char *call)
 
 void twill_comm_leave(twill_comm *comm)
 {
-    if (comm != NULL && twill_comm_claim_end(comm, "twill_comm_leave"))
+    if (comm != NULL && twill_comm_acquire_last(comm, "twill_comm_leave"))
         leave(comm);
 }
 

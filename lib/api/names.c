@@ -152,6 +152,6 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
     bool took = twill_comm_try_hold(own); /* a thread that only looks on takes what there is */
     twill_comm_count(comm, counters);
     if (took)
-        twill_comm_unclaim(own);
+        twill_comm_release(own);
     return TWILL_OK;
 }

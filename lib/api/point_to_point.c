@@ -275,11 +275,11 @@ static twill_status perform(struct twill_comm *comm, const struct twill_point *p
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
                              const char *name)
 {
-    twill_status status = twill_comm_claim(comm, name);
+    twill_status status = twill_comm_acquire(comm, name);
     if (status != TWILL_OK)
         return status;
     status = perform(comm, point);
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -315,13 +315,13 @@ twill_status twill_point_launch(struct twill_request *request)
 static twill_status make_request(struct twill_comm *comm, const struct twill_point *point,
                                  bool persistent, struct twill_request **request, const char *name)
 {
-    twill_status status = twill_comm_claim(comm, name);
+    twill_status status = twill_comm_acquire(comm, name);
     if (status != TWILL_OK)
         return status;
     status = make(comm, point, persistent, request);
     if (status == TWILL_OK && !persistent)
         (void)twill_point_launch(twill_request_find(*request)); /* its waiter hears of a failure */
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 

@@ -24,7 +24,7 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
                          "%s: %s: this request has been waited for, or freed, before",
                          twill_comm_rank_text(comm, comm->rank, rank), call);
     }
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return TWILL_ERR_ARGUMENT;
 }
 
@@ -34,10 +34,10 @@ static uint64_t begin_time(const struct twill_request *request)
     return request->is_point || twill_request_done(request) ? 0 : twill_ticks();
 }
 
-static void count_time(struct twill_comm *comm, uint64_t begun)
+static void count_time(struct twill_comm *comm, uint64_t started)
 {
-    if (begun != 0)
-        comm->ticks += twill_ticks() - begun;
+    if (started != 0)
+        comm->ticks += twill_ticks() - started;
 }
 
 /* What the caller gets of a request that is complete. The communicator is held. */
@@ -72,7 +72,7 @@ static twill_status start_again(struct twill_request *request)
         (void)twill_point_launch(request); /* its waiter hears of a failure */
         return TWILL_OK;
     }
-    comm->begun++;
+    comm->started++;
     twill_status status = twill_request_stage(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status);
@@ -90,11 +90,11 @@ twill_status twill_request_start(twill_request *handle)
     if (request == NULL)
         return refuse_ended(handle, "twill_request_start");
     struct twill_comm *comm = request->comm;
-    twill_status status = twill_comm_claim_live(comm, "twill_request_start");
+    twill_status status = twill_comm_acquire_live(comm, "twill_request_start");
     if (status != TWILL_OK)
         return status;
     status = start_again(request);
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -111,17 +111,17 @@ twill_status twill_test(twill_request **handle, int *done)
     struct twill_comm *comm = request->comm;
     if (is_idle(request))
         return TWILL_OK;
-    twill_status status = twill_comm_claim_live(comm, "twill_test");
+    twill_status status = twill_comm_acquire_live(comm, "twill_test");
     if (status != TWILL_OK)
         return status;
-    uint64_t begun = begin_time(request);
+    uint64_t started = begin_time(request);
     if (!twill_request_done(request))
         (void)twill_comm_poke(comm); /* a failure is the request's too */
     *done = twill_request_done(request);
     if (*done)
         status = finish(request, handle);
-    count_time(comm, begun);
-    twill_comm_unclaim(comm);
+    count_time(comm, started);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -157,13 +157,13 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
     struct twill_comm *comm = request->comm;
     if (is_idle(request))
         return TWILL_OK;
-    twill_status status = twill_comm_claim_live(comm, "twill_wait");
+    twill_status status = twill_comm_acquire_live(comm, "twill_wait");
     if (status != TWILL_OK)
         return status;
     if (TWILL_UNLIKELY(twill_point_is_lonely(request))) {
         status = refuse_lonely(comm);
     } else {
-        uint64_t begun = begin_time(request);
+        uint64_t started = begin_time(request);
         comm->stands_since = *since;
         comm->stood_since = 0;
         (void)wait_until(comm, twill_request_done, request);
@@ -171,9 +171,9 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
         if (comm->stood_since != 0)
             *since = comm->stood_since;
         status = finish(request, handle);
-        count_time(comm, begun);
+        count_time(comm, started);
     }
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -217,24 +217,24 @@ static bool some_done(const void *of)
 static twill_status wait_on(struct twill_request *request, const struct several *several)
 {
     struct twill_comm *comm = request->comm;
-    twill_status status = twill_comm_claim_live(comm, "twill_wait_any");
+    twill_status status = twill_comm_acquire_live(comm, "twill_wait_any");
     if (status != TWILL_OK)
         return status;
-    uint64_t begun = request->is_point || some_done(several) ? 0 : twill_ticks();
+    uint64_t started = request->is_point || some_done(several) ? 0 : twill_ticks();
     (void)wait_until(comm, some_done, several);
-    count_time(comm, begun);
-    twill_comm_unclaim(comm);
+    count_time(comm, started);
+    twill_comm_release(comm);
     return TWILL_OK;
 }
 
 static twill_status finish_one(struct twill_request *request, twill_request **handle)
 {
     struct twill_comm *comm = request->comm;
-    twill_status status = twill_comm_claim_live(comm, "twill_wait_any");
+    twill_status status = twill_comm_acquire_live(comm, "twill_wait_any");
     if (status != TWILL_OK)
         return status;
     status = finish(request, handle);
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -284,7 +284,7 @@ twill_status twill_request_free(twill_request **handle)
     if (request == NULL)
         return refuse_ended(*handle, "twill_request_free");
     struct twill_comm *comm = request->comm;
-    twill_status status = twill_comm_claim_live(comm, "twill_request_free");
+    twill_status status = twill_comm_acquire_live(comm, "twill_request_free");
     if (status != TWILL_OK)
         return status;
     if (!request->persistent || !is_idle(request)) {
@@ -294,6 +294,6 @@ twill_status twill_request_free(twill_request **handle)
         twill_request_give(request);
         *handle = NULL;
     }
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }

@@ -224,7 +224,7 @@ static twill_status open_node(struct twill_comm *comm)
     for (uint32_t r = 0; r < size; r++)
         label[r] = comm->world->node[r];
     size_t shared = twill_max(comm->segment, comm->segment_net);
-    struct twill_segment_placer placer = twill_context_placer(comm->context);
+    struct twill_shm_region_placer placer = twill_context_placer(comm->context);
     twill_status status =
         twill_node_open(&comm->node, comm->oob, label, twill_round_up(shared, 4096),
                         twill_shm_channel_bytes(comm->local_size), &placer, &why, &comm->error);
@@ -358,7 +358,7 @@ static void configure(struct twill_comm *comm)
     comm->standing.suspect = UINT32_MAX;
     comm->ended_at_vain = UINT64_MAX;
     comm->epoch = TWILL_LINES; /* lines say 0 before their first use */
-    comm->met = comm->epoch - 1;
+    comm->arrived = comm->epoch - 1;
     comm->ticks_at_start = twill_ticks();
     comm->ns_at_start = twill_now();
 }
@@ -390,7 +390,7 @@ void twill_comm_close(struct twill_comm *comm)
     if (comm->oob != context->oob)
         twill_oob_close(comm->oob);
     twill_context_lock(context);
-    twill_handles_give(&context->ended, comm, sizeof(*comm));
+    twill_handle_pool_put(&context->ended, comm, sizeof(*comm));
     twill_context_unlock(context);
 }
 
@@ -427,7 +427,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                              const uint32_t *ranks, uint64_t what, struct twill_error *error)
 {
     twill_context_lock(context);
-    struct twill_comm *comm = twill_handles_take(&context->ended, sizeof(*comm), ENDED_KEPT);
+    struct twill_comm *comm = twill_handle_pool_get(&context->ended, sizeof(*comm), ENDED_KEPT);
     twill_context_unlock(context);
     if (comm == NULL) {
         if (oob != context->oob)

@@ -17,7 +17,7 @@
 
 /* How long something has been waited for: lib/exec/wait.c. */
 struct twill_waiting {
-    uint64_t begun, looked, next_look, next_liveness, next_report, sleep_ns;
+    uint64_t started, looked, next_look, next_liveness, next_report, sleep_ns;
     uint32_t yields, polls;
     uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
 };
@@ -71,10 +71,10 @@ struct twill_comm {
     uint64_t blamed;           /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
-    uint64_t begun;         /* calls begun */
+    uint64_t started;       /* calls begun */
     uint64_t salt;          /* what they come to: for the next one's signature */
     uint64_t epoch;         /* instances begun */
-    uint64_t met;           /* all ranks of the node have begun this one and those before it */
+    uint64_t arrived;       /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */
     struct twill_box {      /* what others said, put here by whoever heard it; under the lock */
         bool failed;
@@ -124,29 +124,29 @@ void twill_comm_close(struct twill_comm *comm);
 /* lib/exec/claim.c. A public call begins on a handle: TWILL_ERR_ARGUMENT if that is NULL, the
  * communicator has ended, or another thread is in a call on it. Else its end is to be told. A
  * request that has not ended shows that its communicator has not, either: claim_live(). */
-twill_status twill_comm_claim_late(struct twill_comm *comm, const char *call);
-static inline twill_status twill_comm_claim_live(struct twill_comm *comm, const char *call)
+twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
+static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
     const char *nobody = NULL;
     if (TWILL_LIKELY(atomic_compare_exchange_strong_explicit(
             &comm->held, &nobody, call, memory_order_acquire, memory_order_relaxed)))
         return TWILL_OK;
-    return twill_comm_claim_late(comm, call);
+    return twill_comm_acquire_slow(comm, call);
 }
-static inline twill_status twill_comm_claim(struct twill_comm *comm, const char *call)
+static inline twill_status twill_comm_acquire(struct twill_comm *comm, const char *call)
 {
     if (TWILL_LIKELY(comm != NULL &&
                      atomic_load_explicit(&comm->live, memory_order_relaxed) == TWILL_LIVE))
-        return twill_comm_claim_live(comm, call);
-    return twill_comm_claim_late(comm, call);
+        return twill_comm_acquire_live(comm, call);
+    return twill_comm_acquire_slow(comm, call);
 }
-static inline void twill_comm_unclaim(struct twill_comm *comm)
+static inline void twill_comm_release(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->held, NULL, memory_order_release);
 }
 /* The same for a call that ends the communicator and returns nothing: false, with a warning, if it
  * may not. */
-bool twill_comm_claim_end(struct twill_comm *comm, const char *call);
+bool twill_comm_acquire_last(struct twill_comm *comm, const char *call);
 /* The error if a second thread has come while this one is in a call. */
 twill_status twill_comm_torn(struct twill_comm *comm);
 static inline bool twill_comm_is_live(const struct twill_comm *comm)
@@ -197,10 +197,10 @@ void twill_context_forget_vain(struct twill_context *context);
 twill_status twill_comm_poke(struct twill_comm *comm);
 
 /* lib/exec/request_queue.c: have all ranks of the node begun this instance? */
-bool twill_comm_meet(struct twill_comm *comm, uint64_t epoch);
-static inline bool twill_comm_has_met(struct twill_comm *comm, uint64_t epoch)
+bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch);
+static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoch)
 {
-    return TWILL_LIKELY(comm->met >= epoch) || twill_comm_meet(comm, epoch);
+    return TWILL_LIKELY(comm->arrived >= epoch) || twill_comm_poll_arrivals(comm, epoch);
 }
 
 /* Instead of a collective, in what ranks say of their call: communicators are made of this one. */

@@ -189,7 +189,7 @@ static twill_status label_nodes(struct twill_context *context, const struct peer
     return TWILL_OK;
 }
 
-static twill_status meet(struct twill_context *context)
+static twill_status exchange_info(struct twill_context *context)
 {
     int size = context->oob->size;
     struct peer_info mine;
@@ -361,7 +361,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, twill_preloaded_open(&context->preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, open_bootstrap(context, bootstrap));
-    TWILL_TRY(error, meet(context));
+    TWILL_TRY(error, exchange_info(context));
     TWILL_TRY(error, twill_levels_open(context, context->level));
     if (context->world.nodes > 1)
         TWILL_TRY(error, twill_context_open_watch(context));
@@ -408,10 +408,10 @@ void twill_context_destroy(twill_context *context)
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         if (context->common[t] != NULL)
             context->common[t]->close(context->common[t]);
-    struct twill_segment *segment = context->heap.segment;
+    struct twill_shm_region *region = context->heap.region;
     if (context->user_memory != NULL)
         twill_heap_destroy(&context->heap);
-    twill_segment_close(segment);
+    twill_shm_region_close(region);
     twill_preloaded_close(&context->preloaded);
     twill_watch_close(context->watch);
     if (context->user_memory != NULL)
@@ -437,7 +437,7 @@ void twill_context_destroy(twill_context *context)
     }
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
-    twill_handles_retire(&context->ended, sizeof(struct twill_comm));
-    twill_handles_retire(&context->slabs, sizeof(struct twill_request_slab));
+    twill_handle_pool_retire(&context->ended, sizeof(struct twill_comm));
+    twill_handle_pool_retire(&context->slabs, sizeof(struct twill_request_slab));
     twill_handle_retire(context, sizeof(*context));
 }

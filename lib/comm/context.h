@@ -83,8 +83,8 @@ struct twill_context {
     uint32_t comms;           /* next number of a communicator; no lower one is in use here */
     struct twill_comm **open; /* [opened] communicators, in no order */
     size_t opened, open_room;
-    struct twill_handles ended; /* communicators */
-    struct twill_handles slabs; /* of requests, that no communicator has */
+    struct twill_handle_pool ended; /* communicators */
+    struct twill_handle_pool slabs; /* of requests, that no communicator has */
     struct twill_operations operations;
     struct twill_vain vain;
     struct twill_progress progress;
@@ -118,7 +118,7 @@ twill_status twill_context_take(struct twill_context *context, void **memory, si
                                 struct twill_error *error);
 void twill_context_give(struct twill_context *context, void *memory, size_t bytes); /* NULL: no */
 /* Places what communicators share by the same half of TWILL_MEMORY, and counts it there. */
-struct twill_segment_placer twill_context_placer(struct twill_context *context);
+struct twill_shm_region_placer twill_context_placer(struct twill_context *context);
 void twill_lasting_init(struct twill_context *context);
 void twill_lasting_clear(struct twill_context *context); /* forget all pieces */
 

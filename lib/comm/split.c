@@ -42,7 +42,7 @@ static twill_status begin(struct twill_comm **made, struct twill_comm *comm, con
 {
     if (made != NULL)
         *made = NULL;
-    twill_status status = twill_comm_claim(comm, call);
+    twill_status status = twill_comm_acquire(comm, call);
     if (status != TWILL_OK)
         return status;
     if (comm->broken) {
@@ -54,7 +54,7 @@ static twill_status begin(struct twill_comm **made, struct twill_comm *comm, con
     }
     if (status != TWILL_OK) {
         comm->making = NULL;
-        twill_comm_unclaim(comm);
+        twill_comm_release(comm);
     }
     return status;
 }
@@ -71,7 +71,7 @@ static twill_status end(struct twill_comm *comm, twill_status status,
             status = twill_comm_fail(comm, status);
     }
     comm->making = NULL;
-    twill_comm_unclaim(comm);
+    twill_comm_release(comm);
     return status;
 }
 
@@ -166,7 +166,7 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
                              int32_t colour, int32_t key)
 {
     struct twill_call call = {.collective = TWILL_CALL_MAKES};
-    twill_comm_show(comm, &call, ++comm->begun, twill_ticks());
+    twill_comm_show(comm, &call, ++comm->started, twill_ticks());
     struct twill_error error = {0};
     struct split_entry mine = {.kind = kind, .colour = colour, .key = key};
     struct split_entry *entry = calloc(comm->world->size, sizeof(*entry));

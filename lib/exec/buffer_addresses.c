@@ -142,7 +142,7 @@ int twill_run_vote(struct twill_run *run)
     if (run->counted)
         return 1;
     if (!run->voted) {
-        if (!twill_comm_has_met(comm, comm->epoch - TWILL_WINDOW))
+        if (!twill_comm_has_arrived(comm, comm->epoch - TWILL_WINDOW))
             return 0;
         run->voted = true;
         run->mapped = (run->asked & TWILL_ACCESS_MAPPED) != 0;
@@ -169,7 +169,7 @@ int twill_run_vote(struct twill_run *run)
         take(run, run->next_vote, line);
     }
     run->counted = true;
-    run->met = all_vote(run);
+    run->arrived = all_vote(run);
     return 1;
 }
 

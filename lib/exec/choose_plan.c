@@ -66,7 +66,7 @@ twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask)
     *all_ask = run->asked != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
-    bool shares = comm->context->heap.segment != NULL || comm->reach != NULL;
+    bool shares = comm->context->heap.region != NULL || comm->reach != NULL;
     *asks = *all_ask && shares && !away;
     return TWILL_OK;
 }
@@ -139,7 +139,7 @@ void twill_run_ask_again(struct twill_run *run)
     run->were_fetched = run->fetched;
     twill_run_let_go(run);
     run->plan = NULL;
-    run->voted = run->counted = run->met = false;
+    run->voted = run->counted = run->arrived = false;
 }
 
 int twill_run_choose(struct twill_run *run)

@@ -32,7 +32,7 @@ twill_status twill_comm_torn(struct twill_comm *comm)
     return comm->error.status;
 }
 
-twill_status twill_comm_claim_late(struct twill_comm *comm, const char *call)
+twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
 {
     if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
@@ -56,9 +56,9 @@ twill_status twill_comm_claim_late(struct twill_comm *comm, const char *call)
     return TWILL_OK;
 }
 
-bool twill_comm_claim_end(struct twill_comm *comm, const char *call)
+bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
 {
-    if (twill_comm_claim(comm, call) == TWILL_OK)
+    if (twill_comm_acquire(comm, call) == TWILL_OK)
         return true;
     static const char ended[] = "the communicator has been destroyed before";
     if (twill_comm_is_live(comm))

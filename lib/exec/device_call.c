@@ -93,7 +93,7 @@ twill_status twill_request_stage(struct twill_request *request)
     request->on_device = NULL;
     if (TWILL_LIKELY(comm->context->device == NULL))
         return TWILL_OK;
-    run->sequence = comm->begun;
+    run->sequence = comm->started;
     twill_run_describe(run);
     bool on[TWILL_SIDES] = {false, false};
     for (unsigned i = 0; i < TWILL_SIDES; i++)

@@ -330,11 +330,11 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
-    if (run->met && run->plan->opening > 0) {
+    if (run->arrived && run->plan->opening > 0) {
         instance->at[0] = run->plan->opening;
         instance->signalled[0] = 1; /* flags count it, on all ranks alike */
     }
-    run->met = false;
+    run->arrived = false;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
         instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
@@ -346,7 +346,7 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))
         twill_run_stage(run, instance);
     run->started++;
-    twill_node_begin(run->comm->node, epoch, run->signature);
+    twill_node_start(run->comm->node, epoch, run->signature);
     if (run->plan->schedule.eager) /* somebody may wait for just that */
         twill_node_ring_all(run->comm->node);
     return TWILL_OK;
@@ -383,8 +383,8 @@ int twill_run_advance(struct twill_slot *slot)
     if (TWILL_UNLIKELY(run->side[TWILL_DST].staged))
         twill_run_unstage(run, instance);
     instance->active = false;
-    if (!run->plan->schedule.eager && run->comm->met < instance->epoch)
-        run->comm->met = instance->epoch;
+    if (!run->plan->schedule.eager && run->comm->arrived < instance->epoch)
+        run->comm->arrived = instance->epoch;
     run->finished++;
     return moved + 1;
 }

@@ -87,7 +87,7 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
                 comm->moved_at = twill_now();
             moved += n > 0 ? n : 0;
         }
-        twill_comm_unclaim(comm);
+        twill_comm_release(comm);
     }
     return moved;
 }

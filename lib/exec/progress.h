@@ -13,7 +13,7 @@
 extern const char twill_held_by_progress[];
 
 /* Take it if it is free. Who is not the owner then looks at pending, and leaves at once if it is 0;
- * twill_comm_unclaim() ends it. */
+ * twill_comm_release() ends it. */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
     const char *nobody = NULL;

@@ -119,14 +119,14 @@ static twill_status reserve(struct twill_run *run)
     return TWILL_OK;
 }
 
-bool twill_comm_meet(struct twill_comm *comm, uint64_t epoch)
+bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch)
 {
     uint64_t all = comm->epoch - 1;
     for (uint32_t l = 0; l < comm->local_size; l++)
         if (l != comm->local)
-            all = twill_min(all, twill_node_begun(comm->node, l));
-    comm->met = all > comm->met ? all : comm->met;
-    return comm->met >= epoch;
+            all = twill_min(all, twill_node_started(comm->node, l));
+    comm->arrived = all > comm->arrived ? all : comm->arrived;
+    return comm->arrived >= epoch;
 }
 
 /* Ranks of the node that keep the next instance from beginning. */
@@ -139,7 +139,7 @@ static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned 
         return 0;
     uint32_t ahead = run->plan != NULL ? run->ahead : TWILL_WINDOW;
     for (uint32_t l = 0; l < comm->local_size && n < most; l++)
-        if (l != comm->local && twill_node_begun(comm->node, l) + ahead < comm->epoch)
+        if (l != comm->local && twill_node_started(comm->node, l) + ahead < comm->epoch)
             ranks[n++] = comm->node->rank[l];
     return n;
 }
@@ -149,7 +149,7 @@ static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned 
  * instance `ahead` before it, because then they have ended the one TWILL_WINDOW before that. */
 static int begin_slices(struct twill_comm *comm)
 {
-    int begun = 0;
+    int started = 0;
     while (comm->filling != NULL) {
         struct twill_run *run = &comm->filling->run;
         struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
@@ -158,10 +158,10 @@ static int begin_slices(struct twill_comm *comm)
         if (run->plan == NULL) {
             int answer = twill_run_choose(run);
             if (answer <= 0)
-                return answer < 0 ? answer : begun;
+                return answer < 0 ? answer : started;
             TWILL_TRY(&comm->error, reserve(run));
         }
-        if (!twill_comm_has_met(comm, comm->epoch - run->ahead))
+        if (!twill_comm_has_arrived(comm, comm->epoch - run->ahead))
             break;
         if (run->started == 0 && run->plan->most_posted > 0) {
             comm->filling->talks = true;
@@ -169,11 +169,11 @@ static int begin_slices(struct twill_comm *comm)
         }
         TWILL_TRY(&comm->error, twill_run_begin_slice(run, slot, comm->epoch));
         comm->epoch++;
-        begun++;
+        started++;
         if (run->started == run->slices)
             comm->filling = comm->filling->next;
     }
-    return begun;
+    return started;
 }
 
 static int advance_transports(struct twill_comm *comm)
@@ -327,7 +327,7 @@ static twill_status take_slab(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
     twill_context_lock(context);
-    struct twill_request_slab *slab = twill_handles_take(&context->slabs, sizeof(*slab), 0);
+    struct twill_request_slab *slab = twill_handle_pool_get(&context->slabs, sizeof(*slab), 0);
     twill_context_unlock(context);
     if (slab == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
@@ -391,7 +391,7 @@ void twill_requests_destroy(struct twill_comm *comm)
             twill_request_close(twill_slab_request(slab, i));
         comm->unused = 0; /* the other slabs are used wholly */
         twill_context_lock(comm->context);
-        twill_handles_give(&comm->context->slabs, slab, sizeof(*slab));
+        twill_handle_pool_put(&comm->context->slabs, slab, sizeof(*slab));
         twill_context_unlock(comm->context);
     }
     twill_request_close(&comm->blocking);

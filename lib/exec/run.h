@@ -104,8 +104,8 @@ struct twill_run {
                              all have */
     unsigned asked;       /* enum twill_access: what the votes are about */
     bool mapped, fetched; /* to be had of all buffers */
-    bool met; /* all ranks of the node have been seen in this call, by their votes: no other meeting
-                 is needed to begin it */
+    bool arrived; /* all ranks of the node have been seen in this call, by their votes: no other
+                 meeting is needed to begin it */
     uint32_t next_vote;
     const struct twill_plan *before; /* of the same call with other buffers, or NULL; and how those
                                         were to be had */

@@ -231,8 +231,8 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
 {
     uint64_t now = twill_now();
     uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
-    if (state->begun == 0) {
-        state->begun = began(comm, now);
+    if (state->started == 0) {
+        state->started = began(comm, now);
         state->next_look = now + LOOK_FIRST_NS;
         state->next_liveness = now + LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
@@ -249,8 +249,8 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
         if (liveness)
             state->next_liveness = now + LIVENESS_EVERY_NS;
     }
-    if (now - state->begun > comm->timeout_ns)
-        return time_out(comm, state->begun);
+    if (now - state->started > comm->timeout_ns)
+        return time_out(comm, state->started);
     return TWILL_OK;
 }
 
@@ -258,7 +258,7 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
 static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
 {
     const struct twill_context *context = comm->context;
-    if (context->idle != NULL && state->looked - state->begun >= IDLE_AFTER_NS)
+    if (context->idle != NULL && state->looked - state->started >= IDLE_AFTER_NS)
         context->idle(context->idle_user);
 }
 

@@ -175,7 +175,7 @@ void twill_comm_tell(struct twill_comm *comm, const struct twill_news *news, uin
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] == comm->world->node[comm->rank])
-        return twill_segment_owner_dead(comm->node->segment, peer);
+        return twill_shm_region_owner_dead(comm->node->region, peer);
     if (comm->context->watch == NULL)
         return false;
     pthread_mutex_lock(&comm->context->watch_lock);
@@ -188,12 +188,13 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT])
 {
     struct twill_context *context = comm->context;
-    bool far = comm->world->node[peer] != comm->world->node[comm->rank] && context->watch != NULL;
+    bool remote =
+        comm->world->node[peer] != comm->world->node[comm->rank] && context->watch != NULL;
     const char *host = NULL;
     char rank[TWILL_RANK_TEXT];
     (void)twill_comm_rank_text(comm, peer, rank);
     pthread_mutex_lock(&context->watch_lock);
-    if (far)
+    if (remote)
         host = twill_watch_lost_host(context->watch, comm->job[peer]);
     if (host != NULL)
         snprintf(text, TWILL_DEATH_TEXT, "%s is lost: its host %s does not answer", rank, host);

@@ -24,14 +24,14 @@ static size_t alignment_of(size_t bytes)
     return bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
 }
 
-void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
+void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, uint32_t rank,
                      struct twill_memory *memory, const struct twill_preload *lender, size_t limit)
 {
     *heap =
-        (struct twill_heap){.segment = segment, .memory = memory, .lender = lender, .limit = limit};
-    if (segment != NULL) {
-        heap->base = twill_segment_at(segment, rank);
-        heap->bytes = twill_segment_bytes(segment);
+        (struct twill_heap){.region = region, .memory = memory, .lender = lender, .limit = limit};
+    if (region != NULL) {
+        heap->base = twill_shm_region_at(region, rank);
+        heap->bytes = twill_shm_region_bytes(region);
     }
 }
 
@@ -195,7 +195,7 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "twill_alloc: %zu bytes are more than there can be", bytes);
     size_t rounded = twill_round_up(twill_max(bytes, 1), TWILL_CACHE_LINE);
-    if (heap->segment == NULL || heap->lender != NULL)
+    if (heap->region == NULL || heap->lender != NULL)
         return alloc_apart(heap, pointer, rounded, error);
     return alloc_shared(heap, pointer, rounded, error);
 }
@@ -248,7 +248,7 @@ twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twil
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes)
 {
     const unsigned char *p = pointer;
-    if (heap->segment == NULL || p < heap->base || bytes > heap->bytes ||
+    if (heap->region == NULL || p < heap->base || bytes > heap->bytes ||
         p > heap->base + (heap->bytes - bytes))
         return TWILL_HEAP_NOWHERE;
     return (uint64_t)(p - heap->base);
@@ -258,9 +258,9 @@ twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twi
                                   uint32_t rank, struct twill_error *error)
 {
     *view = (struct twill_heap_view){0};
-    if (heap->segment == NULL)
+    if (heap->region == NULL)
         return TWILL_OK;
-    view->base = twill_segment_at(heap->segment, rank);
+    view->base = twill_shm_region_at(heap->region, rank);
     view->seen = calloc(heap->bytes / TWILL_HUGE_PAGE / 64 + 1, sizeof(*view->seen));
     if (view->seen == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");

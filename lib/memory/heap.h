@@ -14,7 +14,7 @@ struct twill_preload;
 struct twill_extent; /* a piece of the segment, free or taken; or one taken elsewhere */
 
 struct twill_heap {
-    struct twill_segment *segment; /* NULL: private memory only */
+    struct twill_shm_region *region; /* NULL: private memory only */
     struct twill_memory *memory;
     const struct twill_preload *lender; /* who gives out the segment, if not this heap itself */
     unsigned char *base;
@@ -27,7 +27,7 @@ struct twill_heap {
 
 /* segment may be NULL: then at most `limit` bytes of private memory (0: no limit). lender may be.
  * Without a limit there is private memory as well when the segment is full. */
-void twill_heap_init(struct twill_heap *heap, struct twill_segment *segment, uint32_t rank,
+void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, uint32_t rank,
                      struct twill_memory *memory, const struct twill_preload *lender, size_t limit);
 void twill_heap_destroy(struct twill_heap *heap); /* leaves segment and memory to their owner */
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,

@@ -110,7 +110,7 @@ twill_status twill_context_open_heap(struct twill_context *context,
                                      const struct twill_heap_info *info)
 {
     const char *why = NULL;
-    struct twill_segment *segment = NULL;
+    struct twill_shm_region *region = NULL;
     struct twill_preloaded *preloaded = &context->preloaded;
     uint32_t ranks;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
@@ -121,19 +121,19 @@ twill_status twill_context_open_heap(struct twill_context *context,
     TWILL_TRY(&context->error, tell_of_region(context, info));
     if (context->oob->size > 1)
         TWILL_TRY(&context->error,
-                  twill_segment_share_given(&segment, context->oob, context->label, bytes,
-                                            preloaded->token != NULL ? &preloaded->given : NULL,
-                                            &why, &context->error));
+                  twill_shm_region_share_given(&region, context->oob, context->label, bytes,
+                                               preloaded->token != NULL ? &preloaded->given : NULL,
+                                               &why, &context->error));
     if (why != NULL)
         twill_say(&context->log, TWILL_LOG_WARN, "ranks of this node talk through the network: %s",
                   why);
-    twill_heap_init(&context->heap, segment, (uint32_t)context->oob->rank, context->user_memory,
+    twill_heap_init(&context->heap, region, (uint32_t)context->oob->rank, context->user_memory,
                     preloaded->token != NULL ? preloaded->library : NULL, limit);
     TWILL_TRY(&context->error, twill_world_create(&context->world, (uint32_t)context->oob->size,
                                                   context->label, &context->error));
     uint32_t node = context->world.node[context->oob->rank];
     if (context->world.node_size[node] == 1) { /* nobody to share with: memkind serves */
-        twill_segment_close(segment);
+        twill_shm_region_close(region);
         twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);
     }
     twill_preloaded_begin(preloaded, twill_min(bytes, part) / 8, context->world.node_size[node]);
@@ -143,7 +143,7 @@ twill_status twill_context_open_heap(struct twill_context *context,
 void twill_heap_note(struct twill_context *context)
 {
     const struct twill_heap *heap = &context->heap;
-    if (heap->segment == NULL)
+    if (heap->region == NULL)
         return;
     twill_context_note(context, "memory shared on the node: up to %zu MiB of each rank%s",
                        heap->bytes >> 20,

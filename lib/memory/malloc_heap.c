@@ -100,8 +100,8 @@ static enum twill_preloaded_outcome make(struct twill_preloaded *preloaded, size
     if (preloaded->token == NULL)
         return TWILL_PRELOADED_MEMORY;
     size_t at = (size_t)((unsigned char *)preloaded->token - region->base);
-    preloaded->given =
-        (struct twill_segment_given){.fd = region->fd, .mapping = region->mapping, .token_at = at};
+    preloaded->given = (struct twill_shm_region_given){
+        .fd = region->fd, .mapping = region->mapping, .token_at = at};
     return at < bytes ? TWILL_PRELOADED_READY : TWILL_PRELOADED_MEMORY; /* that part is full */
 }
 

@@ -23,9 +23,9 @@ enum twill_preloaded_outcome {
 struct twill_preloaded {
     const struct twill_preload *library; /* NULL unless READY */
     enum twill_preloaded_outcome outcome;
-    size_t least;                     /* bytes of the smallest block that is served */
-    struct twill_segment_given given; /* the region */
-    void *token;                      /* block of it */
+    size_t least;                        /* bytes of the smallest block that is served */
+    struct twill_shm_region_given given; /* the region */
+    void *token;                         /* block of it */
     bool serving;
 };
 

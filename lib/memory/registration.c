@@ -138,9 +138,9 @@ static void unplace(void *user, size_t bytes)
     twill_context_unlock(context);
 }
 
-struct twill_segment_placer twill_context_placer(struct twill_context *context)
+struct twill_shm_region_placer twill_context_placer(struct twill_context *context)
 {
-    return (struct twill_segment_placer){.place = place, .unplace = unplace, .user = context};
+    return (struct twill_shm_region_placer){.place = place, .unplace = unplace, .user = context};
 }
 
 /* Errors go to the context when they are complete: several threads may be in here. */
@@ -157,7 +157,7 @@ static twill_status check_use(const struct twill_context *context, const char *c
 static void tell_of_spill(struct twill_context *context, const void *memory, size_t bytes)
 {
     const struct twill_heap *heap = &context->heap;
-    if (context->spilled || heap->segment == NULL ||
+    if (context->spilled || heap->region == NULL ||
         twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
         return;
     context->spilled = true;

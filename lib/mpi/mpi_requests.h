@@ -70,7 +70,7 @@ void twill_mpi_status_empty(MPI_Status *status);
  * sleep for moments. Starts as {0}. */
 struct twill_mpi_rest {
     unsigned turns;
-    uint64_t begun;
+    uint64_t started;
 };
 void twill_mpi_rest(struct twill_mpi_rest *rest);
 

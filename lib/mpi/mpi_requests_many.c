@@ -128,7 +128,7 @@ static void wait_for_all(const struct taken *taken)
         while (!poll_each(taken)) {
             twill_mpi_rest(&rest);
             if (twill_now() < busy_until)
-                rest.begun = 0; /* no nap */
+                rest.started = 0; /* no nap */
         }
     }
     while (taken->theirs > 0 && !poll_all(taken))

@@ -43,9 +43,9 @@ void twill_mpi_rest(struct twill_mpi_rest *rest)
     }
     twill_mpi_poke();
     uint64_t before = twill_now();
-    if (rest->begun == 0)
-        rest->begun = before;
-    if (before - rest->begun > NAP_AFTER_NS) {
+    if (rest->started == 0)
+        rest->started = before;
+    if (before - rest->started > NAP_AFTER_NS) {
         (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
         return;
     }

@@ -336,11 +336,11 @@ static twill_status run_made(const struct test_call *call, twill_comm *comm,
     twill_status status = test_call_begin(call, comm, buffers, &request);
     if (status != TWILL_OK || call->form == TEST_BLOCKING)
         return status;
-    if (call->form == TEST_PREPARED)
+    if (call->form == TEST_PERSISTENT)
         status = twill_request_start(request);
     if (status == TWILL_OK)
         status = twill_wait(&request);
-    if (call->form == TEST_PREPARED && request != NULL)
+    if (call->form == TEST_PERSISTENT && request != NULL)
         (void)twill_request_free(&request);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include "algorithms/algorithms.h"
 
-enum test_form { TEST_BLOCKING, TEST_STARTED, TEST_PREPARED, TEST_FORM_COUNT };
+enum test_form { TEST_BLOCKING, TEST_STARTED, TEST_PERSISTENT, TEST_FORM_COUNT };
 
 struct test_call {
     enum twill_collective collective;

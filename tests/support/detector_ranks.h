@@ -33,7 +33,7 @@ static inline void watcher_close(struct watcher *w)
     twill_oob_close(w->oob);
 }
 
-static inline bool meet(struct watcher *w)
+static inline bool rank_barrier(struct watcher *w)
 {
     return twill_test_gather(w->oob, 1, 0);
 }

@@ -44,7 +44,7 @@ static unsigned touches(const struct twill_step *step, uint32_t rank, struct tou
 
 /* Do two touches meet in memory, one of them writing? In place SRC is DST where both are held;
  * there a copy from one to the other writes nothing. */
-static bool meet(const struct test_scene *scene, const struct touch *x, const struct touch *y)
+static bool conflict(const struct test_scene *scene, const struct touch *x, const struct touch *y)
 {
     const struct twill_shape *shape = &scene->test->shape;
     uint32_t pieces = scene->whole->blocks / scene->whole->parts;
@@ -80,7 +80,7 @@ static bool disjoint(const struct test_scene *scene, const struct twill_step *a,
         for (unsigned j = 0; j < n; j++) {
             bool nothing = (x[i].write && stays(a) && x[i].space != y[j].space) ||
                            (y[j].write && stays(b) && x[i].space != y[j].space);
-            if (!nothing && meet(scene, &x[i], &y[j]))
+            if (!nothing && conflict(scene, &x[i], &y[j]))
                 return false;
         }
     }
@@ -100,7 +100,7 @@ static bool is_private(const struct test_scene *scene, const struct twill_step *
         for (uint32_t s = 0; r != scene->rank && s < scene->schedules[r].count; s++) {
             unsigned n = touches(&scene->schedules[r].steps[s], r, y);
             for (unsigned i = 0; i < m * n; i++)
-                if (meet(scene, &x[i / n], &y[i % n]))
+                if (conflict(scene, &x[i / n], &y[i % n]))
                     return false;
         }
     }
@@ -200,7 +200,7 @@ static bool copies_more(const struct test_scene *scene, const struct twill_step 
     for (uint32_t r = 0; r < scene->test->world->size; r++) {
         for (uint32_t i = 0; r != scene->rank && i < scene->schedules[r].count; i++) {
             unsigned n = touches(&scene->schedules[r].steps[i], r, y);
-            if (n > 0 && y[n - 1].write && meet(scene, &extra, &y[n - 1]))
+            if (n > 0 && y[n - 1].write && conflict(scene, &extra, &y[n - 1]))
                 return false;
         }
     }
@@ -210,9 +210,9 @@ static bool copies_more(const struct test_scene *scene, const struct twill_step 
         bool writes = false, reads = (step->flags & TWILL_STEP_ACC) != 0;
         for (unsigned k = 0; k < n; k++) {
             /* What is copied onto itself in place is as it was. */
-            bool met = (!stays(now) || y[k].space == extra.space) && meet(scene, &extra, &y[k]);
-            writes = writes || (met && y[k].write);
-            reads = reads || (met && !y[k].write);
+            bool hit = (!stays(now) || y[k].space == extra.space) && conflict(scene, &extra, &y[k]);
+            writes = writes || (hit && y[k].write);
+            reads = reads || (hit && !y[k].write);
         }
         if (writes || (reads && (step->flags & TWILL_STEP_ACC) == 0))
             return writes && !reads;

@@ -110,7 +110,7 @@ static inline void end_close(struct end *end)
 }
 
 /* All ranks here, so that nobody closes while others still receive. */
-static inline bool meet(struct end *end)
+static inline bool rank_barrier(struct end *end)
 {
     int all[16];
     int mine = 1;

@@ -331,7 +331,7 @@ static void intrude(struct run *run, struct end *end)
 
 /* Another job writes to rank 0 as if it were rank 1: rank 0 takes nothing of it, and all of its
  * own rank 1 afterwards. */
-static bool case_stranger(struct run *run, twill_bootstrap *caller)
+static bool case_intruder(struct run *run, twill_bootstrap *caller)
 {
     struct view view = {.caller = caller};
     struct end end;
@@ -408,7 +408,7 @@ const struct test_case test_provider_cases[] = {
     {"sizes that differ", 2, false, case_differ},
     {"cancel", 2, false, case_cancel},
     {"communicators", 2, false, case_communicators},
-    {"strangers", 3, true, case_stranger},
+    {"strangers", 3, true, case_intruder},
     {"death", 2, true, case_death},
     {NULL, 0, false, NULL},
 };

@@ -48,9 +48,9 @@ static inline bool gather(struct run *run, struct end *end, int rank, int size)
 
 static inline bool stop(struct run *run, struct end *end)
 {
-    bool met = gather(run, end, (int)end->rank, 2);
+    bool good = gather(run, end, (int)end->rank, 2);
     end_close(end);
-    return met;
+    return good;
 }
 
 static inline void linger(struct end *end, uint64_t nanoseconds)

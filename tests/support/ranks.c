@@ -133,7 +133,7 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     return done ? 0 : 1;
 }
 
-bool twill_test_meet(twill_bootstrap *bootstrap)
+bool twill_test_barrier(twill_bootstrap *bootstrap)
 {
     char all[MAX_RANKS];
     return bootstrap->exchange(bootstrap->user, "x", all, 1) == 0;

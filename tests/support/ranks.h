@@ -35,7 +35,7 @@ void twill_test_expect_death(int rank);
 /* All ranks have come here, by the bootstrap alone. What fails on one rank is told to all, wherever
  * they are: before a call that is to fail, or a death, so that nobody is in the good call before it
  * any longer; and before leaving, so that nobody is gone whom others talk to. */
-bool twill_test_meet(twill_bootstrap *bootstrap);
+bool twill_test_barrier(twill_bootstrap *bootstrap);
 
 /* A bootstrap object around a caller's callback, for tests of what sits on
  * fabric/bootstrap/bootstrap.h. Fill in another timeout_ns where TWILL_TEST_PATIENCE is too long.

@@ -11,16 +11,17 @@ void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const
     o->oob = twill_test_oob(caller);
     memcpy(o->label, label, (size_t)caller->size * sizeof(*label));
     o->why = "not set";
-    o->status = twill_segment_share(&o->segment, o->oob, o->label, bytes, NULL, &o->why, &o->error);
+    o->status =
+        twill_shm_region_share(&o->region, o->oob, o->label, bytes, NULL, &o->why, &o->error);
 }
 
 void twill_test_share_end(struct twill_test_share *o)
 {
-    twill_segment_close(o->segment);
+    twill_shm_region_close(o->region);
     twill_test_oob_close(o->oob);
 }
 
-bool twill_test_share_meet(struct twill_test_share *o)
+bool twill_test_share_barrier(struct twill_test_share *o)
 {
     unsigned char all[TWILL_TEST_SHARE_RANKS], mine = 0;
     return twill_oob_allgather(o->oob, &mine, all, 1, &o->error) == TWILL_OK;
@@ -29,20 +30,20 @@ bool twill_test_share_meet(struct twill_test_share *o)
 bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label)
 {
     uint32_t rank = (uint32_t)o->oob->rank, size = (uint32_t)o->oob->size;
-    size_t bytes = twill_segment_bytes(o->segment);
-    uint64_t *mine = twill_segment_at(o->segment, rank);
+    size_t bytes = twill_shm_region_bytes(o->region);
+    uint64_t *mine = twill_shm_region_at(o->region, rank);
     TWILL_REQUIRE(bytes >= TWILL_TEST_SHARE_BYTES && mine != NULL &&
                   (uintptr_t)mine % TWILL_HUGE_PAGE == 0);
     TWILL_REQUIRE(mine[0] == 0 && mine[bytes / 16] == 0 && mine[bytes / 8 - 1] == 0);
     mine[0] = 100 + rank;
     mine[bytes / 8 - 1] = 200 + rank;
-    TWILL_REQUIRE(twill_test_share_meet(o));
+    TWILL_REQUIRE(twill_test_share_barrier(o));
     for (uint32_t r = 0; r < size; r++) {
-        const uint64_t *peer = twill_segment_at(o->segment, r);
+        const uint64_t *peer = twill_shm_region_at(o->region, r);
         TWILL_REQUIRE((peer != NULL) == (label[r] == label[rank]));
         TWILL_REQUIRE(peer == NULL || (peer[0] == 100 + r && peer[bytes / 8 - 1] == 200 + r));
-        TWILL_REQUIRE(!twill_segment_owner_dead(o->segment, r));
+        TWILL_REQUIRE(!twill_shm_region_owner_dead(o->region, r));
     }
-    TWILL_REQUIRE(twill_segment_at(o->segment, size) == NULL);
-    return twill_test_share_meet(o);
+    TWILL_REQUIRE(twill_shm_region_at(o->region, size) == NULL);
+    return twill_test_share_barrier(o);
 }

@@ -12,7 +12,7 @@
 /* One rank's share and what came out. */
 struct twill_test_share {
     struct twill_oob *oob;
-    struct twill_segment *segment;
+    struct twill_shm_region *region;
     uint32_t label[TWILL_TEST_SHARE_RANKS];
     const char *why;
     struct twill_error error;
@@ -24,7 +24,7 @@ void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const
                       size_t bytes);
 void twill_test_share_end(struct twill_test_share *o);
 /* All ranks here. */
-bool twill_test_share_meet(struct twill_test_share *o);
+bool twill_test_share_barrier(struct twill_test_share *o);
 /* Memory of every rank with the same label is zero at first, and then holds what its owner wrote.
  */
 bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label);

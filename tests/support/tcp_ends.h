@@ -58,7 +58,7 @@ static inline void end_close(struct end *end)
 }
 
 /* All ranks here. */
-static inline bool meet(struct end *end)
+static inline bool rank_barrier(struct end *end)
 {
     int all[64], mine = 1;
     TWILL_REQUIRE(end->end.size <= TWILL_ARRAY_LENGTH(all));

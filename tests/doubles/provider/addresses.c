@@ -58,11 +58,11 @@ static int insert_one(struct av *av, const unsigned char *address, fi_addr_t *ma
         return rc < 0 ? rc : -FI_EINVAL;
     if (index >= av->count) {
         size_t count = 2 * (size_t)index + 16;
-        bool *met = realloc(av->met, count * sizeof(*met));
-        if (met == NULL)
+        bool *seen = realloc(av->seen, count * sizeof(*seen));
+        if (seen == NULL)
             return -FI_ENOMEM;
-        memset(met + av->count, 0, (count - av->count) * sizeof(*met));
-        av->met = met;
+        memset(seen + av->count, 0, (count - av->count) * sizeof(*seen));
+        av->seen = seen;
         av->count = count;
     }
     if (made != NULL)
@@ -115,8 +115,8 @@ int av_resolve(struct av *av, fi_addr_t address, fi_addr_t *lower, bool *first)
     if ((av->type == FI_AV_MAP && (address < FIRST || address % 64 != 0)) || index >= av->count)
         return refuse("a message to address %#llx, which fi_av_insert did not give",
                       (unsigned long long)address);
-    *first = !av->met[index];
-    av->met[index] = true;
+    *first = !av->seen[index];
+    av->seen[index] = true;
     *lower = index;
     return 0;
 }
@@ -130,7 +130,7 @@ static int av_close(struct fid *fid)
     }
     fi_close(&av->lower->fid);
     av->domain->children--;
-    free(av->met);
+    free(av->seen);
     free(av);
     return 0;
 }

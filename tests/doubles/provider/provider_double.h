@@ -82,7 +82,7 @@ struct av {
     struct domain *domain;
     struct fid_av *lower;
     enum fi_av_type type;
-    bool *met; /* by index */
+    bool *seen; /* by index */
     size_t count;
     unsigned users;
 };

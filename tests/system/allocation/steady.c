@@ -24,7 +24,7 @@ enum call {
     ALLGATHERV,
     ALLTOALL_IN_PLACE,
     STARTED,
-    PREPARED,
+    PERSISTENT,
     EXCHANGED,
     GROUPED,
     CALLS
@@ -44,7 +44,7 @@ struct program {
     unsigned long network;
     int wrong;
     bool broken; /* a call failed: the rest would only repeat it */
-    twill_request *prepared[UNDER_WAY];
+    twill_request *persistent[UNDER_WAY];
 };
 
 /* Nothing is taken once as many have been under way before. */
@@ -68,24 +68,24 @@ static twill_status prepare(struct program *program, size_t count)
     twill_comm *comm = program->comm;
     int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
     twill_status status = twill_allreduce_init(comm, program->src, program->dst, count / 2,
-                                               TWILL_F32, TWILL_SUM, &program->prepared[0]);
+                                               TWILL_F32, TWILL_SUM, &program->persistent[0]);
     if (status == TWILL_OK)
         status = twill_broadcast_init(comm, program->dst, program->dst, count, TWILL_F32, 0,
-                                      &program->prepared[1]);
+                                      &program->persistent[1]);
     if (status == TWILL_OK)
         status =
             twill_sendrecv_init(comm, program->src, count, (rank + 1) % size, program->dst, count,
-                                (rank + size - 1) % size, TWILL_F32, &program->prepared[2]);
+                                (rank + size - 1) % size, TWILL_F32, &program->persistent[2]);
     return status;
 }
 
-static twill_status call_prepared(struct program *program)
+static twill_status call_persistent(struct program *program)
 {
     twill_status status = TWILL_OK;
     for (int i = 0; i < UNDER_WAY && status == TWILL_OK; i++) {
-        status = twill_request_start(program->prepared[i]);
+        status = twill_request_start(program->persistent[i]);
         if (status == TWILL_OK)
-            status = twill_wait(&program->prepared[i]);
+            status = twill_wait(&program->persistent[i]);
     }
     return status;
 }
@@ -137,8 +137,8 @@ static twill_status call(struct program *program, enum call which, size_t count)
                               count / (size_t)twill_comm_size(comm), TWILL_F32);
     case STARTED:
         return call_started(program, count);
-    case PREPARED:
-        return call_prepared(program);
+    case PERSISTENT:
+        return call_persistent(program);
     case EXCHANGED:
         return twill_sendrecv(comm, program->src, count, (rank + 1) % size, program->dst, count,
                               (rank + size - 1) % size, TWILL_F32);
@@ -194,7 +194,7 @@ static void watch(struct program *program, enum call which, size_t bytes)
     size_t elements = bytes / sizeof(float);
     /* A prepared one has all it needs before its first start. */
     twill_status status =
-        which == PREPARED ? prepare(program, elements) : call(program, which, elements);
+        which == PERSISTENT ? prepare(program, elements) : call(program, which, elements);
     program->begin();
     for (int i = 0; i < CALLS_WATCHED && status == TWILL_OK; i++) {
         dally(program, which, bytes, i);
@@ -202,8 +202,8 @@ static void watch(struct program *program, enum call which, size_t bytes)
     }
     misbehave(program, which, bytes);
     program->end(&count);
-    for (int i = 0; i < UNDER_WAY && which == PREPARED; i++)
-        (void)twill_request_free(&program->prepared[i]);
+    for (int i = 0; i < UNDER_WAY && which == PERSISTENT; i++)
+        (void)twill_request_free(&program->persistent[i]);
     if (status != TWILL_OK) {
         printf("steady: %s: %s\n", call_names[which], twill_comm_message(program->comm));
         program->wrong++;

@@ -136,7 +136,7 @@ static int try_all(const struct buffers *b, enum place most)
 }
 
 /* To the next rank, from the one before, as a call of each form. */
-enum form { BLOCKING, BEGUN, PREPARED, GROUPED, FORMS };
+enum form { BLOCKING, STARTED, PERSISTENT, GROUPED, FORMS };
 
 static twill_status pass_on(const struct buffers *b, enum form form, float *src, float *dst,
                             size_t count)
@@ -147,12 +147,12 @@ static twill_status pass_on(const struct buffers *b, enum form form, float *src,
     switch (form) {
     case BLOCKING:
         return twill_sendrecv(b->comm, src, count, to, dst, count, from, TWILL_F32);
-    case BEGUN:
+    case STARTED:
         status = twill_recv_start(b->comm, dst, count, TWILL_F32, from, &request[0]);
         if (status == TWILL_OK)
             status = twill_send(b->comm, src, count, TWILL_F32, to);
         return status == TWILL_OK ? twill_wait(&request[0]) : status;
-    case PREPARED:
+    case PERSISTENT:
         status =
             twill_sendrecv_init(b->comm, src, count, to, dst, count, from, TWILL_F32, &request[0]);
         for (int i = 0; i < 2 && status == TWILL_OK; i++) {

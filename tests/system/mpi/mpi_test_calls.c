@@ -45,11 +45,11 @@
     X(SCAN, Scan, scan, (ARGS_ALLREDUCE), (ARGS_ALLREDUCE))                                        \
     X(EXSCAN, Exscan, exscan, (ARGS_ALLREDUCE), (ARGS_ALLREDUCE))
 
-#define UNPACK(...)       __VA_ARGS__
-#define APPLY(f, ...)     f(__VA_ARGS__)
-#define PLAIN(f, args)    APPLY(f, UNPACK args)
-#define STARTED(f, args)  APPLY(f, UNPACK args, request)
-#define PREPARED(f, args) APPLY(f, UNPACK args, MPI_INFO_NULL, request)
+#define UNPACK(...)        __VA_ARGS__
+#define APPLY(f, ...)      f(__VA_ARGS__)
+#define PLAIN(f, args)     APPLY(f, UNPACK args)
+#define STARTED(f, args)   APPLY(f, UNPACK args, request)
+#define WITH_INFO(f, args) APPLY(f, UNPACK args, MPI_INFO_NULL, request)
 
 /* MPICH polls without giving the core away: with more ranks than cores that takes ages. Open MPI
  * gives it away, but must not be asked for nonblocking calls: ranks that have nothing to send or
@@ -81,7 +81,7 @@ static int refer(int code, MPI_Request *request)
     }                                                                                              \
     static int init_##name(const struct arguments *a, MPI_Request *request)                        \
     {                                                                                              \
-        return PREPARED(PERSISTENT(Name), args);                                                   \
+        return WITH_INFO(PERSISTENT(Name), args);                                                  \
     }                                                                                              \
     static int reference_##name(const struct arguments *a)                                         \
     {                                                                                              \
@@ -104,7 +104,7 @@ ALL_CALLS(FUNCTIONS)
     }                                                                                              \
     static int init_c_##name(const struct arguments *a, MPI_Request *request)                      \
     {                                                                                              \
-        return PREPARED(MPI_##Name##_init_c, args_c);                                              \
+        return WITH_INFO(MPI_##Name##_init_c, args_c);                                             \
     }
 ALL_CALLS(FUNCTIONS_C)
 #define LARGE_FORMS(name) call_c_##name, start_c_##name, init_c_##name

@@ -93,9 +93,9 @@ static void test_direct(void **state)
                 cost_of("direct", &world, TWILL_ALLREDUCE, (enum twill_flavour)f, n / 4);
             assert_int_equal(c.sum.messages, 0);
             /* Fetched parts are read from where others could change them: one more meeting. */
-            unsigned meetings = f == TWILL_FLAVOUR_FETCHED ? 3 : sliced ? 2 : 1;
-            assert_int_equal(c.most.signals, meetings);
-            assert_int_equal(c.sum.signals, meetings * l);
+            unsigned barriers = f == TWILL_FLAVOUR_FETCHED ? 3 : sliced ? 2 : 1;
+            assert_int_equal(c.most.signals, barriers);
+            assert_int_equal(c.sum.signals, barriers * l);
             assert_int_equal(c.most.bytes_shared, sliced ? 2 * n * (l - 1) / l : n * (l - 1));
             assert_int_equal(c.sum.bytes_shared, l * c.most.bytes_shared);
             assert_int_equal(c.sum.bytes_reduced, n * (l - 1) * (sliced ? 1 : l));

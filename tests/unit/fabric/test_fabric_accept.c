@@ -40,7 +40,7 @@ static void refuse(int times, int connections)
     atomic_store(&asked, 0);
 }
 
-static void tcp_meets(void **state)
+static void tcp_rendezvous(void **state)
 {
     struct twill_test_job job;
     (void)state;
@@ -72,7 +72,7 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *us
                         __LINE__, "rank %d: %d, %d: %s", rank, one[0].status, one[1].status,
                         end.end.error.message);
         twill_test_note(in == peer + 5, __FILE__, __LINE__, "rank %d got %u", rank, in);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -92,7 +92,7 @@ static void transport_connects(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tcp_meets),
+        cmocka_unit_test(tcp_rendezvous),
         cmocka_unit_test(transport_connects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,7 +32,7 @@ static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user
         TWILL_CHECK(!twill_watch_hear(w.watch, &news));
         usleep(1000);
     }
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     if (rank == job->odd) {
         twill_watch_close(w.watch);
         w.watch = NULL;
@@ -44,7 +44,7 @@ static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user
             (void)twill_watch_hear(w.watch, &news);
         }
     }
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     watcher_close(&w);
 }
 
@@ -72,7 +72,7 @@ static void process_notices(int rank, int size, twill_bootstrap *oob, void *user
         return;
     for (int peer = 0; peer < size; peer++)
         TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
-    TWILL_CHECK(twill_test_meet(oob));
+    TWILL_CHECK(twill_test_barrier(oob));
     if (rank == job->odd)
         raise(SIGKILL);
     TWILL_CHECK(dies(&w, (uint32_t)job->odd));
@@ -118,7 +118,7 @@ static void rank_tells(int rank, int size, twill_bootstrap *unused, void *user)
     }
     for (int peer = 0; peer < size; peer++)
         TWILL_CHECK(heard[peer] == (peer == rank ? 0 : 7));
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     watcher_close(&w);
 }
 
@@ -148,12 +148,12 @@ static void rank_tells_survivors(int rank, int size, twill_bootstrap *unused, vo
         twill_watch_close(w.watch);
         w.watch = NULL;
     }
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     if (rank == 0)
         tell(&w, 0, 9);
     else if (rank > 1)
         TWILL_CHECK(hears(&w, &news) && news.from == 0 && news.comm == 9);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     TWILL_CHECK(rank == 1 || dies(&w, 1));
     watcher_close(&w);
 }
@@ -215,7 +215,7 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
 #define WRONG                                                                                      \
     30 /* WRONG_KINDS of them differ, the rest is silent; more than are let in at a time */
 
-static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
     struct watcher w;
@@ -231,7 +231,7 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
         tell(&w, 1, 4);
     if (rank == 0)
         TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 4);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     if (rank == 1) {
         struct twill_test_job there = *job;
         snprintf(there.port, sizeof(there.port), "%d", ports[0]);
@@ -241,33 +241,33 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
             send_wrong(fds[i], w.oob, i);
         }
     }
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     if (rank == 0) /* the right one is heard, once there is room again */
         TWILL_CHECK(hears(&w, &news) && news.from == 2 && news.comm == 5 &&
                     strcmp(news.message, "rank 2 tells of 5") == 0);
     if (rank == 2)
         tell(&w, 2, 5);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     TWILL_CHECK(rank == 2 || !twill_watch_is_dead(w.watch, 2));
     if (rank == 0) {
-        const unsigned *count = twill_watch_strays(w.watch)->count;
+        const unsigned *count = twill_watch_rejected(w.watch)->count;
         TWILL_CHECK(!twill_watch_hear(w.watch, &news));
         TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2);
         TWILL_CHECK(count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2);
     }
     for (int i = 0; rank == 1 && i < WRONG; i++)
         close(fds[i]);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     watcher_close(&w);
 }
 
-static void strangers(void **state)
+static void intruders(void **state)
 {
     struct twill_test_job job;
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 3);
     job.odd = -1;
-    twill_test_run_processes(3, rank_among_strangers, &job);
+    twill_test_run_processes(3, rank_among_intruders, &job);
 }
 
 /* --- the rest -------------------------------------------------------------------------------- */
@@ -293,7 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notices),   cmocka_unit_test(notices_processes),
         cmocka_unit_test(tells),     cmocka_unit_test(tells_survivors),
-        cmocka_unit_test(strangers), cmocka_unit_test(leaks_nothing),
+        cmocka_unit_test(intruders), cmocka_unit_test(leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

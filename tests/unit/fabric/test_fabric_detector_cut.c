@@ -64,22 +64,22 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
         TWILL_CHECK(fd >= 0 && call(fd, w.oob, i + 1, &session) && say(fd, &session, 1, 100));
         close(fd);
     }
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     for (uint64_t until = twill_now() + 3 * TWILL_TEST_SECOND; rank == 0 && twill_now() < until;
          usleep(10000))
         TWILL_CHECK(!twill_watch_hear(w.watch, &news));
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     if (rank == 1)
         TWILL_CHECK(call(slow, w.oob, HALVES + 1, &session) &&
                     say(slow, &session, 2, sizeof(struct twill_news_frame)));
     if (rank == 0)
         TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 2);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     if (rank == 2)
         tell(&w, 2, 5);
     if (rank == 0)
         TWILL_CHECK(hears(&w, &news) && news.from == 2 && news.comm == 5);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     if (rank == 1)
         close(slow);
     watcher_close(&w);
@@ -135,11 +135,11 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
     int port = rank == 0 ? newest_listener() : 0;
     for (int turn = 0; turn < 3; turn++) {
         TWILL_CHECK(rank == 0 || lasts(&w, 0));
-        TWILL_CHECK(meet(&w));
+        TWILL_CHECK(rank_barrier(&w));
         uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
         while (rank == 0 && turn < 2 && cut_off(port) == 0 && twill_now() < deadline)
             TWILL_CHECK(!twill_watch_hear(w.watch, &news));
-        TWILL_CHECK(twill_now() < deadline && meet(&w));
+        TWILL_CHECK(twill_now() < deadline && rank_barrier(&w));
         TWILL_CHECK(rank != 0 || !twill_watch_hear(w.watch, &news)); /* the cut one goes */
     }
     if (rank == 0) {
@@ -147,7 +147,7 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
         w.watch = NULL;
     }
     TWILL_CHECK(rank == 0 || dies(&w, 0));
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     watcher_close(&w);
 }
 
@@ -182,13 +182,13 @@ static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void 
         news.comm = 2;
         twill_watch_tell(w.watch, &news, &one, 1, TWILL_TEST_PATIENCE);
     }
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     for (int i = 0; rank == 1 && i < 2; i++) {
         TWILL_CHECK(hears(&w, &news));
         heard |= news.comm;
     }
     TWILL_CHECK(rank != 1 || heard == 3);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     watcher_close(&w);
 }
 
@@ -232,13 +232,13 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *use
     if (rank == 0)
         TWILL_CHECK(hears(&w, &news));
     TWILL_CHECK(rank == 1 || vanish(port) >= 2); /* listener and connection */
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     while (rank == 1 && !twill_watch_is_dead(w.watch, 0) && twill_now() < deadline) {
         twill_watch_send(w.watch, 0, &news);
         usleep(100000);
     }
     TWILL_CHECK(twill_now() < deadline);
-    TWILL_CHECK(meet(&w));
+    TWILL_CHECK(rank_barrier(&w));
     watcher_close(&w);
 }
 

@@ -84,7 +84,7 @@ static int take_kept(int keeper)
 {
     union {
         struct cmsghdr header;
-        char space[CMSG_SPACE(TWILL_FILES_MOST * sizeof(int))];
+        char space[CMSG_SPACE(TWILL_FDS_MOST * sizeof(int))];
     } control;
     char byte;
     struct iovec data = {.iov_base = &byte, .iov_len = 1};
@@ -116,15 +116,15 @@ static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
     if (!connect_all(&c, user, rank))
         return;
     TWILL_CHECK(twill_watch_describe(c.watcher.watch, text, sizeof(text)) == 0);
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     TWILL_CHECK(rank != 1 || dies(&c.watcher, 3));
     TWILL_CHECK(rank != 1 || twill_watch_lost_host(c.watcher.watch, 3) != NULL);
     TWILL_CHECK(rank != 1 ||
                 twill_watch_is_dead(c.watcher.watch, 2)); /* at once: its host is known */
     TWILL_CHECK(rank != 1 || !twill_watch_is_dead(c.watcher.watch, 0));
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     watcher_close(&c.watcher);
 }
 
@@ -145,20 +145,20 @@ static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *use
     if (!connect_all(&c, user, rank))
         return;
     struct twill_hosts *hosts = &c.watcher.watch->hosts;
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     if (rank == place->ends) /* its listener stays, to be deaf: this machine would answer for it */
         twill_hosts_close(hosts);
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     for (uint64_t until = twill_now() + TWILL_TEST_SECOND; rank == 1 && twill_now() < until;
          usleep(1000))
         TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, 3));
     TWILL_CHECK(rank != 1 || hosts->state[1] == HOST_WATCHED);
     TWILL_CHECK(rank != 3 || take_kept(hosts->keeper) == 1);
     TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     TWILL_CHECK(rank != 1 || dies(&c.watcher, 3));
     TWILL_CHECK(rank != 1 || twill_watch_lost_host(c.watcher.watch, 3) != NULL);
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     watcher_close(&c.watcher);
 }
 
@@ -182,9 +182,9 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
     TWILL_CHECK(c.watcher.watch->hosts.fd[(rank + 3) % size] < 0);
     TWILL_CHECK(c.watcher.watch->hosts.fd[(rank + 4) % size] >= 0);
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     TWILL_CHECK(rank != 0 || vanish(&c) >= 7); /* listener and connections */
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     while (rank != 0 && !twill_watch_is_dead(c.watcher.watch, 0) && twill_now() < deadline) {
         TWILL_CHECK(!twill_watch_hear(c.watcher.watch, &news)); /* it is for the watch itself */
         usleep(1000);
@@ -192,7 +192,7 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
     TWILL_CHECK(twill_now() < deadline);
     for (uint32_t r = 1; rank != 0 && r < (uint32_t)size; r++)
         TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, r));
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     watcher_close(&c.watcher);
 }
 
@@ -214,26 +214,26 @@ static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user
     if (!connect_all(&c, user, rank))
         return;
     struct twill_hosts *hosts = &c.watcher.watch->hosts;
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     for (uint32_t h = 1; rank == 0 && h < 3; h++) {
         if (h == 1)
             TWILL_CHECK(setsockopt(hosts->fd[h], SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
         close(hosts->fd[h]);
         hosts->fd[h] = -1;
     }
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     for (uint64_t until = twill_now() + 4 * TWILL_TEST_SECOND; rank != 0 && twill_now() < until;
          usleep(1000))
         TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, 0));
     TWILL_CHECK(rank == 0 || hosts->state[0] == HOST_CLOSED);
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     if (rank == 0) {
         twill_watch_close(c.watcher.watch);
         c.watcher.watch = NULL;
     }
     TWILL_CHECK(rank == 0 || dies(&c.watcher, 0));
     TWILL_CHECK(rank == 0 || twill_watch_lost_host(c.watcher.watch, 0) == NULL); /* it alone */
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     watcher_close(&c.watcher);
 }
 
@@ -254,10 +254,10 @@ static void rank_does_without(int rank, int size, twill_bootstrap *unused, void 
     (void)size;
     if (!connect_all(&c, user, rank))
         return;
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     size_t missing = twill_watch_describe(c.watcher.watch, text, sizeof(text));
     TWILL_CHECK(missing == (rank == 1 || (rank == 0 && place->zero == CANNOT_CALL)));
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     watcher_close(&c.watcher);
 }
 
@@ -280,7 +280,7 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
     if (!connect_all(&c, user, rank))
         return;
     struct twill_watch *watch = c.watcher.watch;
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     if (rank == 0) {
         TWILL_CHECK(pipe(ends) == 0);
         watch->link[1].fd = ends[0]; /* of which nothing is ever reported */
@@ -293,7 +293,7 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
         TWILL_CHECK(watch->hosts.state[1] == HOST_CLOSED);
         close(ends[1]);
     }
-    TWILL_CHECK(meet(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.watcher));
     watcher_close(&c.watcher);
 }
 

@@ -46,7 +46,7 @@ static enum twill_wire_moved move(struct ends *ends, int end)
 }
 
 /* A hello that goes well; what the caller said is recorded. */
-static void meet(struct ends *ends, enum twill_hello_role role, struct twill_noise *said)
+static void run_hello(struct ends *ends, enum twill_hello_role role, struct twill_noise *said)
 {
     ends_open(ends, role);
     enum twill_wire_moved caller = move(ends, 0), called = move(ends, 1);
@@ -99,7 +99,7 @@ static void hello_called(void **state)
     struct ends ends;
     (void)state;
     for (size_t r = 0; r < TWILL_ARRAY_LENGTH(roles); r++) {
-        meet(&ends, roles[r], &said);
+        run_hello(&ends, roles[r], &said);
         ends_close(&ends);
         /* As it was: good only for a watch, which has to count calls itself. */
         bool again = roles[r] == TWILL_HELLO_WATCH;
@@ -128,7 +128,7 @@ static void hello_caller(void **state)
     struct ends ends;
     struct twill_hello_answer recorded;
     (void)state;
-    meet(&ends, TWILL_HELLO_JOIN, &said);
+    run_hello(&ends, TWILL_HELLO_JOIN, &said);
     recorded = ends.hello[1].said.answer;
     ends_close(&ends);
     for (int i = 0; i < 3000; i++) {
@@ -161,7 +161,7 @@ static void frames(void **state)
     struct twill_wire_header first, second, own;
     char body[100] = "body";
     (void)state;
-    meet(&ends, TWILL_HELLO_DATA, &said);
+    run_hello(&ends, TWILL_HELLO_DATA, &said);
     struct twill_session *from = &ends.session[0], *to = &ends.session[1], before = *to;
     twill_wire_seal(from, &first, TWILL_WIRE_NEWS, 1, body, sizeof(body), NULL);
     twill_wire_seal(from, &second, TWILL_WIRE_NEWS, 2, body, sizeof(body), NULL);

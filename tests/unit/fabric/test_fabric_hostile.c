@@ -99,11 +99,11 @@ static void rank_under_attack(int rank, int size, twill_bootstrap *unused, void 
     for (int round = 0; round < 3 && twill_test_gather(oob, 100, round); round++)
         ;
     if (rank == 0) {
-        const unsigned *count = oob->strays.count;
+        const unsigned *count = oob->rejected.count;
         TWILL_CHECK(count[TWILL_FAULT_REPLAYED] > 0 || count[TWILL_FAULT_CLOSED] > 0);
         TWILL_CHECK(count[TWILL_FAULT_KEY] > 0 && count[TWILL_FAULT_MALFORMED] > 0);
         TWILL_CHECK(count[TWILL_FAULT_REFUSED] == 0);
-        TWILL_CHECK(twill_strays_total(&oob->strays) >= HOSTILE * 9 / 10);
+        TWILL_CHECK(twill_rejected_total(&oob->rejected) >= HOSTILE * 9 / 10);
     }
     twill_oob_close(oob);
 }
@@ -291,8 +291,8 @@ static void rank_watches(int rank, int size, twill_bootstrap *unused, void *user
         while (!twill_watch_hear(watch, &news) && !twill_test_failed())
             usleep(100);
         TWILL_CHECK(news.comm == 9 && news.from == 1 && strcmp(news.message, "right") == 0);
-        TWILL_CHECK(twill_strays_total(twill_watch_strays(watch)) >= 500);
-        TWILL_CHECK(twill_watch_strays(watch)->count[TWILL_FAULT_REPLAYED] > 0);
+        TWILL_CHECK(twill_rejected_total(twill_watch_rejected(watch)) >= 500);
+        TWILL_CHECK(twill_watch_rejected(watch)->count[TWILL_FAULT_REPLAYED] > 0);
     } else {
         pester(job, watch, &oob->secret, &identity);
         twill_watch_tell(watch, &news, (const uint32_t[]){0}, 1, TWILL_TEST_PATIENCE);

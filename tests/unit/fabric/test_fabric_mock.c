@@ -16,7 +16,7 @@ struct mock_end {
 };
 
 /* All ranks here. */
-static bool meet(struct twill_test_end *end)
+static bool rank_barrier(struct twill_test_end *end)
 {
     int mine = 1, all[16];
     return twill_oob_allgather(((struct mock_end *)end)->oob, &mine, all, sizeof(mine),
@@ -42,7 +42,7 @@ static void mock_rank(int rank, int size, twill_bootstrap *caller, void *user)
     if (twill_test_note(status == c->open_status, __FILE__, __LINE__, "open: %d: %s", status,
                         end->error.message) &&
         status == TWILL_OK)
-        (void)(c->body(end) && meet(end)); /* nobody closes while others still receive */
+        (void)(c->body(end) && rank_barrier(end)); /* nobody closes while others still receive */
     else if (c->says != NULL)
         twill_test_note(strstr(end->error.message, c->says) != NULL, __FILE__, __LINE__,
                         "message is: %s", end->error.message);
@@ -106,7 +106,7 @@ static int exchange(struct twill_test_end *end, struct twill_transfer *requests,
                                     .bytes = sizeof(payload[i])};
         status = end->transport->ops->post(end->transport, &requests[i], &end->error);
     }
-    (void)meet(end);
+    (void)rank_barrier(end);
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (status >= 0 && twill_now() < limit) {
         status = end->transport->ops->progress(end->transport, &end->error);

@@ -40,7 +40,7 @@ static void rank_sizes(int rank, int size, twill_bootstrap *caller, void *user)
             if (!fine)
                 break;
         }
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -66,7 +66,7 @@ static void rank_huge(int rank, int size, twill_bootstrap *caller, void *user)
                          i % 2, (20u << 20) + i % 2 * 5, i == 3);
         messages_run(&end, m, 4);
         message_free(m, 4);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -112,7 +112,7 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
                             c->copied > 0 && (setup->options.again == 0 || c->again > n / 4),
                         __FILE__, __LINE__, "counters");
         message_free(m, n);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -145,7 +145,7 @@ static void rank_unexpected(int rank, int size, twill_bootstrap *caller, void *u
                          (uint32_t)(1 - rank), i % 2, i, i % 7 == 0 ? 9000 + i : i, i % 5 == 0);
         messages_run(&end, m, AHEAD);
         message_free(m, AHEAD);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -210,7 +210,7 @@ static void rank_disagree(int rank, int size, twill_bootstrap *caller, void *use
                             __FILE__, __LINE__, "SEND: %d, %llu bytes, signature %u", r.status,
                             (unsigned long long)r.peer_bytes, r.peer_signature);
         }
-        meet(&end);
+        rank_barrier(&end);
         twill_ofi_transport.cancel(end.transport);
         memset(&r, 0x5a, sizeof(r));
         end_close(&end);
@@ -255,7 +255,7 @@ static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *us
                                 message_check(&m[i], &end[0]),
                             __FILE__, __LINE__, "rank %d, message %u", rank, i);
         message_free(m, 8);
-        meet(&end[0]);
+        rank_barrier(&end[0]);
     }
     end_close(&end[0]);
     end_close(&end[1]);

@@ -104,7 +104,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
         uint64_t until = twill_now() + SECOND / 20;
         while (twill_now() < until && progress(&end))
             ;
-        meet(&end);
+        rank_barrier(&end);
         /* Rank 0 gives up while rank 1 goes on sending. */
         if (rank == 0) {
             twill_ofi_transport.cancel(end.transport);
@@ -124,7 +124,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
             munmap(data, (size_t)n << 20);
             munmap(r, 1u << 20);
         }
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -151,7 +151,7 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
     message_make(&m[1], &end, TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 0, 1, 50000, false);
     TWILL_CHECK(messages_run(&end, m, 2));
     message_free(m, 2);
-    TWILL_CHECK(meet(&end)); /* what completed here may be on its way to the other */
+    TWILL_CHECK(rank_barrier(&end)); /* what completed here may be on its way to the other */
     if (rank == 1)
         _exit(9);
     static struct twill_transfer r[n];

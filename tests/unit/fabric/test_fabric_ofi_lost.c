@@ -165,9 +165,9 @@ static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
     }
     while (rank == 0 && !atomic_load(&job->over) && !twill_test_failed() && progress(&end))
         ;
-    meet(&end);
+    rank_barrier(&end);
     twill_ofi_transport.cancel(end.transport);
-    meet(&end);
+    rank_barrier(&end);
     message_free(m, n);
     end_close(&end);
 }

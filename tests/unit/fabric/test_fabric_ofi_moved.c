@@ -45,7 +45,7 @@ static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
     counted(&pair, 12, 10, 4, __LINE__);
     swap(&pair);
     counted(&pair, 12, 10, 6, __LINE__);
-    meet(&pair.end);
+    rank_barrier(&pair.end);
     pair_close(&pair);
 }
 
@@ -85,7 +85,7 @@ static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
             pair.common->forget(pair.common, pair.data[i], BYTES);
         swap(&pair);
         counted(&pair, 8, 0, 4, __LINE__);
-        meet(&pair.end);
+        rank_barrier(&pair.end);
     }
     pair_close(&pair);
 }
@@ -124,7 +124,7 @@ static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
     pthread_t thread;
     TWILL_CHECK(pthread_create(&thread, NULL, give_back, &giver) == 0);
     if (end_open_with(&end, caller, &wanting, 0, &giver.common))
-        meet(&end);
+        rank_barrier(&end);
     atomic_store(&giver.done, true);
     pthread_join(thread, NULL);
     end_close(&end);

@@ -63,7 +63,7 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
         /* Parts of them, and a piece that begins on a page that is pinned already. */
         swap_at(&pair, pair.data[0] + 100000, pair.data[1] + 5, 30000);
         counted(&pair, 2, 0, 200, __LINE__);
-        meet(&pair.end);
+        rank_barrier(&pair.end);
     }
     pair_close(&pair);
 }
@@ -106,7 +106,7 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
             free(out);
             free(in);
         }
-        meet(&pair.end);
+        rank_barrier(&pair.end);
     }
     pair_close(&pair);
 }
@@ -143,7 +143,7 @@ static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
             counted(&pair, 20 + 2 * i, 17 + 2 * i, 2 + 2 * i, __LINE__);
             swap_at(&pair, out, in, part + PAGE);
         }
-        meet(&pair.end);
+        rank_barrier(&pair.end);
     }
     pair_close(&pair);
 }
@@ -179,7 +179,7 @@ static void rank_lasting(int rank, int size, twill_bootstrap *caller, void *user
         }
         swap(&pair);
         counted(&pair, 4, 0, 14, __LINE__);
-        meet(&pair.end);
+        rank_barrier(&pair.end);
     }
     pair_close(&pair);
 }
@@ -211,7 +211,7 @@ static void rank_fork(int rank, int size, twill_bootstrap *caller, void *user)
     TWILL_CHECK(waitpid(child, &status, 0) == child && status == 0);
     TWILL_CHECK(swap(&pair));
     TWILL_CHECK(counted(&pair, 2, 0, 4, __LINE__));
-    meet(&pair.end);
+    rank_barrier(&pair.end);
     pair_close(&pair);
     (void)rank;
 }
@@ -254,14 +254,14 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
             twill_ofi_transport.connect(end->transport, 1 - end->rank, &end->error) == TWILL_OK;
         pair[1].data[0] = map(NULL, BYTES);
         pair[1].data[1] = map(NULL, BYTES);
-        meet(&pair[0].end);
+        rank_barrier(&pair[0].end);
         void *fine = NULL;
         if (twill_test_note(open, __FILE__, __LINE__, "%s", end->error.message)) {
             pthread_create(&thread, NULL, drive, &pair[1]);
             twill_test_note(drive(&pair[0]) != NULL, __FILE__, __LINE__, "first");
             pthread_join(thread, &fine);
             twill_test_note(fine != NULL, __FILE__, __LINE__, "second");
-            meet(&pair[0].end);
+            rank_barrier(&pair[0].end);
             twill_ofi_transport.close(end->transport);
         }
         munmap(pair[1].data[0], BYTES);

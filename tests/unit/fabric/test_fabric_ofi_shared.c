@@ -66,7 +66,7 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
     memset(end, 0, sizeof(end));
     for (uint32_t c = 0; c < COMMS && open; c++)
         open = end_open_with(&end[c], caller, user, c * 1000 + 1, &common);
-    if (open && meet(&end[0])) {
+    if (open && rank_barrier(&end[0])) {
         for (uint32_t c = 1; c < COMMS; c++)
             twill_test_note(endpoint_of(&end[c]) == endpoint_of(&end[0]), __FILE__, __LINE__,
                             "communicator %u has an endpoint of its own", c);
@@ -81,7 +81,7 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
         for (uint32_t c = 0; c < COMMS; c++)
             twill_test_note(driver[c].fine, __FILE__, __LINE__, "rank %d, communicator %u", rank,
                             c);
-        meet(&end[0]);
+        rank_barrier(&end[0]);
     }
     for (uint32_t c = 0; c < COMMS; c++)
         end_close(&end[c]);
@@ -125,12 +125,12 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
     struct twill_common *common = NULL;
     memset(end, 0, sizeof(end));
     if (end_open_with(&end[0], caller, setup, 1, &common) &&
-        end_open_with(&end[1], caller, setup, 2, &common) && meet(&end[0])) {
+        end_open_with(&end[1], caller, setup, 2, &common) && rank_barrier(&end[0])) {
         unsigned char *data = page_map((size_t)HOPELESS << 20);
         struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
         post_in_vain(&end[0], r, data);
         exchange(&end[1], 0, 6);
-        meet(&end[0]);
+        rank_barrier(&end[0]);
         uint64_t began = twill_now();
         twill_ofi_transport.cancel(end[0].transport);
         twill_test_note(twill_now() - began < TWILL_TEST_PATIENCE, __FILE__, __LINE__,
@@ -149,7 +149,7 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
                                                      &late.error) == TWILL_ERR_FABRIC,
                             __FILE__, __LINE__, "a closed endpoint is used again");
         }
-        meet(&end[0]);
+        rank_barrier(&end[0]);
     }
     end_close(&end[0]);
     end_close(&end[1]);
@@ -203,14 +203,14 @@ static void part(struct end *whole, struct twill_common **common, uint32_t comm)
         status = twill_ofi_transport.open(&end.transport, &end.params, &end.error);
     twill_test_note(status == TWILL_OK && known(whole) == before, __FILE__, __LINE__, "%s",
                     end.error.message);
-    meet(whole);
+    rank_barrier(whole);
     if (end.transport != NULL) {
         status = twill_ofi_transport.connect(end.transport, 1 - end.rank, &end.error);
         twill_test_note(status == TWILL_OK && known(whole) == expected(whole, 1), __FILE__,
                         __LINE__, "connect: %s", end.error.message);
         exchange(&end, 7, 4);
     }
-    meet(whole);
+    rank_barrier(whole);
     if (end.transport != NULL)
         twill_ofi_transport.close(end.transport);
 }
@@ -237,7 +237,7 @@ static void rank_parts(int rank, int size, twill_bootstrap *caller, void *user)
         params.comm = 1u << TWILL_OFI_COMM_BITS;
         twill_test_note(twill_ofi_transport.open(&late, &params, NULL) == TWILL_ERR_UNSUPPORTED,
                         __FILE__, __LINE__, "a number that tags cannot name");
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
     common_close(common);

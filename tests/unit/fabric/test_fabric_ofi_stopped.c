@@ -26,7 +26,7 @@ static void cancelling_rank(int rank, int size, twill_bootstrap *caller, void *u
         leap = 0;
         twill_test_note(t->headers_busy == 0, __FILE__, __LINE__, "%u are still out",
                         t->headers_busy);
-        (void)meet(&end);
+        (void)rank_barrier(&end);
     }
     end_close(&end);
 }

@@ -14,7 +14,7 @@
 
 #define NUMBER 3u /* of the communicator */
 
-struct stranger {
+struct intruder {
     struct twill_ofi_endpoint endpoint; /* an endpoint of its own, of no job */
     fi_addr_t victim;
     bool informed; /* it knows the job's tags */
@@ -25,7 +25,7 @@ static struct twill_ofi_endpoint *endpoint_of(const struct end *end)
     return ((struct twill_ofi *)(void *)end->transport)->endpoint;
 }
 
-static bool stranger_open(struct stranger *s, const struct end *end)
+static bool intruder_open(struct intruder *s, const struct end *end)
 {
     const struct twill_ofi_endpoint *victim = endpoint_of(end);
     struct twill_error error = {0};
@@ -48,7 +48,7 @@ static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from
 }
 
 /* A message in rank 1's name; until it has left. */
-static bool forge(struct stranger *s, struct end *end, enum twill_ofi_channel channel,
+static bool forge(struct intruder *s, struct end *end, enum twill_ofi_channel channel,
                   const void *message, size_t bytes)
 {
     uint64_t tag = s->informed ? twill_ofi_tag(endpoint_of(end), NUMBER, 0, 1, channel)
@@ -70,7 +70,7 @@ static bool forge(struct stranger *s, struct end *end, enum twill_ofi_channel ch
 }
 
 /* "666", as rank 1 would say it as its message of that number. */
-static bool lie(struct stranger *s, struct end *end, uint32_t number)
+static bool lie(struct intruder *s, struct end *end, uint32_t number)
 {
     struct {
         struct twill_ofi_header header;
@@ -100,14 +100,14 @@ static bool is_heard(struct end *end, struct message *m)
 /* Rank 0 is lied to before it has posted its receive, and after. */
 static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    const struct stranger *kind = user;
-    struct stranger *s = calloc(1, sizeof(*s));
+    const struct intruder *kind = user;
+    struct intruder *s = calloc(1, sizeof(*s));
     struct end end;
     (void)size;
     TWILL_CHECK(s != NULL && end_open(&end, caller, TCP, NUMBER));
     s->informed = kind->informed;
     bool asked = !s->informed || endpoint_of(&end)->directed;
-    bool good = rank != 0 || !asked || stranger_open(s, &end);
+    bool good = rank != 0 || !asked || intruder_open(s, &end);
     for (uint32_t number = 0; number < 4 && asked && good; number++) {
         struct message *m = calloc(1, sizeof(*m));
         good = m != NULL &&
@@ -117,8 +117,8 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
         if (rank == 0)
             good = good && (before ? lie(s, &end, number) && post(&end, &m->request)
                                    : post(&end, &m->request) && lie(s, &end, number));
-        good = good && meet(&end) && (rank == 0 || post(&end, &m->request)) && is_heard(&end, m) &&
-               meet(&end);
+        good = good && rank_barrier(&end) && (rank == 0 || post(&end, &m->request)) &&
+               is_heard(&end, m) && rank_barrier(&end);
         if (m != NULL)
             message_free(m, 1);
     }
@@ -134,14 +134,14 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_public(void **state)
 {
-    struct stranger kind = {.informed = false};
+    struct intruder kind = {.informed = false};
     (void)state;
     twill_test_run_ranks(2, rank_lied_to, &kind);
 }
 
 static void test_elsewhere(void **state)
 {
-    struct stranger kind = {.informed = true};
+    struct intruder kind = {.informed = true};
     (void)state;
     twill_test_run_ranks(2, rank_lied_to, &kind);
 }

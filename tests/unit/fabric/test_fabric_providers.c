@@ -110,11 +110,11 @@ static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)
         if (rank == 0)
             snprintf(run->outcome->at, sizeof(run->outcome->at), "%s", c->name);
         alarm(ALARM_S);
-        uint64_t begun = twill_now();
+        uint64_t started = twill_now();
         if (!c->fn(run, caller))
             return;
         if (rank == 0 && getenv("TEST_TIMES") != NULL)
-            print_message("  %-30s %6.2f s\n", c->name, (double)(twill_now() - begun) * 1e-9);
+            print_message("  %-30s %6.2f s\n", c->name, (double)(twill_now() - started) * 1e-9);
         if (rank == 0)
             run->outcome->cases++;
     }
@@ -171,7 +171,7 @@ static void run_cases(struct run *run, const struct test_case *only)
 static void test_provider(void **state)
 {
     struct run *run = *state;
-    uint64_t begun = twill_now();
+    uint64_t started = twill_now();
     off_t before = refused();
     surround(run->provider);
     twill_test_run_processes(1, rank_probe, run);
@@ -195,7 +195,7 @@ static void test_provider(void **state)
         run->outcome->cases = 0;
         fail_msg("%s refused what it was asked for: see above", run->provider->title);
     }
-    run->outcome->seconds = (double)(twill_now() - begun) * 1e-9;
+    run->outcome->seconds = (double)(twill_now() - started) * 1e-9;
 }
 
 /* --- the matrix ----------------------------------------------------------------------------------

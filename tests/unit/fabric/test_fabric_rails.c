@@ -28,7 +28,7 @@ struct rails_end {
 };
 
 /* All ranks here. */
-static bool meet(struct twill_test_end *end)
+static bool rank_barrier(struct twill_test_end *end)
 {
     int mine = 1, all[16];
     return twill_oob_allgather(((struct rails_end *)end)->oob, &mine, all, sizeof(mine),
@@ -66,7 +66,7 @@ static void rails_rank(int rank, int size, twill_bootstrap *caller, void *user)
         .end = {.rank = (uint32_t)rank, .size = (uint32_t)size, .in_parts = true},
         .oob = twill_test_oob(caller)};
     if (open_rails(&it.end, c, it.oob) && c->body(&it.end, c))
-        (void)meet(&it.end); /* nobody closes while others still receive */
+        (void)rank_barrier(&it.end); /* nobody closes while others still receive */
     if (it.end.transport != NULL)
         it.end.transport->ops->close(it.end.transport);
     twill_test_oob_close(it.oob);
@@ -233,7 +233,7 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
                             (request[1].peer_bytes != c->wanted || !is_told),
                         __FILE__, __LINE__, "%zu for %zu: status %d, peer's %llu", c->sent,
                         c->wanted, request[1].status, (unsigned long long)request[1].peer_bytes);
-    good = meet(end) && good; /* before one hangs up */
+    good = rank_barrier(end) && good; /* before one hangs up */
     end->transport->ops->cancel(end->transport);
     free(buffer);
     free(bounce);
@@ -294,8 +294,8 @@ static bool give_up(struct twill_test_end *end, const struct rails_case *c)
         TWILL_REQUIRE(end->transport->ops->post(end->transport, &request[i], &end->error) ==
                       TWILL_OK);
     }
-    TWILL_REQUIRE(meet(end));    /* who posts after the other has given up may hear of that */
-    for (int i = 0; i < 20; i++) /* as far as it goes: some do not match */
+    TWILL_REQUIRE(rank_barrier(end)); /* who posts after the other has given up may hear of that */
+    for (int i = 0; i < 20; i++)      /* as far as it goes: some do not match */
         (void)end->transport->ops->progress(end->transport, &end->error);
     end->transport->ops->cancel(end->transport);
     free(request);
@@ -327,7 +327,7 @@ static bool fail_one(struct twill_test_end *end, const struct rails_case *c)
                                      .bytes = 4 * c->stripe};
     TWILL_REQUIRE(data != NULL &&
                   end->transport->ops->post(end->transport, &request, &end->error) == TWILL_OK);
-    TWILL_REQUIRE(meet(end));
+    TWILL_REQUIRE(rank_barrier(end));
     int answer = 0;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (end->rank == 0 && answer >= 0 && twill_now() < limit)

@@ -117,7 +117,7 @@ static void tcp_listen_fd(void **state)
 /* --- strangers ------------------------------------------------------------------------------- */
 
 /* What strangers say, and whether they are told why they are refused. */
-struct stranger {
+struct intruder {
     const char *says; /* raw; NULL: a call */
     struct twill_hello_identity identity;
     bool other_version, other_key;
@@ -144,7 +144,7 @@ struct stranger {
         .field = true, .fault = (why)                                                              \
     }
 
-static const struct stranger strangers[] = {
+static const struct intruder intruders[] = {
     {.says = "GET / HTTP/1.1\r\nHost: x\r\n\r\n", .fault = TWILL_FAULT_MALFORMED},
     {.says = "\x01\x02\x03\x04garbage garbage garbage garbage garbage garbage garbage garbage "
              "garbage garbage garbage garbage garbage",
@@ -165,7 +165,7 @@ static const struct stranger strangers[] = {
 };
 
 /* Knows no key, or another: hears "no" at most. */
-static bool be_refused(int fd, const struct stranger *s)
+static bool be_refused(int fd, const struct intruder *s)
 {
     struct twill_secret secret;
     struct twill_hello hello;
@@ -199,7 +199,7 @@ static bool hear_refusal(int fd, struct twill_session *session, const char *want
                            "told \"%s\" instead of \"%s\"", text, wanted);
 }
 
-static bool be_strange(const struct twill_test_job *job, const struct stranger *s, int *kept)
+static bool intrude(const struct twill_test_job *job, const struct intruder *s, int *kept)
 {
     char byte;
     struct twill_session session;
@@ -244,23 +244,23 @@ static int be_false(const struct twill_test_job *job)
 }
 
 /* Thread 4 plays all the strangers, then lets ranks 1 and 2 come. */
-static void play_strangers(struct twill_test_job *job)
+static void play_intruders(struct twill_test_job *job)
 {
-    int kept[TWILL_ARRAY_LENGTH(strangers)];
+    int kept[TWILL_ARRAY_LENGTH(intruders)];
     int false_rank = be_false(job);
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(strangers); i++)
-        if (false_rank < 0 || !be_strange(job, &strangers[i], &kept[i]))
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(intruders); i++)
+        if (false_rank < 0 || !intrude(job, &intruders[i], &kept[i]))
             return;
     close(false_rank); /* it came and went: the true one is welcome */
     atomic_store(&job->arrived, 1);
     while (atomic_load(&job->arrived) < 1 + job->size && !twill_test_failed())
         usleep(10000);
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(strangers); i++)
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(intruders); i++)
         if (kept[i] >= 0)
             close(kept[i]);
 }
 
-static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
     struct twill_error error = {0};
@@ -268,7 +268,7 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
     (void)unused;
     (void)size;
     if (rank == job->size) {
-        play_strangers(job);
+        play_intruders(job);
         return;
     }
     while ((rank == 1 || rank == 2) && atomic_load(&job->arrived) == 0 && !twill_test_failed())
@@ -279,29 +279,29 @@ static void rank_among_strangers(int rank, int size, twill_bootstrap *unused, vo
     TWILL_CHECK(rank != 0 || strstr(oob->how, " stray connections turned away (4 malformed, 1 of"));
     for (int fault = 1; rank == 0 && fault < TWILL_FAULTS; fault++) {
         unsigned wanted = fault == TWILL_FAULT_MALFORMED; /* the probe */
-        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(strangers); i++)
-            wanted += strangers[i].fault == (enum twill_fault)fault;
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(intruders); i++)
+            wanted += intruders[i].fault == (enum twill_fault)fault;
         /* Ranks of ours may be slow too, on a busy machine, and come again. */
         bool more = fault == TWILL_FAULT_SLOW || fault == TWILL_FAULT_CLOSED;
-        (void)twill_test_note(oob->strays.count[fault] == wanted ||
-                                  (more && oob->strays.count[fault] > wanted),
+        (void)twill_test_note(oob->rejected.count[fault] == wanted ||
+                                  (more && oob->rejected.count[fault] > wanted),
                               __FILE__, __LINE__, "%u of fault %d instead of %u",
-                              oob->strays.count[fault], fault, wanted);
+                              oob->rejected.count[fault], fault, wanted);
     }
     twill_oob_close(oob);
     atomic_fetch_add(&job->arrived, 1);
 }
 
-static void tcp_strangers(void **state)
+static void tcp_intruders(void **state)
 {
     struct twill_test_job job;
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 4);
-    twill_test_run_ranks(5, rank_among_strangers, &job);
+    twill_test_run_ranks(5, rank_among_intruders, &job);
 }
 
 /* A rank that finds something else at the port goes on looking. */
-static void rank_finds_stranger(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_finds_intruder(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
     if (rank == 0) {
@@ -327,7 +327,7 @@ static void tcp_other_service(void **state)
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 2);
     job.odd = -1;
-    twill_test_run_ranks(2, rank_finds_stranger, &job);
+    twill_test_run_ranks(2, rank_finds_intruder, &job);
 }
 
 /* --- where rank 0 listens ------------------------------------------------------------------- */
@@ -407,7 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tcp_sizes),     cmocka_unit_test(tcp_ipv6),
         cmocka_unit_test(tcp_host_name), cmocka_unit_test(tcp_listen_fd),
-        cmocka_unit_test(tcp_strangers), cmocka_unit_test(tcp_other_service),
+        cmocka_unit_test(tcp_intruders), cmocka_unit_test(tcp_other_service),
         cmocka_unit_test(tcp_where),     cmocka_unit_test(tcp_silent_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

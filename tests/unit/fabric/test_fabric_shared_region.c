@@ -106,16 +106,16 @@ static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
     if (twill_test_note(o.status == TWILL_OK, __FILE__, __LINE__, "%s", o.error.message)) {
-        unsigned char *mine = twill_segment_at(o.segment, (uint32_t)rank);
+        unsigned char *mine = twill_shm_region_at(o.region, (uint32_t)rank);
         mine[5] = 42;
-        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
         if (rank == 0) {
-            twill_segment_close(o.segment);
-            o.segment = NULL;
+            twill_shm_region_close(o.region);
+            o.region = NULL;
         }
-        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
         if (rank == 1) {
-            unsigned char *other = twill_segment_at(o.segment, 0);
+            unsigned char *other = twill_shm_region_at(o.region, 0);
             twill_test_note(other[5] == 42, __FILE__, __LINE__, "memory is gone");
         }
     }
@@ -146,14 +146,14 @@ static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
                         "rank %d: %d: %s", rank, o.status, o.error.message)) {
         twill_test_is_shared(&o, label);
         if (rank == 1) {
-            twill_segment_close(o.segment);
-            o.segment = NULL;
+            twill_shm_region_close(o.region);
+            o.region = NULL;
         }
-        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
         if (rank >= 2)
-            twill_test_note(!twill_segment_owner_dead(o.segment, 0), __FILE__, __LINE__,
+            twill_test_note(!twill_shm_region_owner_dead(o.region, 0), __FILE__, __LINE__,
                             "rank 0 seems to be dead");
-        twill_test_note(twill_test_share_meet(&o), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "meet");
     }
     twill_test_share_end(&o);
 }
@@ -265,7 +265,7 @@ static void wrong_rank(int rank, int size, twill_bootstrap *caller, void *user)
     uint32_t label[3] = {1, 1, 1};
     struct twill_test_share o;
     twill_test_share(&o, caller, label, wrong->bytes[rank]);
-    twill_test_note(size == 3 && o.status == wrong->status && o.segment == NULL &&
+    twill_test_note(size == 3 && o.status == wrong->status && o.region == NULL &&
                         strstr(o.error.message, wrong->says) != NULL,
                     __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
     twill_test_share_end(&o);
@@ -299,7 +299,7 @@ static void absent_rank(int rank, int size, twill_bootstrap *caller, void *user)
         return;
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_ERR_BOOTSTRAP && o.segment == NULL, __FILE__, __LINE__,
+    twill_test_note(o.status == TWILL_ERR_BOOTSTRAP && o.region == NULL, __FILE__, __LINE__,
                     "rank %d: %d: %s", rank, o.status, o.error.message);
     twill_test_share_end(&o);
 }

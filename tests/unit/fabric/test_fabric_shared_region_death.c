@@ -39,12 +39,12 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
         raise(SIGKILL);
     }
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    while (!twill_test_failed() && !twill_segment_owner_dead(o.segment, 1)) {
+    while (!twill_test_failed() && !twill_shm_region_owner_dead(o.region, 1)) {
         twill_test_note(twill_now() < limit, __FILE__, __LINE__,
                         "rank 1 is not noticed to be dead");
         usleep(1000);
     }
-    twill_test_note(!twill_segment_owner_dead(o.segment, (uint32_t)(rank == 0 ? 0 : 2)), __FILE__,
+    twill_test_note(!twill_shm_region_owner_dead(o.region, (uint32_t)(rank == 0 ? 0 : 2)), __FILE__,
                     __LINE__, "rank %d is alive", rank);
     twill_test_share_end(&o);
 }
@@ -106,10 +106,10 @@ static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
         if (child == 0)
             _exit(end_later(self));
     }
-    o.status = twill_segment_share(&o.segment, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
-                                   &o.error);
+    o.status = twill_shm_region_share(&o.region, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                      &o.error);
     bool stopped = midst.signal == SIGSTOP;
-    twill_test_note(o.segment == NULL &&
+    twill_test_note(o.region == NULL &&
                         o.status == (stopped ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER) &&
                         strstr(o.error.message, stopped ? "lost rank 1" : "lost rank") != NULL,
                     __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
@@ -249,7 +249,7 @@ static int end_pest(void **state)
     return ended ? 0 : -1;
 }
 
-static void test_strangers(void **state)
+static void test_intruders(void **state)
 {
     (void)state;
     twill_test_run_processes(4, pestered_rank, NULL);
@@ -319,9 +319,9 @@ static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *use
     ops.allgather = gather_once;
     o.oob->ops = &ops;
     hesitant = true;
-    o.status = twill_segment_share(&o.segment, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
-                                   &o.error);
-    twill_test_note(o.segment == NULL && o.status == TWILL_ERR_BOOTSTRAP &&
+    o.status = twill_shm_region_share(&o.region, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                      &o.error);
+    twill_test_note(o.region == NULL && o.status == TWILL_ERR_BOOTSTRAP &&
                         strstr(o.error.message, "no more than one") != NULL,
                     __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
     *(atomic_int *)user += late_greetings;
@@ -406,9 +406,9 @@ static bool besiege(const struct twill_oob *oob)
         _exit(1);
     }
     close(ready[1]);
-    bool begun = read(ready[0], &word, 1) == 1;
+    bool started = read(ready[0], &word, 1) == 1;
     close(ready[0]);
-    return begun;
+    return started;
 }
 
 static twill_status gather_crowded(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
@@ -431,8 +431,8 @@ static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user
     midst.hinder = user == NULL ? crowd : besiege;
     ops.allgather = gather_crowded;
     o.oob->ops = &ops;
-    o.status = twill_segment_share(&o.segment, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
-                                   &o.error);
+    o.status = twill_shm_region_share(&o.region, o.oob, label, TWILL_TEST_SHARE_BYTES, NULL, &o.why,
+                                      &o.error);
     twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %d: %s",
                     rank, o.status, o.error.message);
     if (!twill_test_failed())
@@ -463,7 +463,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_midst),
-        cmocka_unit_test_setup_teardown(test_strangers, begin_pest, end_pest),
+        cmocka_unit_test_setup_teardown(test_intruders, begin_pest, end_pest),
         cmocka_unit_test(test_early_end),
         cmocka_unit_test(test_late_greetings),
         cmocka_unit_test(test_crowd),

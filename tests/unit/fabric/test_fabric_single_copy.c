@@ -23,7 +23,7 @@
 struct scene {
     enum twill_reach_wish wish;
     int refused;  /* a rank whose system refuses process_vm_readv, or -1 */
-    int stranger; /* a rank that gives somebody else's number for its own, or -1 */
+    int impostor; /* a rank that gives somebody else's number for its own, or -1 */
     uint32_t nodes;
     bool fetches, maps; /* what must come of it */
     const char *says[2];
@@ -78,7 +78,7 @@ static bool open_end(struct end *end, twill_bootstrap *caller, const struct scen
         label[r] = (uint32_t)r % scene->nodes;
     TWILL_REQUIRE(twill_world_create(&end->world, (uint32_t)caller->size, label, &error) ==
                   TWILL_OK);
-    if (caller->rank == scene->stranger) {
+    if (caller->rank == scene->impostor) {
         lying.ops = honest;
         lying.calls = 0;
         ops.allgather = gather_lie;

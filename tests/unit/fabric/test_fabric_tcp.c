@@ -30,7 +30,7 @@ static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
     if (end_open(&end, caller, user) &&
         twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
         twill_test_mismatch(&end.end))
-        meet(&end);
+        rank_barrier(&end);
     end_close(&end);
 }
 
@@ -74,7 +74,7 @@ static void rank_flood(int rank, int size, twill_bootstrap *caller, void *user)
                         __FILE__, __LINE__, "counters: %llu messages, %llu bytes, %llu of headers",
                         (unsigned long long)c->messages, (unsigned long long)c->bytes,
                         (unsigned long long)c->header_bytes);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -116,7 +116,7 @@ static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
             if (!twill_test_note(r[i].status == TWILL_OK && data[i] == i, __FILE__, __LINE__,
                                  "message %u: %d, holds %u", i, r[i].status, data[i]))
                 break;
-        meet(&end);
+        rank_barrier(&end);
         free(r);
         free(data);
     }
@@ -161,7 +161,7 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
         twill_test_await(&end.end, &slow, 1);
         twill_test_note(slow.status == TWILL_OK && large[LARGE - 1] == 9, __FILE__, __LINE__,
                         "large: %d", slow.status);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
     free(large);
@@ -199,7 +199,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user
         post(&end, &r);
         twill_test_await(&end.end, &r, 1);
         twill_test_note(r.status == TWILL_OK, __FILE__, __LINE__, "then: %d", r.status);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
     free(large);
@@ -242,7 +242,7 @@ static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
         for (unsigned i = 0; i < 4; i++)
             twill_test_note(r[i].status == TWILL_OK && data[i][50] == data[i][0], __FILE__,
                             __LINE__, "rank %d, %u: %d", rank, i, r[i].status);
-        meet(&end);
+        rank_barrier(&end);
     }
     if (other.end.transport != NULL)
         twill_tcp_transport.close(other.end.transport);

@@ -16,11 +16,11 @@
 /* --- strangers ------------------------------------------------------------------------------- */
 
 /* What a stranger says; rank 1 answers the door. */
-static const struct stranger {
+static const struct intruder {
     const char *says;
     size_t bytes;
     enum { NOISE, UNPROVEN, REPLAY } kind;
-} strangers[] = {
+} intruders[] = {
     {"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything\r\n\r\n", 54, NOISE},
     {"", 0, NOISE},
     {"\x02\x01", 2, NOISE},
@@ -28,7 +28,7 @@ static const struct stranger {
     {NULL, 0, REPLAY},   /* the very call that rank 0 says, and no idea what to reply */
 };
 
-static int knock(const struct twill_tcp *t, const struct stranger *stranger)
+static int knock(const struct twill_tcp *t, const struct intruder *intruder)
 {
     const struct twill_tcp_address *to = &t->common->address[1];
     int fd = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -38,30 +38,30 @@ static int knock(const struct twill_tcp *t, const struct stranger *stranger)
         connect(fd, &to->at.any, to->length) != 0)
         return -1;
     struct twill_hello_call *call = &hello.said.call;
-    call->proof[3] ^= stranger->kind == UNPROVEN;
-    const void *what = stranger->kind == NOISE ? stranger->says : (const void *)call;
-    size_t bytes = stranger->kind == NOISE ? stranger->bytes : sizeof(*call);
+    call->proof[3] ^= intruder->kind == UNPROVEN;
+    const void *what = intruder->kind == NOISE ? intruder->says : (const void *)call;
+    size_t bytes = intruder->kind == NOISE ? intruder->bytes : sizeof(*call);
     if (send(fd, what, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
         return -1;
-    if (stranger->kind == REPLAY &&
+    if (intruder->kind == REPLAY &&
         send(fd, hello.reply, sizeof(hello.reply), MSG_NOSIGNAL) != sizeof(hello.reply))
         return -1;
     shutdown(fd, SHUT_WR);
     return fd;
 }
 
-static void rank_strangers(int rank, int size, twill_bootstrap *caller, void *user)
+static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct end end;
     (void)user;
     (void)size;
-    int fd[TWILL_ARRAY_LENGTH(strangers)];
+    int fd[TWILL_ARRAY_LENGTH(intruders)];
     if (end_open(&end, caller, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(strangers); i++)
-            twill_test_note((fd[i] = knock(t, &strangers[i])) >= 0, __FILE__, __LINE__, "knock: %s",
+        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruders); i++)
+            twill_test_note((fd[i] = knock(t, &intruders[i])) >= 0, __FILE__, __LINE__, "knock: %s",
                             strerror(errno));
-        meet(&end);
+        rank_barrier(&end);
         char data[8] = "genuine";
         struct twill_transfer r =
             transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 4,
@@ -71,34 +71,34 @@ static void rank_strangers(int rank, int size, twill_bootstrap *caller, void *us
         twill_test_note(r.status == TWILL_OK && strcmp(data, "genuine") == 0, __FILE__, __LINE__,
                         "%d: %s", r.status, data);
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        while (rank == 1 && t->common->strays < TWILL_ARRAY_LENGTH(strangers) &&
+        while (rank == 1 && t->common->rejected < TWILL_ARRAY_LENGTH(intruders) &&
                twill_now() < limit)
-            twill_tcp_common_claim(t, &end.end.error);
-        twill_test_note(t->common->strays == (rank == 1 ? TWILL_ARRAY_LENGTH(strangers) : 0),
-                        __FILE__, __LINE__, "%u strays", t->common->strays);
-        meet(&end);
-        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(strangers); i++)
+            twill_tcp_common_adopt(t, &end.end.error);
+        twill_test_note(t->common->rejected == (rank == 1 ? TWILL_ARRAY_LENGTH(intruders) : 0),
+                        __FILE__, __LINE__, "%u strays", t->common->rejected);
+        rank_barrier(&end);
+        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruders); i++)
             close(fd[i]);
     }
     end_close(&end);
 }
 
-static void test_strangers(void **state)
+static void test_intruders(void **state)
 {
     (void)state;
-    twill_test_run_ranks(2, rank_strangers, NULL);
+    twill_test_run_ranks(2, rank_intruders, NULL);
 }
 
 /* --- who takes its time ---------------------------------------------------------------------- */
 
-static bool guests_are(struct end *end, unsigned count)
+static bool incoming_are(struct end *end, unsigned count)
 {
     struct twill_tcp *t = (struct twill_tcp *)end->end.transport;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    while (t->common->guest_count != count && twill_now() < limit)
+    while (t->common->incoming_count != count && twill_now() < limit)
         TWILL_REQUIRE(progress(end) >= 0);
-    return twill_test_note(t->common->guest_count == count, __FILE__, __LINE__, "%u guests, not %u",
-                           t->common->guest_count, count);
+    return twill_test_note(t->common->incoming_count == count, __FILE__, __LINE__,
+                           "%u guests, not %u", t->common->incoming_count, count);
 }
 
 /* Rank 0 begins to connect and leaves the library for long; rank 1 waits for it meanwhile. */
@@ -114,18 +114,18 @@ static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
             transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 0,
                      rank == 0 ? data : memset(data, 0, 8), sizeof(data));
         post(&end, &r);
-        if (rank == 1 && guests_are(&end, 2)) {
-            for (struct twill_tcp_guest *g = t->common->guests; g != NULL; g = g->next)
+        if (rank == 1 && incoming_are(&end, 2)) {
+            for (struct twill_tcp_incoming *g = t->common->incoming_list; g != NULL; g = g->next)
                 g->until = 0;
             for (unsigned i = 0; i < 100; i++)
                 progress(&end);
-            guests_are(&end, 2);
+            incoming_are(&end, 2);
         }
-        meet(&end);
+        rank_barrier(&end);
         twill_test_await(&end.end, &r, 1);
         twill_test_note(r.status == TWILL_OK && strcmp(data, "late") == 0, __FILE__, __LINE__,
                         "%d: %s", r.status, data);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -153,14 +153,14 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
         if (rank == 0)
             t->busy_count--; /* the next lane: a lost packet holds it up */
         twill_test_await(&end.end, &r, 1);
-        meet(&end);
+        rank_barrier(&end);
         if (rank == 1) {
             twill_tcp_transport.close(end.end.transport);
             end.common->close(end.common);
             end.end.transport = NULL;
             end.common = NULL;
         }
-        meet(&end);
+        rank_barrier(&end);
         if (rank == 0) {
             struct twill_tcp_lane *lane = &t->peers[1]->lanes[next];
             uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -200,18 +200,18 @@ static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
             twill_tcp_transport.close(other.end.transport);
             other.end.transport = NULL;
         }
-        meet(&end);
+        rank_barrier(&end);
         if (rank == 0 && post(&other, &vain)) {
             while (progress(&other) >= 0 && vain.status == TWILL_PENDING && twill_now() < limit)
                 ;
             atomic_store(over, 1);
         }
-        while (rank == 1 && (!atomic_load(over) || t->common->guest_count > 1) &&
+        while (rank == 1 && (!atomic_load(over) || t->common->incoming_count > 1) &&
                twill_now() < limit)
-            TWILL_CHECK(twill_tcp_common_claim(t, &end.end.error) >= 0);
-        twill_test_note(atomic_load(over) && t->common->guest_count <= 1, __FILE__, __LINE__,
-                        "%u guests", t->common->guest_count);
-        meet(&end);
+            TWILL_CHECK(twill_tcp_common_adopt(t, &end.end.error) >= 0);
+        twill_test_note(atomic_load(over) && t->common->incoming_count <= 1, __FILE__, __LINE__,
+                        "%u guests", t->common->incoming_count);
+        rank_barrier(&end);
     }
     if (other.end.transport != NULL)
         twill_tcp_transport.close(other.end.transport);
@@ -247,7 +247,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
         uint64_t until = twill_now() + SECOND / 20;
         while (twill_now() < until && progress(&end) >= 0)
             ;
-        meet(&end);
+        rank_barrier(&end);
         if (rank == 0) {
             twill_tcp_transport.cancel(end.end.transport);
             munmap(data, (size_t)n << 24);
@@ -270,7 +270,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
             munmap(data, (size_t)n << 24);
             munmap(r, 1u << 20);
         }
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }
@@ -336,7 +336,7 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *use
         if (post(&end, &r))
             twill_test_await(&end.end, &r, 1);
         TWILL_CHECK(rank == 0 || twill_test_deafen(t->peers[0]->lanes[0].fd));
-        meet(&end);
+        rank_barrier(&end);
         unsigned char *data = calloc(1, HUGE_BYTES);
         struct twill_transfer huge = transfer(TWILL_TRANSFER_SEND, 1, 0, data, HUGE_BYTES);
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -349,7 +349,7 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *use
                                 strstr(end.end.error.message, strerror(ETIMEDOUT)) != NULL,
                             __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
         }
-        meet(&end);
+        rank_barrier(&end);
         twill_tcp_transport.cancel(end.end.transport);
         free(data);
     }
@@ -381,17 +381,17 @@ static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
             twill_test_await(&end.end, &vain, 1);
         if (rank == 0 && post(&end, &r)) /* connects, which the other waits for */
             twill_test_await(&end.end, &r, 1);
-        meet(&end);
+        rank_barrier(&end);
         if (rank == 0) {
             twill_tcp_transport.close(end.end.transport);
             end.end.transport = NULL;
         }
-        meet(&end);
+        rank_barrier(&end);
         if (rank == 1 && post(&end, &r))
             twill_test_await(&end.end, &r, 1);
         twill_test_note(r.status == TWILL_OK && data[0] == 5 && data[FLUSHED - 1] == 5, __FILE__,
                         __LINE__, "%d", r.status);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
     free(data);
@@ -445,7 +445,7 @@ static void test_settings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strangers), cmocka_unit_test(test_away),
+        cmocka_unit_test(test_intruders), cmocka_unit_test(test_away),
         cmocka_unit_test(test_ended),     cmocka_unit_test(test_past),
         cmocka_unit_test(test_cancel),    cmocka_unit_test(test_death),
         cmocka_unit_test(test_vanishes),  cmocka_unit_test(test_flush),

@@ -72,7 +72,7 @@ static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *use
     if (rank == 0)
         end_shortage(&shortage);
     r = message(rank, next, data);
-    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && meet(&end));
+    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
     end_close(&end);
 }
 
@@ -88,7 +88,7 @@ static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *us
     struct shortage shortage = {.count = 0};
     struct end end;
     char data[8] = "message";
-    int stranger[3] = {-1, -1, -1};
+    int intruder[3] = {-1, -1, -1};
     (void)size;
     (void)user;
     TWILL_CHECK(end_open(&end, caller, NULL));
@@ -97,19 +97,19 @@ static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *us
     struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
     if (rank == 1)
         make_scarce(&shortage, 0);
-    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(stranger); i++) {
-        stranger[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        TWILL_CHECK(connect(stranger[i], &to->at.any, to->length) == 0);
+    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruder); i++) {
+        intruder[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        TWILL_CHECK(connect(intruder[i], &to->at.any, to->length) == 0);
     }
-    TWILL_CHECK(meet(&end));
+    TWILL_CHECK(rank_barrier(&end));
     for (int turn = 0; rank == 1 && turn < 100; turn++)
-        if (!twill_test_note(twill_tcp_common_claim(t, &end.end.error) >= 0, __FILE__, __LINE__,
+        if (!twill_test_note(twill_tcp_common_adopt(t, &end.end.error) >= 0, __FILE__, __LINE__,
                              "%s", end.end.error.message))
             return;
-    TWILL_CHECK(meet(&end) && post(&end, &r) && arrives(&end, &r) && meet(&end));
+    TWILL_CHECK(rank_barrier(&end) && post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
     end_shortage(&shortage);
-    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(stranger); i++)
-        close(stranger[i]);
+    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruder); i++)
+        close(intruder[i]);
     end_close(&end);
 }
 
@@ -145,16 +145,16 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
         crowd[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         TWILL_CHECK(connect(crowd[i], &to->at.any, to->length) == 0 || errno == EINPROGRESS);
     }
-    TWILL_CHECK(meet(&end));
+    TWILL_CHECK(rank_barrier(&end));
     for (int turn = 0; rank == 1 && turn < CROWD; turn++)
-        TWILL_CHECK_OK(&end.end.error, twill_tcp_common_claim(t, &end.end.error));
+        TWILL_CHECK_OK(&end.end.error, twill_tcp_common_adopt(t, &end.end.error));
     for (int i = 0; rank == 1 && i < OWN; i++)
         if (!twill_test_note((own[i] = dup(0)) >= 0, __FILE__, __LINE__,
                              "%d: %s, with %u guests who have said nothing", i, strerror(errno),
-                             t->common->guest_count))
+                             t->common->incoming_count))
             return;
-    TWILL_CHECK(rank == 0 || t->common->strays > 0);
-    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && meet(&end));
+    TWILL_CHECK(rank == 0 || t->common->rejected > 0);
+    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
     for (int i = 0; i < (rank == 1 ? OWN : CROWD); i++)
         close(rank == 1 ? own[i] : crowd[i]);
     end_close(&end);
@@ -180,18 +180,18 @@ static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *us
         struct twill_transfer r = message(rank, 0, data);
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         post(&end, &r);
-        meet(&end);
-        while (rank == 1 && t->common->strays < 2 && twill_now() < limit) {
-            for (struct twill_tcp_guest *g = t->common->guests; g != NULL; g = g->next)
+        rank_barrier(&end);
+        while (rank == 1 && t->common->rejected < 2 && twill_now() < limit) {
+            for (struct twill_tcp_incoming *g = t->common->incoming_list; g != NULL; g = g->next)
                 shutdown(g->fd, SHUT_RDWR);
             progress(&end);
         }
-        twill_test_note(rank == 0 || t->common->strays == 2, __FILE__, __LINE__, "%u strays",
-                        t->common->strays);
-        meet(&end);
+        twill_test_note(rank == 0 || t->common->rejected == 2, __FILE__, __LINE__, "%u strays",
+                        t->common->rejected);
+        rank_barrier(&end);
         twill_test_note(arrives(&end, &r), __FILE__, __LINE__, "rank %d: %d: %s", rank, r.status,
                         end.end.error.message);
-        meet(&end);
+        rank_barrier(&end);
     }
     end_close(&end);
 }

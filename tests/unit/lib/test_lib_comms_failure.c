@@ -110,7 +110,7 @@ static void play_death(struct twill_test_scene *scene, twill_comm *all)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     twill_comm *made = all;
-    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)) && twill_test_meet(scene->bootstrap));
+    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)) && twill_test_barrier(scene->bootstrap));
     if (me == size - 1)
         _exit(0);
     twill_status status = twill_comm_split(&made, all, 0, 0);
@@ -157,7 +157,7 @@ static void play_death_in_a_split(struct twill_test_scene *scene, twill_comm *al
         if (r % 2 == 0)
             group.rank[group.size++] = r;
     TWILL_CHECK(twill_test_fine(all, twill_comm_split(&made, all, me % 2, -me)));
-    TWILL_CHECK(twill_test_fine(made, twill_barrier(made)) && twill_test_meet(scene->bootstrap));
+    TWILL_CHECK(twill_test_fine(made, twill_barrier(made)) && twill_test_barrier(scene->bootstrap));
     if (me == 2)
         _exit(0);
     twill_status status = TWILL_OK;
@@ -210,7 +210,7 @@ static void play_absence(struct twill_test_scene *scene, twill_comm *all)
         TWILL_CHECK(scene->seed == 0 || twill_barrier(made[i]) == TWILL_ERR_BROKEN);
         twill_comm_destroy(made[i]);
     }
-    TWILL_CHECK(twill_test_meet(scene->bootstrap));
+    TWILL_CHECK(twill_test_barrier(scene->bootstrap));
     for (int i = 0; i < MANY && me == odd; i++)
         twill_comm_leave(made[i]);
 }
@@ -231,7 +231,7 @@ static void play_late(struct twill_test_scene *scene, twill_comm *all)
         TWILL_CHECK(idle->timeout_ns < patience);
         idle->timeout_ns = patience;
     }
-    TWILL_CHECK(twill_test_meet(scene->bootstrap));
+    TWILL_CHECK(twill_test_barrier(scene->bootstrap));
     TWILL_CHECK(twill_test_fine(used, twill_barrier(used)));
     twill_comm_hasten(idle);
     TWILL_CHECK(idle->timeout_ns == patience);

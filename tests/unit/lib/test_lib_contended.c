@@ -72,7 +72,7 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
                         "the ranks slept %lld times in %d barriers", (long long)sleeps,
                         (int)BARRIERS);
     }
-    twill_test_meet(bootstrap);
+    twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

@@ -185,7 +185,7 @@ static void disagree(int rank, int size, twill_bootstrap *bootstrap, void *user)
         twill_status status = reduce_many(&job);
         bool fine = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: first: %s",
                                     d->name, twill_comm_message(job.comm)) &&
-                    twill_test_meet(bootstrap);
+                    twill_test_barrier(bootstrap);
         if (fine)
             status = rank == size - 1 ? d->odd(&job) : d->usual(&job);
         if (fine && status == TWILL_OK && strncmp(d->name, "eager", 5) == 0)
@@ -200,7 +200,7 @@ static void disagree(int rank, int size, twill_bootstrap *bootstrap, void *user)
             (void)twill_test_note(twill_barrier(job.comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
                                   "%s: not broken", d->name);
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     stop(&job);
 }
 
@@ -252,13 +252,13 @@ static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user
     bool fine = start(&job, bootstrap, "3x1", TWILL_TEST_PATIENT) &&
                 twill_test_note(reduce_many(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
                                 twill_comm_message(job.comm)) &&
-                twill_test_meet(bootstrap);
+                twill_test_barrier(bootstrap);
     if (fine && rank != 1) {
         (void)twill_test_note((rank == 0 ? reduce_8 : null_dst)(&job) == TWILL_ERR_ARGUMENT,
                               __FILE__, __LINE__, "%s", twill_comm_message(job.comm));
         stop(&job);
     }
-    fine = fine && twill_test_meet(bootstrap);
+    fine = fine && twill_test_barrier(bootstrap);
     if (fine && rank == 1) {
         twill_status status = late->call(&job);
         const char *message = twill_comm_message(job.comm);
@@ -267,7 +267,7 @@ static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user
                               __FILE__, __LINE__, "%s: status %d: \"%s\"", late->name, status,
                               message);
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     if (!fine || rank == 1)
         stop(&job);
 }
@@ -336,7 +336,7 @@ static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, vo
                               __FILE__, __LINE__, "rank %d: status %d: \"%s\"", rank, second,
                               twill_comm_message(other));
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(other);
     stop(&job);
 }
@@ -357,7 +357,7 @@ static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (start(&job, bootstrap, user, size < 4 ? TWILL_TEST_HASTY : "TWILL_TIMEOUT=12")) {
         (void)twill_test_note(reduce_8(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
                               twill_comm_message(job.comm));
-        if (twill_test_meet(bootstrap) && rank != size - 1) {
+        if (twill_test_barrier(bootstrap) && rank != size - 1) {
             twill_status status = reduce_8(&job);
             char name[32];
             snprintf(name, sizeof(name), "rank %d", size - 1);
@@ -367,7 +367,7 @@ static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user
                                   twill_comm_message(job.comm));
         }
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     stop(&job);
 }
 
@@ -385,7 +385,7 @@ static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
     if (rank == 0 && status == TWILL_OK)
         (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_TIMEOUT, __FILE__, __LINE__,
                               "no time-out: %s", twill_comm_message(comm));
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -406,7 +406,7 @@ static void die(int rank, int size, twill_bootstrap *bootstrap, void *user)
     struct job job;
     if (!start(&job, bootstrap, user, TWILL_TEST_PATIENT))
         return;
-    TWILL_CHECK(reduce_many(&job) == TWILL_OK && twill_test_meet(bootstrap));
+    TWILL_CHECK(reduce_many(&job) == TWILL_OK && twill_test_barrier(bootstrap));
     if (rank == size - 1) {
         twill_test_expect_death(rank);
         raise(SIGKILL);

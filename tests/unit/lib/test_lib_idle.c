@@ -17,7 +17,7 @@
 /* Rank 0 waits in a call that the others join when its function has been called often enough. */
 struct scene {
     const char *nodes, *spin, *progress;
-    atomic_int calls, strangers, stage;
+    atomic_int calls, foreign_calls, stage;
     pthread_t waiter;
 };
 
@@ -25,7 +25,7 @@ static void idle(void *user)
 {
     struct scene *scene = user;
     if (!pthread_equal(pthread_self(), scene->waiter))
-        atomic_fetch_add(&scene->strangers, 1);
+        atomic_fetch_add(&scene->foreign_calls, 1);
     atomic_fetch_add(&scene->calls, 1);
 }
 
@@ -118,7 +118,7 @@ static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *use
     }
     TWILL_CHECK(play_requests(scene, comm, rank) && play_others(scene, comm, rank));
     TWILL_CHECK(play_without(scene, comm, rank));
-    TWILL_CHECK(rank != 0 || atomic_load(&scene->strangers) == 0);
+    TWILL_CHECK(rank != 0 || atomic_load(&scene->foreign_calls) == 0);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -164,10 +164,10 @@ static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, vo
         TWILL_CHECK(fine(
             comm, twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request)));
         if (rank == 0)
-            TWILL_CHECK(twill_test_meet(bootstrap));
+            TWILL_CHECK(twill_test_barrier(bootstrap));
         TWILL_CHECK(fine(comm, twill_wait(&request)));
         if (rank != 0)
-            TWILL_CHECK(twill_test_meet(bootstrap));
+            TWILL_CHECK(twill_test_barrier(bootstrap));
         TWILL_CHECK(data[0] == (float)(size * (size + 1) / 2) && data[COUNT - 1] == data[0]);
     }
     twill_comm_destroy(comm);

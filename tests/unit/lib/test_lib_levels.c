@@ -83,7 +83,7 @@ static void look(int rank, int size, twill_bootstrap *bootstrap, void *user)
         detail = detail || strcmp(line, d->line) == 0;
     }
     twill_test_note(hierarchy && detail, __FILE__, __LINE__, "not said: %s", d->hierarchy);
-    twill_test_meet(bootstrap);
+    twill_test_barrier(bootstrap);
     twill_context_destroy(context);
 }
 

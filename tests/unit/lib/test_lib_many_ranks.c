@@ -58,7 +58,7 @@ static size_t count_own(void)
 struct crowd {
     int ranks;
     char port[32], size[32], nodes[64];
-    double begun;
+    double started;
     struct report *report;
 };
 
@@ -81,10 +81,10 @@ static void be_rank(const struct crowd *crowd, int rank)
     struct timespec cpu;
     snprintf(number, sizeof(number), "RANK=%d", rank);
     report->status = twill_context_create(&context, NULL, settings);
-    report->context = now() - crowd->begun;
+    report->context = now() - crowd->started;
     if (report->status == TWILL_OK)
         report->status = twill_comm_create(&comm, context);
-    report->comm = now() - crowd->begun;
+    report->comm = now() - crowd->started;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
     report->cpu = (double)cpu.tv_sec + 1e-9 * (double)cpu.tv_nsec;
     if (report->status != TWILL_OK)
@@ -107,7 +107,7 @@ static void run(struct crowd *crowd)
     close(twill_test_listen("127.0.0.1", port));
     snprintf(crowd->port, sizeof(crowd->port), "MASTER_PORT=%s", port);
     fflush(NULL);
-    crowd->begun = now();
+    crowd->started = now();
     for (int r = 0; r < crowd->ranks; r++) {
         crowd->report[r].status = 1;
         pid_t child = fork();

@@ -164,12 +164,12 @@ static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *
                                             &request[0]);
                 (void)twill_allreduce_start(comm, at, at, count, TWILL_U8, TWILL_SUM, &request[1]);
             }
-            (void)twill_test_meet(bootstrap);
+            (void)twill_test_barrier(bootstrap);
         }
         twill_status status = twill_wait_all(2, request);
         (void)twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "status %d: %s",
                               status, twill_comm_message(comm));
-        (void)twill_test_meet(bootstrap);
+        (void)twill_test_barrier(bootstrap);
         size_t kept = LESS;
         while (rank == 0 && kept < MORE && at[kept] == 1)
             kept++;

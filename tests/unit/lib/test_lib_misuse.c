@@ -167,14 +167,14 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     TWILL_CHECK(twill_wait(&one) == TWILL_OK);
     atomic_store(&first->held, "another thread's call");
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && first->live == TWILL_LIVE);
-    twill_comm_unclaim(first);
+    twill_comm_release(first);
     twill_comm_destroy(first);
     TWILL_CHECK(twill_comm_dup(&second, comm) == TWILL_OK);
     TWILL_CHECK(twill_barrier_start(second, &next) == TWILL_OK);
     TWILL_CHECK(twill_wait(&next) == TWILL_OK && memory_of(copy)->comm == second);
     atomic_store(&second->held, "another thread's call");
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->live == TWILL_LIVE);
-    twill_comm_unclaim(second);
+    twill_comm_release(second);
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->error.status == TWILL_OK);
     TWILL_CHECK(twill_barrier(second) == TWILL_OK);
     twill_comm_destroy(second);
@@ -280,7 +280,7 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, voi
         SAYS(twill_comm_message(comm), "rank 0: twill_allreduce on communicator 0 while ");
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -359,9 +359,9 @@ static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(twill_recv(comm, &y, 1, TWILL_I32, rank) == TWILL_OK);
         TWILL_CHECK(twill_wait(&send) == TWILL_OK && send == NULL);
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
-    TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_OK && twill_test_meet(bootstrap));
+    TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_OK && twill_test_barrier(bootstrap));
     twill_status status = TWILL_OK;
     if (way == 0) {
         status = twill_send(comm, &x, 1, TWILL_I32, rank);
@@ -376,7 +376,7 @@ static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         SAYS(twill_comm_message(comm), "a send to this rank itself");
     }
     TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -410,7 +410,7 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
     TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_register(context, none, bytes / 2) == TWILL_OK);
     TWILL_CHECK(twill_deregister(context, none) == TWILL_OK);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     /* between nodes the system is asked to read it, and says no */
     void *some = calloc(1, bytes);
     twill_status status = rank == 0 ? twill_send(comm, none, bytes, TWILL_U8, 1)
@@ -418,7 +418,7 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
     free(some);
     TWILL_CHECK(status == TWILL_ERR_SYSTEM);
     SAYS(twill_comm_message(comm), "a buffer that the kernel cannot read");
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
     munmap(none, bytes);

@@ -110,7 +110,7 @@ static void fill(struct job *job, struct slot *slot, const struct test_call *cal
         usleep((useconds_t)draw(&job->own, 600));
 }
 
-static bool run_prepared(struct job *job, struct slot *slot, const struct test_call *call)
+static bool run_persistent(struct job *job, struct slot *slot, const struct test_call *call)
 {
     uint64_t times = 1 + draw(&job->same, 6);
     fill(job, slot, call);
@@ -151,8 +151,8 @@ static bool run_call(struct job *job, const struct test_call *call)
         return run_group(job, call);
     if (!finish(job, slot))
         return false;
-    if (call->form == TEST_PREPARED)
-        return run_prepared(job, slot, call);
+    if (call->form == TEST_PERSISTENT)
+        return run_persistent(job, slot, call);
     fill(job, slot, call);
     slot->busy = call->form == TEST_STARTED;
     return note(job, call,
@@ -200,7 +200,7 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     }
     if (fine)
         (void)finish_all(&job);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     give_memory(&job);
     twill_comm_destroy(job.comm);
     twill_context_destroy(job.context);

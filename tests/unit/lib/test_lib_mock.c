@@ -130,7 +130,7 @@ static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
         (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
                               "%s: rank %d is not broken", m->script, rank);
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

@@ -82,7 +82,7 @@ static void early_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(strstr(twill_comm_message(comm), "barrier") == NULL);
     }
     twill_comm_destroy(comm);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_context_destroy(context);
 }
 
@@ -111,7 +111,7 @@ static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(twill_wait_all(3, request) == TWILL_ERR_TIMEOUT);
         SAYS(twill_comm_message(comm), "of rank 1 within");
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -182,7 +182,7 @@ static void names_of_nothing(void **unused)
 
 #define LATE_US 50000
 
-enum way { BEGUN, TESTED, ANY, PREPARED, GROUPED, WAYS };
+enum way { STARTED, TESTED, ANY, PERSISTENT, GROUPED, WAYS };
 
 static twill_status one_way(twill_comm *comm, enum way way, float *x)
 {
@@ -190,7 +190,7 @@ static twill_status one_way(twill_comm *comm, enum way way, float *x)
     twill_status status = TWILL_OK;
     int done = 0, index;
     switch (way) {
-    case PREPARED:
+    case PERSISTENT:
         return TWILL_OK;
     case GROUPED:
         status = twill_group_start(comm);
@@ -200,7 +200,7 @@ static twill_status one_way(twill_comm *comm, enum way way, float *x)
     default:
         status = twill_allreduce_start(comm, x, x, 1, TWILL_F32, TWILL_SUM, &request);
     }
-    if (status == TWILL_OK && way == BEGUN)
+    if (status == TWILL_OK && way == STARTED)
         status = twill_wait(&request);
     if (status == TWILL_OK && way == ANY)
         status = twill_wait_any(1, &request, &index);
@@ -214,25 +214,26 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     twill_context *context;
     twill_comm *comm;
-    twill_request *prepared;
+    twill_request *persistent;
     twill_counters before, after;
     enum way way = *(enum way *)user;
     float x = 0.0f;
     (void)size;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
-    TWILL_CHECK(twill_allreduce_init(comm, &x, &x, 1, TWILL_F32, TWILL_SUM, &prepared) == TWILL_OK);
+    TWILL_CHECK(twill_allreduce_init(comm, &x, &x, 1, TWILL_F32, TWILL_SUM, &persistent) ==
+                TWILL_OK);
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     if (rank == 1)
         usleep(LATE_US);
     TWILL_CHECK(twill_comm_counters(comm, &before) == TWILL_OK);
-    uint64_t begun = twill_now();
+    uint64_t started = twill_now();
     twill_status status = one_way(comm, way, &x);
-    if (way == PREPARED) {
-        status = twill_request_start(prepared);
-        status = status == TWILL_OK ? twill_wait(&prepared) : status;
+    if (way == PERSISTENT) {
+        status = twill_request_start(persistent);
+        status = status == TWILL_OK ? twill_wait(&persistent) : status;
     }
-    double took = (double)(twill_now() - begun) * 1e-9;
+    double took = (double)(twill_now() - started) * 1e-9;
     TWILL_CHECK(status == TWILL_OK);
     TWILL_CHECK(twill_comm_counters(comm, &after) == TWILL_OK);
     double counted = after.seconds - before.seconds;
@@ -240,7 +241,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
         (void)twill_test_note(counted > (way == TESTED ? 0 : took / 4) && counted < took * 1.5,
                               __FILE__, __LINE__, "way %d: %g s are counted of %g s", way, counted,
                               took);
-    TWILL_CHECK(twill_request_free(&prepared) == TWILL_OK);
+    TWILL_CHECK(twill_request_free(&persistent) == TWILL_OK);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -248,7 +249,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 static void time_is_counted(void **unused)
 {
     (void)unused;
-    for (enum way way = BEGUN; way < WAYS; way++)
+    for (enum way way = STARTED; way < WAYS; way++)
         twill_test_run_ranks(2, late_rank, &way);
 }
 

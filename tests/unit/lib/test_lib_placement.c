@@ -97,12 +97,12 @@ static bool exchange(const struct job *job, void *placed)
 static bool check_library(struct job *job)
 {
     const struct twill_node *node = job->comm->node;
-    size_t shared = twill_segment_bytes(node->segment);
+    size_t shared = twill_shm_region_bytes(node->region);
     struct twill_memory_stats stats;
     stats_of(job, &stats);
     TWILL_REQUIRE(stats.bytes_hbw == stats.bytes && stats.bytes >= shared && stats.fallbacks == 0);
     for (uint32_t l = 0; l < node->size; l++)
-        TWILL_REQUIRE(is_bound("a communicator's", twill_segment_at(node->segment, node->rank[l]),
+        TWILL_REQUIRE(is_bound("a communicator's", twill_shm_region_at(node->region, node->rank[l]),
                                shared, job->nodes[node->rank[l]]));
     void *scratch = NULL;
     size_t bytes = (size_t)3 << 20;
@@ -130,7 +130,7 @@ static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_comm *again = NULL;
     TWILL_CHECK(twill_comm_split(&again, job.comm, 0, rank) == TWILL_OK);
     stats_of(&job, &with);
-    size_t shared = twill_segment_bytes(again->node->segment);
+    size_t shared = twill_shm_region_bytes(again->node->region);
     TWILL_CHECK(with.bytes == before.bytes + shared && with.bytes_hbw == before.bytes_hbw + shared);
     twill_comm_destroy(again);
     stats_of(&job, &after);
@@ -156,7 +156,7 @@ static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(job_open(&job, rank, size, bootstrap, BIND, "TWILL_MEMORY_BUDGET=1M"));
     struct twill_memory_stats stats;
     stats_of(&job, &stats);
-    TWILL_CHECK(stats.bytes >= twill_segment_bytes(job.comm->node->segment));
+    TWILL_CHECK(stats.bytes >= twill_shm_region_bytes(job.comm->node->region));
     TWILL_CHECK(stats.bytes_hbw <= (uint64_t)1 << 20);
     TWILL_CHECK(twill_comm_counters(job.comm, &counters) == TWILL_OK);
     TWILL_CHECK(counters.memory_fallbacks >= 1);

@@ -187,7 +187,7 @@ static void mismatch_rank(int rank, int size, twill_bootstrap *bootstrap, void *
               strstr(twill_comm_message(job.comm), "rank 0") != NULL);
     status = twill_barrier(job.comm);
     (void)twill_test_note(status != TWILL_OK, __FILE__, __LINE__, "rank %d noticed nothing", rank);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
 out:
     stop(&job);
 }
@@ -322,7 +322,7 @@ static void bad_group_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     OK(twill_allreduce(job.comm, job.out, job.in, 4, TWILL_I32, TWILL_SUM));
     RIGHT(twill_allreduce(job.comm, job.out, NULL, 4, TWILL_I32, TWILL_SUM) == TWILL_ERR_ARGUMENT);
     RIGHT(twill_group_end(job.comm) == TWILL_ERR_BROKEN);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
 out:
     stop(&job);
 }

@@ -186,18 +186,18 @@ static void many_in_flight(void **unused)
 
 /* --- prepared -------------------------------------------------------------------------------- */
 
-#define PREPARED 6
-#define COUNT    2000
+#define PERSISTENT 6
+#define COUNT      2000
 
-struct prepared {
-    int32_t *src[PREPARED], *dst[PREPARED];
-    twill_request *request[PREPARED];
+struct persistent {
+    int32_t *src[PERSISTENT], *dst[PERSISTENT];
+    twill_request *request[PERSISTENT];
 };
 
-static bool prepare(struct job *job, struct prepared *p)
+static bool prepare(struct job *job, struct persistent *p)
 {
     twill_comm *c = job->comm;
-    for (int i = 0; i < PREPARED; i++) {
+    for (int i = 0; i < PERSISTENT; i++) {
         void *memory[2];
         for (int m = 0; m < 2; m++)
             TWILL_REQUIRE(twill_alloc(job->context, &memory[m],
@@ -226,7 +226,7 @@ static int32_t value(int rank, int time, int what)
     return rank * 1000 + time * 10 + what;
 }
 
-static bool is_right(const struct job *job, const struct prepared *p, int time)
+static bool is_right(const struct job *job, const struct persistent *p, int time)
 {
     int n = job->size, before = (job->rank + n - 1) % n;
     int32_t sum = 0;
@@ -246,38 +246,38 @@ static bool is_right(const struct job *job, const struct prepared *p, int time)
     return true;
 }
 
-static void prepared_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static void persistent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct job job = {.world = user, .rank = rank, .size = size};
-    struct prepared p;
+    struct persistent p;
     bool fine = start(&job, bootstrap) && prepare(&job, &p);
     int done = 0;
     fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
                                    __LINE__, "one that was never started is not done");
     for (int time = 0; fine && time < (TEST_SLOW ? 6 : 20); time++) {
-        for (int i = 0; i < PREPARED; i++) {
+        for (int i = 0; i < PERSISTENT; i++) {
             for (int k = 0; k < size * COUNT; k++)
                 p.src[i][k] = value(rank, time, i);
             fine = fine && twill_test_note(twill_request_start(p.request[i]) == TWILL_OK, __FILE__,
                                            __LINE__, "%s", twill_comm_message(job.comm));
         }
         fine = fine &&
-               twill_test_note(twill_wait_all(PREPARED, p.request) == TWILL_OK, __FILE__, __LINE__,
-                               "%s", twill_comm_message(job.comm)) &&
+               twill_test_note(twill_wait_all(PERSISTENT, p.request) == TWILL_OK, __FILE__,
+                               __LINE__, "%s", twill_comm_message(job.comm)) &&
                is_right(&job, &p, time);
     }
-    for (int i = 0; fine && i < PREPARED; i++)
+    for (int i = 0; fine && i < PERSISTENT; i++)
         fine =
             twill_test_note(twill_request_free(&p.request[i]) == TWILL_OK && p.request[i] == NULL,
                             __FILE__, __LINE__, "free %d", i);
     stop(&job);
 }
 
-static void prepared_ones_start_again(void **unused)
+static void persistent_ones_start_again(void **unused)
 {
     (void)unused;
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        twill_test_run_ranks(worlds[w].size, prepared_rank, (void *)(uintptr_t)&worlds[w]);
+        twill_test_run_ranks(worlds[w].size, persistent_rank, (void *)(uintptr_t)&worlds[w]);
 }
 
 /* --- several communicators, misuse, failure -------------------------------------------------- */
@@ -336,13 +336,13 @@ static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     TWILL_CHECK(strstr(twill_comm_message(job.comm), "not persistent") != NULL);
     TWILL_CHECK(twill_request_free(&other) == TWILL_ERR_ARGUMENT && other != NULL);
     TWILL_CHECK(twill_wait(&other) == TWILL_OK && other == NULL);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     if (rank == 0) {
         TWILL_CHECK(twill_request_start(request) == TWILL_OK);
         TWILL_CHECK(twill_request_start(request) == TWILL_ERR_ARGUMENT);
         TWILL_CHECK(twill_request_free(&request) == TWILL_ERR_ARGUMENT && request != NULL);
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     if (rank == 1)
         TWILL_CHECK(twill_request_start(request) == TWILL_OK);
     TWILL_CHECK(twill_wait(&request) == TWILL_OK && request != NULL);
@@ -367,7 +367,7 @@ static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, voi
         return;
     for (int k = 0; k < 5; k++) { /* the fourth is of another count on the last rank */
         size_t count = k == 3 && rank == size - 1 ? 63 : 64;
-        TWILL_CHECK(k != 3 || twill_test_meet(bootstrap));
+        TWILL_CHECK(k != 3 || twill_test_barrier(bootstrap));
         twill_status status =
             twill_allreduce_start(job.comm, x[k], x[k], count, TWILL_I32, TWILL_SUM, &request[k]);
         TWILL_CHECK(status == TWILL_OK || k >= 3); /* others may have broken it */
@@ -380,7 +380,7 @@ static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, voi
         TWILL_CHECK(request[k] == NULL);
     TWILL_CHECK(twill_barrier(job.comm) == TWILL_ERR_BROKEN);
     TWILL_CHECK(twill_barrier_start(job.comm, &request[0]) == TWILL_ERR_BROKEN);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     stop(&job);
 }
 
@@ -394,7 +394,7 @@ static void failures_end_all(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_in_flight),      cmocka_unit_test(prepared_ones_start_again),
+        cmocka_unit_test(many_in_flight),      cmocka_unit_test(persistent_ones_start_again),
         cmocka_unit_test(communicators_apart), cmocka_unit_test(misuse_is_refused),
         cmocka_unit_test(failures_end_all),
     };

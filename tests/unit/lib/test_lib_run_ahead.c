@@ -143,7 +143,7 @@ static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user
             usleep((useconds_t)draw(&own, 800));
         fine = run_call(&job, call, kind, root, count);
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     stop(&job);
 }
 
@@ -172,7 +172,7 @@ static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *u
                               __FILE__, __LINE__, "call %u: status %d: \"%s\"", calls, status,
                               twill_comm_message(job.comm));
     }
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     stop(&job);
 }
 

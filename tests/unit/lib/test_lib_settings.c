@@ -83,7 +83,7 @@ static void fail_late(int rank, int size, twill_bootstrap *bootstrap, void *user
         found = found && strstr(message, bad->expected[i]) != NULL;
     (void)twill_test_note(found, __FILE__, __LINE__, "%s: status %d: \"%s\"", bad->setting, status,
                           message);
-    (void)twill_test_meet(bootstrap);
+    (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

@@ -240,32 +240,32 @@ static void test_late(void **state)
 /* More buffers than are kept; those of prepared calls stay whatever else comes. */
 static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    enum { BUFFERS = 100, PREPARED = 80, COUNT = 2048 };
+    enum { BUFFERS = 100, PERSISTENT = 80, COUNT = 2048 };
     struct scene scene = {.reach = "xpmem", .algorithm = MAPPED_ALL};
     twill_context *context;
     twill_comm *comm;
     static const size_t each = 3 * 4096; /* no two in one page */
-    unsigned char *memory = aligned_alloc(4096, (BUFFERS + PREPARED) * each);
-    twill_request *request[PREPARED] = {NULL};
+    unsigned char *memory = aligned_alloc(4096, (BUFFERS + PERSISTENT) * each);
+    twill_request *request[PERSISTENT] = {NULL};
     (void)rank, (void)user;
     TWILL_CHECK(memory != NULL);
     bool fine = connect_ranks(&scene, bootstrap, &context, &comm);
-    for (int i = 0; i < PREPARED && fine; i++) {
+    for (int i = 0; i < PERSISTENT && fine; i++) {
         float *data = (float *)(void *)(memory + (size_t)i * each);
         fine = twill_test_note(twill_allreduce_init(comm, data, data, COUNT, TWILL_F32, TWILL_SUM,
                                                     &request[i]) == TWILL_OK,
                                __FILE__, __LINE__, "%s", twill_comm_message(comm));
     }
-    for (int i = 0; i < PREPARED + BUFFERS && fine; i++) {
+    for (int i = 0; i < PERSISTENT + BUFFERS && fine; i++) {
         float *data = (float *)(void *)(memory + (size_t)i * each);
         for (int e = 0; e < COUNT; e++)
             data[e] = (float)(i + e % 7);
         twill_status status = TWILL_OK;
-        if (i < PREPARED)
+        if (i < PERSISTENT)
             status = twill_request_start(request[i]);
         else
             status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
-        if (i < PREPARED && status == TWILL_OK)
+        if (i < PERSISTENT && status == TWILL_OK)
             status = twill_wait(&request[i]);
         fine =
             twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));
@@ -273,7 +273,7 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
             fine = twill_test_note(data[e] == (float)(size * (i + e % 7)), __FILE__, __LINE__,
                                    "buffer %d, element %d: %f", i, e, (double)data[e]);
     }
-    for (int i = 0; i < PREPARED; i++)
+    for (int i = 0; i < PERSISTENT; i++)
         (void)twill_request_free(&request[i]);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
@@ -325,7 +325,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
             (void)twill_test(&request, &done);
         }
         /* It has said where, and cannot have ended: nobody else has begun. */
-        twill_test_note(twill_test_meet(bootstrap), __FILE__, __LINE__, "meet");
+        twill_test_note(twill_test_barrier(bootstrap), __FILE__, __LINE__, "meet");
         if (rank == 1)
             raise(SIGKILL);
         twill_status status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);

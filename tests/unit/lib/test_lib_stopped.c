@@ -58,7 +58,7 @@ static bool becomes(const atomic_bool *event)
 static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct twill_test_job *job = user;
-    struct twill_oob *met = NULL;
+    struct twill_oob *oob = NULL;
     struct twill_error error = {0};
     (void)size;
     if (rank == 1) {
@@ -69,13 +69,13 @@ static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void 
         fd = twill_test_dial(job);
         atomic_store(&at_door, true);
         (void)greet(fd);
-        (void)twill_test_meet(bootstrap);
+        (void)twill_test_barrier(bootstrap);
         close(fd);
     } else if (rank == 0 || becomes(&at_door)) {
         stops = rank == 0;
-        TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &met, &error));
-        twill_oob_close(met);
-        (void)twill_test_meet(bootstrap);
+        TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
+        twill_oob_close(oob);
+        (void)twill_test_barrier(bootstrap);
     }
 }
 
@@ -115,7 +115,7 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
         TWILL_CHECK(post(&end, in));
         other = &end;
     }
-    TWILL_CHECK(meet(&end));
+    TWILL_CHECK(rank_barrier(&end));
     if (rank == 0) {
         struct twill_transfer out = transfer(TWILL_TRANSFER_SEND, 1, 0, data, BYTES);
         data[BYTES - 1] = 77;
@@ -133,7 +133,7 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
         twill_test_note(in->status == TWILL_OK, __FILE__, __LINE__, "%d: %s", in->status,
                         other->end.error.message);
     }
-    (void)meet(&end);
+    (void)rank_barrier(&end);
     TWILL_CHECK(rank == 0 || data[BYTES - 1] == 77);
     end_close(&end);
     free(data);
@@ -163,12 +163,12 @@ static void telling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* the watches connect */
     news.comm = comm->number;
     snprintf(news.message, sizeof(news.message), "rank 1: the cause");
-    TWILL_CHECK(twill_test_meet(bootstrap));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 1) {
         comm->transport[comm->route[0]]->ops->cancel(comm->transport[comm->route[0]]);
         twill_comm_tell(comm, &news, TWILL_TEST_PATIENCE);
     }
-    TWILL_CHECK(twill_test_meet(bootstrap));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 0) {
         leap = 1;
         twill_status status = twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM);
@@ -177,7 +177,7 @@ static void telling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
                             strstr(twill_comm_message(comm), "the cause") != NULL,
                         __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
     }
-    TWILL_CHECK(twill_test_meet(bootstrap));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

@@ -154,7 +154,7 @@ static bool disagree(struct worker *worker, int64_t *data)
 {
     bool odd = twill_comm_rank(worker->comm) == worker->scene->size - 1;
     TWILL_REQUIRE(
-        twill_test_meet(worker->scene->bootstrap)); /* all are out of the call before it */
+        twill_test_barrier(worker->scene->bootstrap)); /* all are out of the call before it */
     twill_status status =
         twill_allreduce(worker->comm, data, data, odd ? 9 : 8, TWILL_I64, TWILL_SUM);
     return twill_test_note(
