@@ -71,7 +71,7 @@ static void emit_broadcast(struct twill_emitter *e, uint32_t root_rank)
 }
 
 /* Who has had what another rank sent, or what was made of it? */
-static bool hears(const void *user, uint32_t rank, uint32_t other)
+static bool knows(const void *user, uint32_t rank, uint32_t other)
 {
     const struct chain *c = user;
     const struct twill_world *w = c->world;
@@ -94,7 +94,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     struct chain chain = {
         .world = world, .root = shape->root, .reduces = shape->collective == TWILL_REDUCE};
     if (!joins)
-        twill_emit_join(&e, hears, &chain);
+        twill_emit_join(&e, knows, &chain);
     if (world->size == 1)
         twill_emit_alone(&e, &g, TWILL_SRC);
     else if (shape->collective == TWILL_BROADCAST)
@@ -104,7 +104,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     else
         twill_emit_pipeline(&e, &tree, &tree, 0, e.blocks, TWILL_DST);
     if (!joins)
-        twill_emit_part(&e, hears, &chain);
+        twill_emit_part(&e, knows, &chain);
     return twill_emitter_finish(&e, schedule, error);
 }
 

@@ -48,7 +48,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     e.tmp_blocks = !t.up || size < 3 ? 0 : size < 4 ? e.blocks : 2 * e.blocks;
     bool joins = twill_collective_facts(shape->collective)->joins;
     if (!joins)
-        twill_emit_join(&e, twill_two_hears, &t);
+        twill_emit_join(&e, twill_two_knows, &t);
     if (size == 1 || (!t.up && rank == shape->root))
         twill_emit_alone(&e, &g, TWILL_SRC);
     for (e.lane = 0; e.lane < 2 && size > 1; e.lane++) {
@@ -58,7 +58,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     }
     e.lane = 0;
     if (!joins)
-        twill_emit_part(&e, twill_two_hears, &t);
+        twill_emit_part(&e, twill_two_knows, &t);
     return twill_emitter_finish(&e, schedule, error);
 }
 

@@ -86,7 +86,7 @@ uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank)
     return (at + w->size - t->root) % w->size;
 }
 
-bool twill_two_hears(const void *user, uint32_t rank, uint32_t other)
+bool twill_two_knows(const void *user, uint32_t rank, uint32_t other)
 {
     const struct twill_two_trees *t = user;
     uint32_t above = twill_two_position(t, t->up ? rank : other);

@@ -117,11 +117,11 @@ void twill_emit_settle(struct twill_emitter *e, size_t mark);
 #define TWILL_EMIT_POSTED 16 /* enough to overlap, few enough not to flood anyone */
 
 /* Does `rank` hear, by the algorithm's messages, that `other` has begun? */
-typedef bool (*twill_emit_hears_fn)(const void *user, uint32_t rank, uint32_t other);
+typedef bool (*twill_emit_knows_fn)(const void *user, uint32_t rank, uint32_t other);
 /* Nobody leaves before all ranks of the node have come, by SIGNAL and AWAIT where messages do not
  * tell it. Join first, part last, in a lane without other SIGNALs. */
-void twill_emit_join(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user);
-void twill_emit_part(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user);
+void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
+void twill_emit_part(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
 
 /* For algorithms that only exchange messages: nobody leaves before all ranks of the node have come.
  * enter first and leave last, in lane 0; nothing where a rank is alone on its node. No other

@@ -95,22 +95,22 @@ void twill_emit_settle(struct twill_emitter *e, size_t mark)
     list->steps[mark] = wait;
 }
 
-void twill_emit_join(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user)
+void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user)
 {
     struct twill_group node = twill_group_node(e);
     bool needed = false;
     for (uint32_t i = 0; i < node.size; i++)
-        needed = needed || (i != node.me && !hears(user, node.rank[i], e->rank));
+        needed = needed || (i != node.me && !knows(user, node.rank[i], e->rank));
     if (needed)
         twill_emit_signal(e);
 }
 
-void twill_emit_part(struct twill_emitter *e, twill_emit_hears_fn hears, const void *user)
+void twill_emit_part(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user)
 {
     struct twill_group node = twill_group_node(e);
     for (uint32_t i = 1; i < node.size; i++) {
         uint32_t other = node.rank[(node.me + i) % node.size];
-        if (!hears(user, e->rank, other))
+        if (!knows(user, e->rank, other))
             twill_emit_await_one(e, other, 1, 0);
     }
 }

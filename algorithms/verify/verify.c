@@ -22,7 +22,7 @@ static twill_status no_memory(const struct twill_machine *m)
 static bool tell_lanes(struct twill_machine *m, struct twill_process *first)
 {
     for (uint32_t l = 1; l < m->schedules[first->rank].lanes; l++)
-        if (!twill_machine_join(m, first + l, first->clock, first->span, first->heard))
+        if (!twill_machine_join(m, first + l, first->clock, first->span, first->known))
             return false;
     return true;
 }
@@ -174,7 +174,7 @@ static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
     uint32_t *left = &m->lanes_left[p->slot * m->world->size + p->rank];
-    if (p != first && !twill_machine_join(m, first, p->clock, p->span, p->heard))
+    if (p != first && !twill_machine_join(m, first, p->clock, p->span, p->known))
         return no_memory(m);
     if (--*left > 0)
         return TWILL_OK;

@@ -88,14 +88,14 @@ void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t proce
 /* The machine. */
 
 /* Ranks that have begun, as far as a process has heard; shared until somebody hears of more. */
-struct twill_heard {
+struct twill_known_ranks {
     uint32_t users;
     uint64_t bits[];
 };
 
 struct twill_message {
     struct twill_message *next;
-    struct twill_heard *heard; /* NULL: the clock tells */
+    struct twill_known_ranks *known; /* NULL: the clock tells */
     uint32_t run, blocks;
     uint32_t span;   /* of the clock: 0 if the receiver is of another domain */
     bool partial;    /* so says the sender */
@@ -111,7 +111,7 @@ struct twill_channel {
 /* Clocks at the signals, or the one PUT_IMM, of a process in a run. */
 struct twill_marks {
     uint32_t **clock;
-    struct twill_heard **heard;
+    struct twill_known_ranks **known;
     uint32_t count;
 };
 
@@ -123,7 +123,7 @@ struct twill_process {
     uint32_t tickets;
     uint32_t span, position; /* of the clock, and where this process is in it */
     uint32_t *clock;         /* [span]: all processes, or those of the domain */
-    struct twill_heard *heard;
+    struct twill_known_ranks *known;
 };
 
 /* By fingerprint there is one run, and a clock has the processes of a node only: these know of each
@@ -173,7 +173,8 @@ struct twill_message *twill_machine_message(const struct twill_machine *m,
 void twill_machine_message_free(struct twill_message *message);
 /* Learn what a process knew: the first `span` times of a clock, and whom it had heard of. */
 bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
-                        const uint32_t *clock, uint32_t span, const struct twill_heard *heard);
+                        const uint32_t *clock, uint32_t span,
+                        const struct twill_known_ranks *known);
 /* Does a process know that this rank has begun the run that it is in? */
 bool twill_machine_knows(const struct twill_machine *m, const struct twill_process *p,
                          uint32_t rank);

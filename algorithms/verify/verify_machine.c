@@ -74,10 +74,10 @@ bool twill_machine_open(struct twill_machine *m)
                              reduces ? m->shape->order : TWILL_ORDER_ANY, m->fingerprint);
 }
 
-static void leave(struct twill_heard *heard)
+static void leave(struct twill_known_ranks *known)
 {
-    if (heard != NULL && --heard->users == 0)
-        free(heard);
+    if (known != NULL && --known->users == 0)
+        free(known);
 }
 
 static void close_marks(struct twill_machine *m, struct twill_marks *marks)
@@ -85,17 +85,17 @@ static void close_marks(struct twill_machine *m, struct twill_marks *marks)
     for (size_t i = 0; marks != NULL && i < (size_t)m->runs * m->processes; i++) {
         for (uint32_t k = 0; k < marks[i].count; k++) {
             free(marks[i].clock[k]);
-            leave(marks[i].heard[k]);
+            leave(marks[i].known[k]);
         }
         free(marks[i].clock);
-        free(marks[i].heard);
+        free(marks[i].known);
     }
     free(marks);
 }
 
 void twill_machine_message_free(struct twill_message *message)
 {
-    leave(message->heard);
+    leave(message->known);
     free(message);
 }
 
@@ -110,7 +110,7 @@ void twill_machine_close(struct twill_machine *m)
     for (uint32_t i = 0; m->process != NULL && i < m->processes; i++) {
         free(m->process[i].clock);
         free(m->process[i].ticket);
-        leave(m->process[i].heard);
+        leave(m->process[i].known);
     }
     close_marks(m, m->signal);
     close_marks(m, m->imm);
@@ -189,11 +189,11 @@ struct twill_channel *twill_machine_channel(struct twill_machine *m, const struc
     return channel;
 }
 
-static struct twill_heard *join_in(struct twill_heard *heard)
+static struct twill_known_ranks *join_in(struct twill_known_ranks *known)
 {
-    if (heard != NULL)
-        heard->users++;
-    return heard;
+    if (known != NULL)
+        known->users++;
+    return known;
 }
 
 struct twill_message *twill_machine_message(const struct twill_machine *m,
@@ -206,7 +206,7 @@ struct twill_message *twill_machine_message(const struct twill_machine *m,
     if (message == NULL)
         return NULL;
     *message = (struct twill_message){
-        .heard = join_in(p->heard), .run = p->run, .blocks = blocks, .span = same ? p->span : 0};
+        .known = join_in(p->known), .run = p->run, .blocks = blocks, .span = same ? p->span : 0};
     memset(message->word, 0, blocks * sizeof(message->word[0]));
     memcpy(message->word + blocks, p->clock, message->span * sizeof(*p->clock));
     return message;
@@ -219,50 +219,50 @@ bool twill_machine_mark(const struct twill_machine *m, struct twill_marks *marks
     uint32_t **clock = realloc(marks->clock, (marks->count + 1) * sizeof(*clock));
     if (clock != NULL)
         marks->clock = clock;
-    struct twill_heard **heard = realloc(marks->heard, (marks->count + 1) * sizeof(*heard));
-    if (heard != NULL)
-        marks->heard = heard;
+    struct twill_known_ranks **known = realloc(marks->known, (marks->count + 1) * sizeof(*known));
+    if (known != NULL)
+        marks->known = known;
     uint32_t *copy = malloc(p->span * sizeof(*copy));
-    if (clock == NULL || heard == NULL || copy == NULL) {
+    if (clock == NULL || known == NULL || copy == NULL) {
         free(copy);
         return false;
     }
     memcpy(copy, p->clock, p->span * sizeof(*copy));
     clock[marks->count] = copy;
-    heard[marks->count++] = join_in(p->heard);
+    known[marks->count++] = join_in(p->known);
     return true;
 }
 
 /* A set of its own, to add to: all that is in one. */
-static struct twill_heard *own(const struct twill_machine *m, struct twill_heard *heard)
+static struct twill_known_ranks *own(const struct twill_machine *m, struct twill_known_ranks *known)
 {
-    size_t words = (m->world->size + 63) / 64, bytes = sizeof(*heard) + words * 8;
-    if (heard != NULL && heard->users == 1)
-        return heard;
-    struct twill_heard *made = calloc(1, bytes);
-    if (made != NULL && heard != NULL)
-        memcpy(made, heard, bytes);
+    size_t words = (m->world->size + 63) / 64, bytes = sizeof(*known) + words * 8;
+    if (known != NULL && known->users == 1)
+        return known;
+    struct twill_known_ranks *made = calloc(1, bytes);
+    if (made != NULL && known != NULL)
+        memcpy(made, known, bytes);
     if (made != NULL) {
-        leave(heard);
+        leave(known);
         made->users = 1;
     }
     return made;
 }
 
-static bool hear(const struct twill_machine *m, struct twill_process *p,
-                 const struct twill_heard *heard)
+static bool learn_ranks(const struct twill_machine *m, struct twill_process *p,
+                        const struct twill_known_ranks *known)
 {
     size_t words = (m->world->size + 63) / 64, w = 0;
-    while (w < words && (heard->bits[w] & ~p->heard->bits[w]) == 0)
+    while (w < words && (known->bits[w] & ~p->known->bits[w]) == 0)
         w++;
     if (w == words)
         return true;
-    struct twill_heard *mine = own(m, p->heard);
+    struct twill_known_ranks *mine = own(m, p->known);
     if (mine == NULL)
         return false;
-    p->heard = mine;
+    p->known = mine;
     for (; w < words; w++)
-        mine->bits[w] |= heard->bits[w];
+        mine->bits[w] |= known->bits[w];
     return true;
 }
 
@@ -271,10 +271,10 @@ bool twill_machine_begin(const struct twill_machine *m, struct twill_process *p)
     if (!m->fingerprint)
         return true;
     for (uint32_t l = 0; l < m->schedules[p->rank].lanes; l++) {
-        p[l].heard = own(m, NULL);
-        if (p[l].heard == NULL)
+        p[l].known = own(m, NULL);
+        if (p[l].known == NULL)
             return false;
-        p[l].heard->bits[p->rank / 64] |= (uint64_t)1 << p->rank % 64;
+        p[l].known->bits[p->rank / 64] |= (uint64_t)1 << p->rank % 64;
     }
     return true;
 }
@@ -284,16 +284,16 @@ bool twill_machine_knows(const struct twill_machine *m, const struct twill_proce
 {
     uint32_t time = m->started[p->run * m->world->size + rank];
     if (m->fingerprint)
-        return (p->heard->bits[rank / 64] >> rank % 64 & 1) != 0;
+        return (p->known->bits[rank / 64] >> rank % 64 & 1) != 0;
     return time != 0 && p->clock[twill_machine_process(m, p->slot, rank, 0)] >= time;
 }
 
 bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
-                        const uint32_t *clock, uint32_t span, const struct twill_heard *heard)
+                        const uint32_t *clock, uint32_t span, const struct twill_known_ranks *known)
 {
     for (uint32_t i = 0; i < span; i++)
         p->clock[i] = clock[i] > p->clock[i] ? clock[i] : p->clock[i];
-    return heard == NULL || heard == p->heard || hear(m, p, heard);
+    return known == NULL || known == p->known || learn_ranks(m, p, known);
 }
 
 /* The process that another one knows as number `position`. */

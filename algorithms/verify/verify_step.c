@@ -249,7 +249,7 @@ static twill_status wait(struct twill_machine *m, struct twill_process *p)
         struct twill_message *message = channel->first;
         channel->first = message->next;
         twill_status status =
-            twill_machine_join(m, p, message->word + message->blocks, message->span, message->heard)
+            twill_machine_join(m, p, message->word + message->blocks, message->span, message->known)
                 ? deliver(m, p, step, message)
                 : no_memory(m);
         twill_machine_message_free(message);
@@ -273,7 +273,7 @@ static twill_status await(struct twill_machine *m, struct twill_process *p,
     for (unsigned i = 0; i < step->nsrc; i++) {
         uint32_t peer = twill_machine_process(m, p->slot, step->peer[i], p->lane);
         if (!twill_machine_join(m, p, marks[peer].clock[ordinal - 1], p->span,
-                                marks[peer].heard[ordinal - 1]))
+                                marks[peer].known[ordinal - 1]))
             return no_memory(m);
     }
     return TWILL_OK;

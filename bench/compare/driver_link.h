@@ -92,8 +92,8 @@ static inline int twill_compare_tell(int link, enum twill_compare_said said, int
 }
 
 /* Wait for a frame that says this, with so many bytes; -1: it is another, or nobody is there. */
-static inline int twill_compare_hear(int link, enum twill_compare_said said, void *data,
-                                     size_t bytes)
+static inline int twill_compare_receive(int link, enum twill_compare_said said, void *data,
+                                        size_t bytes)
 {
     struct twill_compare_frame frame;
     if (twill_compare_move(link, &frame, sizeof(frame), 0, -1) != 0 ||

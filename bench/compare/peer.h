@@ -85,8 +85,8 @@ static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
     uint64_t posted = board->posted[peer->rank];
     if (peer->link.socket >= 0)
         return peer_link_pending(&peer->link) &&
-               twill_compare_hear(peer->link.socket, TWILL_COMPARE_POSTED, all,
-                                  bytes * (size_t)peer->size) == 0;
+               twill_compare_receive(peer->link.socket, TWILL_COMPARE_POSTED, all,
+                                     bytes * (size_t)peer->size) == 0;
     for (int rank = 0; rank < peer->size; rank++)
         if (__atomic_load_n(&board->posted[rank], __ATOMIC_ACQUIRE) < posted)
             return 0;

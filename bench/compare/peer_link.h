@@ -63,7 +63,7 @@ static inline int peer_link_greet(struct peer_link *link, int rank, const char *
         inet_ntop(AF_INET, &here.sin_addr, link->here, sizeof(link->here)) == NULL)
         return -1;
     return twill_compare_tell(link->socket, TWILL_COMPARE_HELLO, rank, &hello, sizeof(hello)) ||
-           twill_compare_hear(link->socket, TWILL_COMPARE_WELCOME, welcome, sizeof(*welcome));
+           twill_compare_receive(link->socket, TWILL_COMPARE_WELCOME, welcome, sizeof(*welcome));
 }
 
 /* Reach the driver by one of its addresses; the head of the board is what it says. 0, or -1. */
@@ -109,8 +109,8 @@ static inline void peer_link_done(const struct peer_link *link, int rank,
 static inline int peer_link_order(const struct peer_link *link, int rank,
                                   struct twill_compare_board *board)
 {
-    if (twill_compare_hear(link->socket, TWILL_COMPARE_ORDERED, &board->order,
-                           sizeof(board->order)) != 0)
+    if (twill_compare_receive(link->socket, TWILL_COMPARE_ORDERED, &board->order,
+                              sizeof(board->order)) != 0)
         return -1;
     alarm((unsigned)link->patience + 5);
     board->calls = board->batches = 0;
@@ -126,7 +126,7 @@ static inline int peer_link_settle(const struct peer_link *link, int rank,
     if (rank == 0)
         return twill_compare_tell(link->socket, TWILL_COMPARE_SETTLED, 0, &settled,
                                   sizeof(settled));
-    if (twill_compare_hear(link->socket, TWILL_COMPARE_SETTLED, &settled, sizeof(settled)) != 0)
+    if (twill_compare_receive(link->socket, TWILL_COMPARE_SETTLED, &settled, sizeof(settled)) != 0)
         return -1;
     board->calls = settled.calls;
     board->batches = settled.batches;

@@ -141,13 +141,13 @@ static int send_some(int link, const char *data, size_t bytes, size_t *sent)
     return *sent == bytes ? 1 : count(send(link, data + *sent, bytes - *sent, MSG_NOSIGNAL), sent);
 }
 
-static int hear_some(int link, const struct state *state, size_t bytes, size_t *heard)
+static int receive_some(int link, const struct state *state, size_t bytes, size_t *received)
 {
-    size_t at = *heard % state->window, most = bytes - *heard;
-    if (*heard == bytes)
+    size_t at = *received % state->window, most = bytes - *received;
+    if (*received == bytes)
         return 1;
     most = most > state->window - at ? state->window - at : most;
-    return count(recv(link, state->landing + at, most, 0), heard);
+    return count(recv(link, state->landing + at, most, 0), received);
 }
 
 static int land(struct peer *peer, size_t bytes)
@@ -167,12 +167,12 @@ static int land(struct peer *peer, size_t bytes)
 /* So much to one, and so much from another. */
 static int move(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
 {
-    size_t sent = 0, heard = 0;
+    size_t sent = 0, received = 0;
     if (land(peer, in) != 0)
         return 1;
-    while (sent < out || heard < in) {
+    while (sent < out || received < in) {
         int a = send_some(to, (const char *)src, out, &sent);
-        int b = hear_some(from, of(peer), in, &heard);
+        int b = receive_some(from, of(peer), in, &received);
         if (a < 0 || b < 0)
             return fail(peer, "send or recv");
         if (a > 0 && b > 0 && !peer->board->bind)

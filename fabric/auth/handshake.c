@@ -74,7 +74,7 @@ static const size_t proven =
 
 static bool is_one_way(const struct twill_hello *hello)
 {
-    return hello->self.role == TWILL_HELLO_WATCH;
+    return hello->self.role == TWILL_HELLO_DETECTOR;
 }
 
 /* A whole message has been written, or read and found good: on to the next one. */
@@ -113,7 +113,7 @@ static enum twill_fault find_fault(const struct twill_hello *hello)
     return TWILL_FAULT_NONE;
 }
 
-static enum twill_wire_moved hear_call(struct twill_hello *hello, int fd)
+static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
     enum twill_wire_moved outcome =
@@ -140,7 +140,7 @@ static enum twill_wire_moved hear_call(struct twill_hello *hello, int fd)
     return outcome;
 }
 
-static enum twill_wire_moved hear_reply(struct twill_hello *hello, int fd)
+static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
 {
     enum twill_wire_moved outcome =
         twill_wire_read(fd, hello->reply, sizeof(hello->reply), &hello->done);
@@ -154,7 +154,7 @@ static enum twill_wire_moved hear_reply(struct twill_hello *hello, int fd)
 
 /* --- the caller ------------------------------------------------------------------------------ */
 
-static enum twill_wire_moved hear_answer(struct twill_hello *hello, int fd)
+static enum twill_wire_moved receive_answer(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
     enum twill_wire_moved outcome = twill_wire_read(fd, answer, sizeof(*answer), &hello->done);
@@ -195,12 +195,12 @@ static enum twill_wire_moved move_message(struct twill_hello *hello, int fd)
     switch ((enum step)hello->step) {
     case STEP_CALL:
         return hello->caller ? say(hello, fd, &hello->said.call, sizeof(hello->said.call))
-                             : hear_call(hello, fd);
+                             : receive_call(hello, fd);
     case STEP_ANSWER:
-        return hello->caller ? hear_answer(hello, fd) : say(hello, fd, answer, sizeof(*answer));
+        return hello->caller ? receive_answer(hello, fd) : say(hello, fd, answer, sizeof(*answer));
     case STEP_REPLY:
         return hello->caller ? say(hello, fd, hello->reply, sizeof(hello->reply))
-                             : hear_reply(hello, fd);
+                             : receive_reply(hello, fd);
     }
     return TWILL_WIRE_GONE;
 }

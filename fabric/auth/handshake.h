@@ -23,7 +23,7 @@
 
 enum twill_hello_role {
     TWILL_HELLO_JOIN = 1, /* rendezvous; who is called judges rank and size itself */
-    TWILL_HELLO_WATCH,    /* one way */
+    TWILL_HELLO_DETECTOR, /* one way */
     TWILL_HELLO_DATA,     /* transports */
 };
 

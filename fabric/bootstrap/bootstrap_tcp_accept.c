@@ -107,7 +107,7 @@ static void judge(struct rendezvous *m, size_t i, struct twill_session *session)
     turn_away(m, i, TWILL_FAULT_REFUSED);
 }
 
-static void hear(struct rendezvous *m, size_t i)
+static void receive_calls(struct rendezvous *m, size_t i)
 {
     struct pending *p = &m->pending[i];
     struct twill_session session;
@@ -305,7 +305,7 @@ static twill_status turn(struct rendezvous *m, struct twill_error *error)
     const struct pollfd *polls = &tcp->polls[tcp->oob.size + 1];
     for (size_t i = m->count; i-- > 0;) {
         if (polls[i].revents != 0)
-            hear(m, i);
+            receive_calls(m, i);
         else if (twill_now() >= m->pending[i].since + HELLO_NS)
             turn_away(m, i, TWILL_FAULT_SLOW);
     }

@@ -144,7 +144,7 @@ static enum twill_wire_moved settle(struct search *s, const struct twill_wire_he
 }
 
 /* The header of rank 0's answer. It hears twillrun's word too, and tells all the same. */
-static enum twill_wire_moved hear_answer(struct search *s, struct twill_wire_header *header)
+static enum twill_wire_moved receive_answer(struct search *s, struct twill_wire_header *header)
 {
     uint64_t until = twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS);
     enum twill_wire_moved outcome;
@@ -164,7 +164,7 @@ static twill_status greet(struct search *s, bool *final, struct twill_error *err
     *final = false;
     if (say_hello(s) != TWILL_WIRE_DONE)
         return TWILL_OK;
-    enum twill_wire_moved outcome = hear_answer(s, &header);
+    enum twill_wire_moved outcome = receive_answer(s, &header);
     if (outcome == TWILL_WIRE_DONE && twill_wire_check(&tcp->session, &header) != TWILL_FAULT_NONE)
         outcome = TWILL_WIRE_GONE;
     *final = outcome == TWILL_WIRE_DONE;

@@ -19,7 +19,7 @@ enum twill_wire_kind {
     TWILL_WIRE_FAIL,        /* from rank 0: set-up failed; argument = status, a sentence */
     TWILL_WIRE_GATHER,      /* a rank's part; argument = sequence number */
     TWILL_WIRE_RESULT,      /* all parts; argument = sequence number */
-    TWILL_WIRE_NEWS,        /* bad news */
+    TWILL_WIRE_NOTICE,      /* bad news */
 };
 
 /* What two ends of a connection share after a hello (fabric/auth/handshake.h): the key of its

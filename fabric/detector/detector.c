@@ -18,14 +18,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QUEUED       256                  /* who waits to be let in, besides all the ranks */
-#define CONFIRM_NS   UINT64_C(3000000000) /* for a second attempt to connect */
-#define STEADY_NS    UINT64_C(2000000000) /* a connection that lasted so long was with the peer */
-#define RETRY_NS     UINT64_C(1000000000) /* between attempts that say nothing about the peer */
-#define TELL_TURN_NS UINT64_C(50000000)   /* between looks at peers that cannot be reached yet */
-#define TELL_WIDTH   256                  /* connections of twill_watch_tell() at a time */
+#define QUEUED         256                  /* who waits to be let in, besides all the ranks */
+#define CONFIRM_NS     UINT64_C(3000000000) /* for a second attempt to connect */
+#define STEADY_NS      UINT64_C(2000000000) /* a connection that lasted so long was with the peer */
+#define RETRY_NS       UINT64_C(1000000000) /* between attempts that say nothing about the peer */
+#define NOTIFY_TURN_NS UINT64_C(50000000)   /* between looks at peers that cannot be reached yet */
+#define NOTIFY_WIDTH   256                  /* connections of twill_detector_notify() at a time */
 
-static twill_status listen_here(struct twill_watch *watch, const struct twill_oob *oob,
+static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
                                 struct twill_place *mine, struct twill_error *error)
 {
     struct sockaddr_storage address;
@@ -35,13 +35,14 @@ static twill_status listen_here(struct twill_watch *watch, const struct twill_oo
     if (!twill_endpoint_address(oob->address, 0, &address, &length))
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rank %d: watch: %s is not an address",
                           oob->rank, oob->address);
-    watch->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
-    if (watch->listener < 0 && errno == EADDRNOTAVAIL) { /* others see us under another address */
+    detector->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
+    if (detector->listener < 0 &&
+        errno == EADDRNOTAVAIL) { /* others see us under another address */
         (void)twill_endpoint_address(address.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &address,
                                      &length);
-        watch->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
+        detector->listener = twill_socket_listen((struct sockaddr *)&address, length, backlog);
     }
-    if (watch->listener < 0 || !twill_socket_name(watch->listener, false, &endpoint))
+    if (detector->listener < 0 || !twill_socket_name(detector->listener, false, &endpoint))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "rank %d: watch: cannot listen on %s: %s",
                           oob->rank, oob->address, strerror(errno));
     memset(mine, 0, sizeof(*mine));
@@ -50,74 +51,75 @@ static twill_status listen_here(struct twill_watch *watch, const struct twill_oo
     return TWILL_OK;
 }
 
-static twill_status make_room(struct twill_watch *watch, struct twill_error *error)
+static twill_status make_room(struct twill_detector *detector, struct twill_error *error)
 {
-    size_t size = (size_t)watch->size;
-    watch->capacity = size + TWILL_WATCH_HANDSHAKES;
-    watch->link = calloc(size, sizeof(*watch->link));
-    watch->place = calloc(size, sizeof(*watch->place));
-    watch->taken = calloc(size, sizeof(*watch->taken));
-    watch->caller = calloc(watch->capacity, sizeof(*watch->caller));
-    watch->polls = calloc(watch->capacity, sizeof(*watch->polls));
-    if (!watch->link || !watch->place || !watch->taken || !watch->caller || !watch->polls)
+    size_t size = (size_t)detector->size;
+    detector->capacity = size + TWILL_DETECTOR_HANDSHAKES;
+    detector->link = calloc(size, sizeof(*detector->link));
+    detector->place = calloc(size, sizeof(*detector->place));
+    detector->taken = calloc(size, sizeof(*detector->taken));
+    detector->caller = calloc(detector->capacity, sizeof(*detector->caller));
+    detector->polls = calloc(detector->capacity, sizeof(*detector->polls));
+    if (!detector->link || !detector->place || !detector->taken || !detector->caller ||
+        !detector->polls)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %zu ranks",
-                          watch->rank, size);
+                          detector->rank, size);
     for (size_t r = 0; r < size; r++)
-        watch->link[r].fd = -1;
+        detector->link[r].fd = -1;
     return TWILL_OK;
 }
 
-twill_status twill_watch_open(struct twill_watch **out, struct twill_oob *oob,
-                              struct twill_error *error)
+twill_status twill_detector_open(struct twill_detector **out, struct twill_oob *oob,
+                                 struct twill_error *error)
 {
     struct twill_place mine;
     twill_status status;
-    struct twill_watch *watch = calloc(1, sizeof(*watch));
+    struct twill_detector *detector = calloc(1, sizeof(*detector));
     *out = NULL;
-    if (!watch)
+    if (!detector)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory", oob->rank);
-    watch->listener = watch->hosts.set = watch->hosts.keeper = -1;
-    watch->rank = oob->rank;
-    watch->size = oob->size;
-    watch->secret = oob->secret;
-    for (size_t i = 0; i < TWILL_WATCH_HANDSHAKES; i++)
-        watch->handshake[i].fd = -1;
-    TWILL_TRY_OR_FAIL(error, make_room(watch, error));
+    detector->listener = detector->hosts.set = detector->hosts.keeper = -1;
+    detector->rank = oob->rank;
+    detector->size = oob->size;
+    detector->secret = oob->secret;
+    for (size_t i = 0; i < TWILL_DETECTOR_HANDSHAKES; i++)
+        detector->handshake[i].fd = -1;
+    TWILL_TRY_OR_FAIL(error, make_room(detector, error));
     if (oob->size > 1) {
-        TWILL_TRY_OR_FAIL(error, listen_here(watch, oob, &mine, error));
+        TWILL_TRY_OR_FAIL(error, listen_here(detector, oob, &mine, error));
         TWILL_TRY_OR_FAIL(error,
-                          twill_oob_allgather(oob, &mine, watch->place, sizeof(mine), error));
+                          twill_oob_allgather(oob, &mine, detector->place, sizeof(mine), error));
         for (int r = 0; r < oob->size; r++) {
-            watch->place[r].address[sizeof(mine.address) - 1] = '\0';
-            twill_address_localise(watch->place[r].address, oob->address);
+            detector->place[r].address[sizeof(mine.address) - 1] = '\0';
+            twill_address_localise(detector->place[r].address, oob->address);
         }
     }
-    *out = watch;
+    *out = detector;
     return TWILL_OK;
 fail:
-    twill_watch_close(watch);
+    twill_detector_close(detector);
     return status;
 }
 
-void twill_watch_close(struct twill_watch *watch)
+void twill_detector_close(struct twill_detector *detector)
 {
-    if (!watch)
+    if (!detector)
         return;
-    for (int r = 0; watch->link && r < watch->size; r++)
-        if (watch->link[r].fd >= 0)
-            close(watch->link[r].fd);
-    for (size_t i = 0; i < watch->callers; i++)
-        close(watch->caller[i].fd);
-    if (watch->listener >= 0)
-        close(watch->listener);
-    free(watch->link);
-    free(watch->place);
-    free(watch->taken);
-    free(watch->caller);
-    free(watch->polls);
-    twill_hosts_close(&watch->hosts);
-    twill_secret_wipe(watch, sizeof(*watch));
-    free(watch);
+    for (int r = 0; detector->link && r < detector->size; r++)
+        if (detector->link[r].fd >= 0)
+            close(detector->link[r].fd);
+    for (size_t i = 0; i < detector->callers; i++)
+        close(detector->caller[i].fd);
+    if (detector->listener >= 0)
+        close(detector->listener);
+    free(detector->link);
+    free(detector->place);
+    free(detector->taken);
+    free(detector->caller);
+    free(detector->polls);
+    twill_hosts_close(&detector->hosts);
+    twill_secret_wipe(detector, sizeof(*detector));
+    free(detector);
 }
 
 /* --- outward --------------------------------------------------------------------------------- */
@@ -132,17 +134,17 @@ static void hang_up(struct twill_link *link, enum twill_link_state state)
 }
 
 /* Connecting failed: what does that say about the peer? */
-static void fail_to_connect(struct twill_watch *watch, uint32_t peer, int why)
+static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
-    struct twill_link *link = &watch->link[peer];
+    struct twill_link *link = &detector->link[peer];
     bool gone = why == ECONNREFUSED || why == ECONNRESET || why == EPIPE;
-    bool suspected = link->suspected || twill_hosts_is(watch, peer, HOST_SUSPECT);
+    bool suspected = link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT);
     /* Out of descriptors here, or unreachable: no evidence, unless it was seen to leave. */
     bool local = why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM ||
                  why == EADDRNOTAVAIL || why == EAGAIN; /* of ports */
     hang_up(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
     if (gone || !local)
-        twill_hosts_decide(watch, peer, gone);
+        twill_hosts_decide(detector, peer, gone);
 }
 
 /* A connection ended. */
@@ -155,17 +157,17 @@ static void lose(struct twill_link *link)
     link->point = 0;
 }
 
-enum twill_wire_moved twill_watch_greet(struct twill_watch *watch, uint32_t peer, int fd,
-                                        struct twill_session *session)
+enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint32_t peer, int fd,
+                                           struct twill_session *session)
 {
-    const struct twill_hello_identity identity = {.role = TWILL_HELLO_WATCH,
-                                                  .rank = (uint32_t)watch->rank,
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_DETECTOR,
+                                                  .rank = (uint32_t)detector->rank,
                                                   .to = peer,
-                                                  .size = (uint32_t)watch->size,
-                                                  .argument = ++watch->link[peer].calls};
+                                                  .size = (uint32_t)detector->size,
+                                                  .argument = ++detector->link[peer].calls};
     struct twill_hello hello;
     enum twill_wire_moved outcome = TWILL_WIRE_LATER;
-    if (twill_hello_call(&hello, &watch->secret, &identity))
+    if (twill_hello_call(&hello, &detector->secret, &identity))
         outcome = twill_hello_move(&hello, fd, session);
     twill_secret_wipe(&hello, sizeof(hello));
     return outcome;
@@ -173,14 +175,14 @@ enum twill_wire_moved twill_watch_greet(struct twill_watch *watch, uint32_t peer
 
 /* Connected: show the key. A fresh socket's buffer takes that at once; where the kernel has no
  * memory for it, that says nothing about the peer. */
-static void greet(struct twill_watch *watch, uint32_t peer)
+static void greet(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &watch->link[peer];
+    struct twill_link *link = &detector->link[peer];
     link->state = LINK_OPEN;
     link->point = twill_now();
     link->done = 0;
-    twill_hosts_decide(watch, peer, true);
-    enum twill_wire_moved outcome = twill_watch_greet(watch, peer, link->fd, &link->session);
+    twill_hosts_decide(detector, peer, true);
+    enum twill_wire_moved outcome = twill_detector_greet(detector, peer, link->fd, &link->session);
     if (outcome == TWILL_WIRE_GONE) {
         lose(link);
     } else if (outcome == TWILL_WIRE_LATER) {
@@ -189,42 +191,42 @@ static void greet(struct twill_watch *watch, uint32_t peer)
     }
 }
 
-static void begin(struct twill_watch *watch, uint32_t peer)
+static void begin(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &watch->link[peer];
+    struct twill_link *link = &detector->link[peer];
     struct sockaddr_storage address;
     socklen_t length;
-    struct twill_place *place = &watch->place[peer];
+    struct twill_place *place = &detector->place[peer];
     if (!twill_endpoint_address(place->address, (uint16_t)place->port, &address, &length)) {
-        fail_to_connect(watch, peer, EADDRNOTAVAIL);
+        fail_to_connect(detector, peer, EADDRNOTAVAIL);
         return;
     }
     link->fd = twill_socket_new(address.ss_family);
     int outcome =
         link->fd < 0 ? -1 : twill_socket_connect(link->fd, (struct sockaddr *)&address, length);
     if (outcome < 0) {
-        fail_to_connect(watch, peer, errno);
+        fail_to_connect(detector, peer, errno);
     } else if (outcome == 0) {
-        greet(watch, peer);
+        greet(detector, peer);
     } else {
         link->state = LINK_CONNECTING;
         link->point = twill_wire_deadline(CONFIRM_NS);
     }
 }
 
-static void check_connecting(struct twill_watch *watch, uint32_t peer)
+static void check_connecting(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &watch->link[peer];
+    struct twill_link *link = &detector->link[peer];
     struct pollfd one = {.fd = link->fd, .events = POLLOUT};
     if (poll(&one, 1, 0) > 0) {
         int why = twill_socket_connected(link->fd);
         if (why == 0)
-            greet(watch, peer);
+            greet(detector, peer);
         else
-            fail_to_connect(watch, peer, why);
-    } else if ((link->suspected || twill_hosts_is(watch, peer, HOST_SUSPECT)) &&
+            fail_to_connect(detector, peer, why);
+    } else if ((link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT)) &&
                twill_now() >= link->point) {
-        fail_to_connect(watch, peer, ETIMEDOUT);
+        fail_to_connect(detector, peer, ETIMEDOUT);
     }
 }
 
@@ -241,151 +243,153 @@ static void check_open(struct twill_link *link)
 }
 
 /* Move a link along without waiting. A loss is followed up at once. */
-static void step(struct twill_watch *watch, uint32_t peer)
+static void step(struct twill_detector *detector, uint32_t peer)
 {
-    struct twill_link *link = &watch->link[peer];
+    struct twill_link *link = &detector->link[peer];
     if (link->state == LINK_OPEN)
         check_open(link);
     if (link->state == LINK_IDLE && twill_now() >= link->point)
-        begin(watch, peer);
+        begin(detector, peer);
     if (link->state == LINK_CONNECTING)
-        check_connecting(watch, peer);
+        check_connecting(detector, peer);
 }
 
-bool twill_watch_is_dead(struct twill_watch *watch, uint32_t peer)
+bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
 {
-    if (peer >= (uint32_t)watch->size || peer == (uint32_t)watch->rank)
+    if (peer >= (uint32_t)detector->size || peer == (uint32_t)detector->rank)
         return false;
-    twill_hosts_look(watch);
-    if (twill_hosts_is(watch, peer, HOST_SUSPECT)) /* was begun when it became one */
-        step(watch, watch->hosts.lowest[watch->hosts.of[peer]]);
-    if (!twill_hosts_is(watch, peer, HOST_LOST))
-        step(watch, peer);
-    return watch->link[peer].state == LINK_DEAD || twill_hosts_is(watch, peer, HOST_LOST);
+    twill_hosts_poll(detector);
+    if (twill_hosts_is(detector, peer, HOST_SUSPECT)) /* was begun when it became one */
+        step(detector, detector->hosts.lowest[detector->hosts.of[peer]]);
+    if (!twill_hosts_is(detector, peer, HOST_LOST))
+        step(detector, peer);
+    return detector->link[peer].state == LINK_DEAD || twill_hosts_is(detector, peer, HOST_LOST);
 }
 
-const char *twill_watch_lost_host(const struct twill_watch *watch, uint32_t peer)
+const char *twill_detector_lost_host(const struct twill_detector *detector, uint32_t peer)
 {
-    return twill_hosts_is(watch, peer, HOST_LOST) ? watch->place[peer].address : NULL;
+    return twill_hosts_is(detector, peer, HOST_LOST) ? detector->place[peer].address : NULL;
 }
 
-void twill_watch_doubt(struct twill_watch *watch, uint32_t host)
+void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
 {
-    for (uint32_t r = 0; r < (uint32_t)watch->size; r++) {
-        struct twill_link *link = &watch->link[r];
-        if (watch->hosts.of[r] != host || link->state == LINK_DEAD)
+    for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
+        struct twill_link *link = &detector->link[r];
+        if (detector->hosts.of[r] != host || link->state == LINK_DEAD)
             continue;
         hang_up(link, LINK_IDLE); /* also attempts, which may be old */
         link->point = 0;
     }
-    step(watch, watch->hosts.lowest[host]);
+    step(detector, detector->hosts.lowest[host]);
 }
 
 /* Make the news the next frame of a link. */
-static void seal(struct twill_link *link, const struct twill_tidings *tidings)
+static void seal(struct twill_link *link, const struct twill_notice_body *body)
 {
-    twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NEWS, 0, tidings, sizeof(*tidings),
-                    NULL);
+    twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, sizeof(*body), NULL);
 }
 
 /* Move one peer's copy of the news along. */
-static void tell_one(struct twill_watch *watch, uint32_t peer, const struct twill_tidings *tidings)
+static void notify_one(struct twill_detector *detector, uint32_t peer,
+                       const struct twill_notice_body *body)
 {
-    struct twill_link *link = &watch->link[peer];
+    struct twill_link *link = &detector->link[peer];
     if (link->state != LINK_OPEN)
-        step(watch, peer);
+        step(detector, peer);
     if (link->state == LINK_OPEN) {
         if (link->done == 0)
-            seal(link, tidings);
+            seal(link, body);
         enum twill_wire_moved outcome =
-            twill_wire_write(link->fd, &link->header, tidings, sizeof(*tidings), &link->done);
+            twill_wire_write(link->fd, &link->header, body, sizeof(*body), &link->done);
         link->session.sent -= link->done == 0; /* not begun: its place is free */
         if (outcome == TWILL_WIRE_GONE)
             lose(link);
-        link->told = outcome == TWILL_WIRE_DONE;
+        link->notified = outcome == TWILL_WIRE_DONE;
     }
-    link->told = link->told || link->state == LINK_DEAD;
-    if (link->told && link->lent && link->state == LINK_OPEN) { /* make room for the next ones */
+    link->notified = link->notified || link->state == LINK_DEAD;
+    if (link->notified && link->temporary &&
+        link->state == LINK_OPEN) { /* make room for the next ones */
         hang_up(link, LINK_IDLE);
         link->point = 0;
     }
 }
 
 /* Begin with as many peers as fit; false: all are told. Fills polls for the wait. */
-static bool tell_some(struct twill_watch *watch, const struct twill_tidings *tidings,
-                      size_t *waiting)
+static bool notify_some(struct twill_detector *detector, const struct twill_notice_body *body,
+                        size_t *waiting)
 {
     size_t active = 0;
     bool left = false;
     *waiting = 0;
-    for (uint32_t r = 0; r < (uint32_t)watch->size; r++) {
-        struct twill_link *link = &watch->link[r];
+    for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
+        struct twill_link *link = &detector->link[r];
         bool fresh = link->fd < 0;
-        if (link->told)
+        if (link->notified)
             continue;
-        if (fresh && active >= TELL_WIDTH) {
+        if (fresh && active >= NOTIFY_WIDTH) {
             left = true;
             continue;
         }
-        link->lent = link->lent || fresh;
-        tell_one(watch, r, tidings);
-        active += link->lent && link->fd >= 0;
-        left = left || !link->told;
-        if (!link->told && link->fd >= 0)
-            watch->polls[(*waiting)++] = (struct pollfd){.fd = link->fd, .events = POLLOUT};
+        link->temporary = link->temporary || fresh;
+        notify_one(detector, r, body);
+        active += link->temporary && link->fd >= 0;
+        left = left || !link->notified;
+        if (!link->notified && link->fd >= 0)
+            detector->polls[(*waiting)++] = (struct pollfd){.fd = link->fd, .events = POLLOUT};
     }
     return left;
 }
 
-static void fill(struct twill_tidings *tidings, const struct twill_news *news)
+static void fill(struct twill_notice_body *body, const struct twill_notice *notice)
 {
-    memset(tidings, 0, sizeof(*tidings));
-    tidings->comm = news->comm;
-    tidings->status = news->status;
-    snprintf(tidings->message, sizeof(tidings->message), "%s", news->message);
-    memcpy(tidings->state, news->state, sizeof(tidings->state));
+    memset(body, 0, sizeof(*body));
+    body->comm = notice->comm;
+    body->status = notice->status;
+    snprintf(body->message, sizeof(body->message), "%s", notice->message);
+    memcpy(body->state, notice->state, sizeof(body->state));
 }
 
-void twill_watch_send(struct twill_watch *watch, uint32_t peer, const struct twill_news *news)
+void twill_detector_send(struct twill_detector *detector, uint32_t peer,
+                         const struct twill_notice *notice)
 {
-    struct twill_link *link = &watch->link[peer];
-    struct twill_tidings tidings;
+    struct twill_link *link = &detector->link[peer];
+    struct twill_notice_body body;
     size_t done = 0;
-    if (peer == (uint32_t)watch->rank)
+    if (peer == (uint32_t)detector->rank)
         return;
-    step(watch, peer);
+    step(detector, peer);
     if (link->state != LINK_OPEN)
         return;
-    fill(&tidings, news);
-    seal(link, &tidings);
-    if (twill_wire_write(link->fd, &link->header, &tidings, sizeof(tidings), &done) ==
-        TWILL_WIRE_DONE)
+    fill(&body, notice);
+    seal(link, &body);
+    if (twill_wire_write(link->fd, &link->header, &body, sizeof(body), &done) == TWILL_WIRE_DONE)
         return;
     link->session.sent -= done == 0;
     if (done > 0) /* half a frame is of no use */
         hang_up(link, LINK_IDLE);
 }
 
-void twill_watch_tell(struct twill_watch *watch, const struct twill_news *news,
-                      const uint32_t *ranks, size_t count, uint64_t patience_ns)
+void twill_detector_notify(struct twill_detector *detector, const struct twill_notice *notice,
+                           const uint32_t *ranks, size_t count, uint64_t patience_ns)
 {
     uint64_t deadline = twill_wire_deadline(patience_ns);
-    struct twill_tidings tidings;
+    struct twill_notice_body body;
     size_t waiting;
-    fill(&tidings, news);
-    for (uint32_t r = 0; r < (uint32_t)watch->size; r++) {
-        watch->link[r].told = true;
-        watch->link[r].lent = false;
-        watch->link[r].done = 0;
+    fill(&body, notice);
+    for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
+        detector->link[r].notified = true;
+        detector->link[r].temporary = false;
+        detector->link[r].done = 0;
     }
     for (size_t i = 0; i < count; i++)
-        watch->link[ranks[i]].told = ranks[i] == (uint32_t)watch->rank ||
-                                     watch->link[ranks[i]].state == LINK_DEAD ||
-                                     twill_hosts_is(watch, ranks[i], HOST_LOST);
-    while (tell_some(watch, &tidings, &waiting) && twill_now() < deadline)
-        (void)twill_wire_poll(watch->polls, waiting,
-                              twill_min(deadline, twill_wire_deadline(TELL_TURN_NS)));
-    for (uint32_t r = 0; r < (uint32_t)watch->size; r++)
-        if (!watch->link[r].told && watch->link[r].fd >= 0) /* half a frame is of no use */
-            hang_up(&watch->link[r], LINK_IDLE);
+        detector->link[ranks[i]].notified = ranks[i] == (uint32_t)detector->rank ||
+                                            detector->link[ranks[i]].state == LINK_DEAD ||
+                                            twill_hosts_is(detector, ranks[i], HOST_LOST);
+    while (notify_some(detector, &body, &waiting) && twill_now() < deadline)
+        (void)twill_wire_poll(detector->polls, waiting,
+                              twill_min(deadline, twill_wire_deadline(NOTIFY_TURN_NS)));
+    for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
+        if (!detector->link[r].notified &&
+            detector->link[r].fd >= 0) /* half a frame is of no use */
+            hang_up(&detector->link[r], LINK_IDLE);
 }

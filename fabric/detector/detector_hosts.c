@@ -29,13 +29,13 @@
 #define SILENT_MS  8500 /* a question due at 9 s finds the host silent for so long */
 #define SET_UP_NS  UINT64_C(10000000000) /* at most, and a quarter of the bootstrap's deadline */
 #define TURN_NS    UINT64_C(20000000)
-#define TELL_NS    UINT64_C(100000000) /* to tell other hosts of a suspect */
+#define NOTIFY_NS  UINT64_C(100000000) /* to tell other hosts of a suspect */
 #define EVENTS     32
 #define NEIGHBOURS 64 /* more than twice the logarithm of hosts */
 #define OMITTED    8
 
 /* What ranks tell each other first. */
-struct watch_peer_info {
+struct detector_peer_info {
     uint64_t name, key; /* of the socket that the epoll instance is passed over */
     uint64_t most;      /* connections */
     uint32_t cause;     /* enum twill_share_cause */
@@ -67,14 +67,14 @@ void twill_hosts_close(struct twill_hosts *hosts)
 
 /* --- who is connected to whom ---------------------------------------------------------------- */
 
-static uint32_t own_host(const struct twill_watch *watch)
+static uint32_t own_host(const struct twill_detector *detector)
 {
-    return watch->hosts.of[watch->rank];
+    return detector->hosts.of[detector->rank];
 }
 
-static bool is_lowest(const struct twill_watch *watch)
+static bool is_lowest(const struct twill_detector *detector)
 {
-    return watch->hosts.lowest[own_host(watch)] == (uint32_t)watch->rank;
+    return detector->hosts.lowest[own_host(detector)] == (uint32_t)detector->rank;
 }
 
 static bool is_power_of_two(uint32_t n)
@@ -97,11 +97,11 @@ static bool calls(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
-static twill_status number_hosts(struct twill_watch *watch, const uint32_t *host,
+static twill_status number_hosts(struct twill_detector *detector, const uint32_t *host,
                                  struct twill_error *error)
 {
-    struct twill_hosts *hosts = &watch->hosts;
-    size_t size = (size_t)watch->size;
+    struct twill_hosts *hosts = &detector->hosts;
+    size_t size = (size_t)detector->size;
     for (size_t r = 0; r < size; r++)
         hosts->count = twill_max(hosts->count, host[r] + 1);
     hosts->of = calloc(size, sizeof(*hosts->of));
@@ -123,7 +123,7 @@ static twill_status number_hosts(struct twill_watch *watch, const uint32_t *host
     free(seen);
     if (!fine)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %u hosts",
-                          watch->rank, hosts->count);
+                          detector->rank, hosts->count);
     return TWILL_OK;
 }
 
@@ -140,9 +140,9 @@ static void keep_alive(int fd)
 }
 
 /* A connection under way, or -1. */
-static int dial(const struct twill_watch *watch, uint32_t peer)
+static int dial(const struct twill_detector *detector, uint32_t peer)
 {
-    const struct twill_place *place = &watch->place[peer];
+    const struct twill_place *place = &detector->place[peer];
     struct sockaddr_storage address;
     socklen_t length;
     if (!twill_endpoint_address(place->address, (uint16_t)place->port, &address, &length))
@@ -156,9 +156,9 @@ static int dial(const struct twill_watch *watch, uint32_t peer)
 }
 
 /* Is it there by now? In vain: fd[h] is -1. */
-static bool has_connected(struct twill_watch *watch, uint32_t h)
+static bool has_connected(struct twill_detector *detector, uint32_t h)
 {
-    struct twill_hosts *hosts = &watch->hosts;
+    struct twill_hosts *hosts = &detector->hosts;
     struct pollfd one = {.fd = hosts->fd[h], .events = POLLOUT};
     struct twill_session session; /* of frames, of which none follow */
     if (one.fd < 0)
@@ -166,7 +166,7 @@ static bool has_connected(struct twill_watch *watch, uint32_t h)
     if (poll(&one, 1, 0) <= 0)
         return false;
     if (twill_socket_connected(one.fd) != 0 ||
-        twill_watch_greet(watch, hosts->lowest[h], one.fd, &session) != TWILL_WIRE_DONE) {
+        twill_detector_greet(detector, hosts->lowest[h], one.fd, &session) != TWILL_WIRE_DONE) {
         close(one.fd);
         hosts->fd[h] = -1;
     }
@@ -175,37 +175,38 @@ static bool has_connected(struct twill_watch *watch, uint32_t h)
 }
 
 /* Hosts that are not connected yet; what is waited for is in watch->polls. */
-static uint32_t go_on(struct twill_watch *watch, bool *open, size_t *polls)
+static uint32_t go_on(struct twill_detector *detector, bool *open, size_t *polls)
 {
-    struct twill_hosts *hosts = &watch->hosts;
-    uint32_t own = own_host(watch), left = 0;
-    twill_watch_admit(watch);
+    struct twill_hosts *hosts = &detector->hosts;
+    uint32_t own = own_host(detector), left = 0;
+    twill_detector_admit(detector);
     *polls = 0;
-    watch->polls[(*polls)++] = (struct pollfd){.fd = watch->listener, .events = POLLIN};
-    for (size_t i = 0; i < watch->callers; i++)
-        if (watch->caller[i].rank < 0)
-            watch->polls[(*polls)++] = (struct pollfd){.fd = watch->caller[i].fd, .events = POLLIN};
+    detector->polls[(*polls)++] = (struct pollfd){.fd = detector->listener, .events = POLLIN};
+    for (size_t i = 0; i < detector->callers; i++)
+        if (detector->caller[i].rank < 0)
+            detector->polls[(*polls)++] =
+                (struct pollfd){.fd = detector->caller[i].fd, .events = POLLIN};
     for (uint32_t h = 0; h < hosts->count; h++) {
         bool called = calls(hosts, own, h);
         if (open[h] || !are_connected(hosts, own, h))
             continue;
         if (!called)
-            hosts->fd[h] = twill_watch_adopt(watch, hosts->lowest[h]);
-        open[h] = called ? has_connected(watch, h) : hosts->fd[h] >= 0;
+            hosts->fd[h] = twill_detector_adopt(detector, hosts->lowest[h]);
+        open[h] = called ? has_connected(detector, h) : hosts->fd[h] >= 0;
         left += !open[h];
-        if (!open[h] && called && *polls < watch->capacity)
-            watch->polls[(*polls)++] = (struct pollfd){.fd = hosts->fd[h], .events = POLLOUT};
+        if (!open[h] && called && *polls < detector->capacity)
+            detector->polls[(*polls)++] = (struct pollfd){.fd = hosts->fd[h], .events = POLLOUT};
     }
     return left;
 }
 
 /* What could not be connected is closed, and done without. */
-static void put_into_set(struct twill_watch *watch, const bool *open)
+static void put_into_set(struct twill_detector *detector, const bool *open)
 {
-    struct twill_hosts *hosts = &watch->hosts;
+    struct twill_hosts *hosts = &detector->hosts;
     for (uint32_t h = 0; h < hosts->count; h++) {
         struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = h};
-        if (!are_connected(hosts, own_host(watch), h))
+        if (!are_connected(hosts, own_host(detector), h))
             continue;
         if (open[h] && hosts->fd[h] >= 0)
             keep_alive(hosts->fd[h]);
@@ -220,15 +221,15 @@ static void put_into_set(struct twill_watch *watch, const bool *open)
 }
 
 /* Tell hosts that cannot be called, so that they do not wait for a call. */
-static void dial_all(struct twill_watch *watch, struct omitted *mine)
+static void dial_all(struct twill_detector *detector, struct omitted *mine)
 {
-    struct twill_hosts *hosts = &watch->hosts;
+    struct twill_hosts *hosts = &detector->hosts;
     size_t omitted = 0;
     memset(mine, 0xff, sizeof(*mine));
-    for (uint32_t h = 0; is_lowest(watch) && h < hosts->count && omitted < OMITTED; h++) {
-        if (!are_connected(hosts, own_host(watch), h) || !calls(hosts, own_host(watch), h))
+    for (uint32_t h = 0; is_lowest(detector) && h < hosts->count && omitted < OMITTED; h++) {
+        if (!are_connected(hosts, own_host(detector), h) || !calls(hosts, own_host(detector), h))
             continue;
-        hosts->fd[h] = dial(watch, hosts->lowest[h]);
+        hosts->fd[h] = dial(detector, hosts->lowest[h]);
         if (hosts->fd[h] < 0)
             mine->host[omitted++] = h;
     }
@@ -242,38 +243,38 @@ static bool omits(const struct omitted *theirs, uint32_t host)
     return omitted;
 }
 
-static twill_status connect_hosts(struct twill_watch *watch, const struct omitted *omitted,
+static twill_status connect_hosts(struct twill_detector *detector, const struct omitted *omitted,
                                   uint64_t deadline, struct twill_error *error)
 {
-    struct twill_hosts *hosts = &watch->hosts;
-    uint32_t own = own_host(watch);
+    struct twill_hosts *hosts = &detector->hosts;
+    uint32_t own = own_host(detector);
     size_t polls;
     bool *open = calloc(hosts->count, sizeof(*open));
     if (open == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %u hosts",
-                          watch->rank, hosts->count);
+                          detector->rank, hosts->count);
     for (uint32_t h = 0; h < hosts->count; h++)
         open[h] = !calls(hosts, own, h) && omits(&omitted[hosts->lowest[h]], own);
-    while (go_on(watch, open, &polls) > 0 && twill_now() < deadline)
-        (void)twill_wire_poll(watch->polls, polls,
+    while (go_on(detector, open, &polls) > 0 && twill_now() < deadline)
+        (void)twill_wire_poll(detector->polls, polls,
                               twill_min(deadline, twill_wire_deadline(TURN_NS)));
-    put_into_set(watch, open);
+    put_into_set(detector, open);
     free(open);
     return TWILL_OK;
 }
 
 /* Call the others, tell whom one cannot call, and wait for the rest. Collective over boot. */
-static twill_status connect_all_hosts(struct twill_watch *watch, struct twill_oob *oob,
+static twill_status connect_all_hosts(struct twill_detector *detector, struct twill_oob *oob,
                                       uint64_t patience, struct twill_error *error)
 {
-    struct omitted mine, *all = calloc((size_t)watch->size, sizeof(*all));
+    struct omitted mine, *all = calloc((size_t)detector->size, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
-                          watch->rank, watch->size);
-    dial_all(watch, &mine);
+                          detector->rank, detector->size);
+    dial_all(detector, &mine);
     twill_status status = twill_oob_allgather(oob, &mine, all, sizeof(mine), error);
-    if (status == TWILL_OK && is_lowest(watch))
-        status = connect_hosts(watch, all, twill_wire_deadline(patience), error);
+    if (status == TWILL_OK && is_lowest(detector))
+        status = connect_hosts(detector, all, twill_wire_deadline(patience), error);
     free(all);
     return status;
 }
@@ -318,22 +319,23 @@ static void take_set(struct twill_hosts *hosts, int theirs)
 
 /* The lowest rank hands its epoll instance to the others of its host, and takes theirs, which are
  * empty. Where that does not work, they look at nothing. */
-static void share_set(struct twill_watch *watch, struct twill_fd_passing *fd_passing,
-                      const struct watch_peer_info *infos)
+static void share_set(struct twill_detector *detector, struct twill_fd_passing *fd_passing,
+                      const struct detector_peer_info *infos)
 {
-    struct twill_hosts *hosts = &watch->hosts;
-    uint32_t own = own_host(watch);
+    struct twill_hosts *hosts = &detector->hosts;
+    uint32_t own = own_host(detector);
     bool fine = true;
-    fd_passing->peers = calloc((size_t)watch->size, sizeof(*fd_passing->peers));
-    for (uint32_t r = 0; fd_passing->peers != NULL && r < (uint32_t)watch->size; r++) {
-        bool exchanges = is_lowest(watch) ? r != (uint32_t)watch->rank : r == hosts->lowest[own];
+    fd_passing->peers = calloc((size_t)detector->size, sizeof(*fd_passing->peers));
+    for (uint32_t r = 0; fd_passing->peers != NULL && r < (uint32_t)detector->size; r++) {
+        bool exchanges =
+            is_lowest(detector) ? r != (uint32_t)detector->rank : r == hosts->lowest[own];
         fine = fine && (hosts->of[r] != own || infos[r].cause == TWILL_SHARE_FINE);
         if (hosts->of[r] != own || !exchanges)
             continue;
         fd_passing->peers[fd_passing->peer_count++] = (struct twill_fd_passing_peer){
             .rank = r, .name = infos[r].name, .key = infos[r].key, .socket = -1, .fd = -1};
     }
-    if (fine && fd_passing->peer_count > 0 && is_lowest(watch))
+    if (fine && fd_passing->peer_count > 0 && is_lowest(detector))
         keep_ends(hosts);
     fd_passing->file = hosts->keeper >= 0 ? hosts->keeper : hosts->set;
     if (fine && fd_passing->peer_count > 0 &&
@@ -341,27 +343,27 @@ static void share_set(struct twill_watch *watch, struct twill_fd_passing *fd_pas
         (void)twill_fd_passing_exchange(fd_passing);
     for (size_t i = 0; i < fd_passing->peer_count; i++) {
         int theirs = fd_passing->peers[i].fd;
-        if (theirs >= 0 && !is_lowest(watch))
+        if (theirs >= 0 && !is_lowest(detector))
             take_set(hosts, theirs);
         else if (theirs >= 0)
             close(theirs);
     }
 }
 
-twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oob,
-                                 const uint32_t *host, size_t most, struct twill_error *error)
+twill_status twill_detector_connect(struct twill_detector *detector, struct twill_oob *oob,
+                                    const uint32_t *host, size_t most, struct twill_error *error)
 {
-    struct twill_hosts *hosts = &watch->hosts;
+    struct twill_hosts *hosts = &detector->hosts;
     uint64_t patience = twill_min(SET_UP_NS, oob->timeout_ns / 4);
     struct twill_oob brief = {.rank = oob->rank, .size = oob->size, .timeout_ns = 2 * patience};
     struct twill_fd_passing fd_passing;
-    struct watch_peer_info mine = {.most = most};
-    TWILL_TRY(error, number_hosts(watch, host, error));
+    struct detector_peer_info mine = {.most = most};
+    TWILL_TRY(error, number_hosts(detector, host, error));
     memcpy(brief.nonce, oob->nonce, sizeof(brief.nonce));
-    struct watch_peer_info *infos = calloc((size_t)watch->size, sizeof(*infos));
+    struct detector_peer_info *infos = calloc((size_t)detector->size, sizeof(*infos));
     if (infos == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: watch: no memory for %d ranks",
-                          watch->rank, watch->size);
+                          detector->rank, detector->size);
     hosts->set = epoll_create1(EPOLL_CLOEXEC);
     mine.cause = (uint32_t)twill_fd_passing_listen(&fd_passing, &brief);
     if (mine.cause == TWILL_SHARE_FINE && hosts->set < 0)
@@ -373,23 +375,23 @@ twill_status twill_watch_connect(struct twill_watch *watch, struct twill_oob *oo
         most = twill_min(most, (size_t)infos[hosts->lowest[h]].most);
     hosts->all = hosts->count <= most + 1;
     if (status == TWILL_OK)
-        status = connect_all_hosts(watch, oob, patience, error);
+        status = connect_all_hosts(detector, oob, patience, error);
     if (status == TWILL_OK)
-        share_set(watch, &fd_passing, infos);
+        share_set(detector, &fd_passing, infos);
     twill_fd_passing_close(&fd_passing);
     free(fd_passing.peers);
     free(infos);
     return status;
 }
 
-size_t twill_watch_describe(const struct twill_watch *watch, char *text, size_t bytes)
+size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes)
 {
-    const struct twill_hosts *hosts = &watch->hosts;
+    const struct twill_hosts *hosts = &detector->hosts;
     uint32_t to = 0;
     for (uint32_t h = 0; h < hosts->count; h++)
-        to += are_connected(hosts, own_host(watch), h);
+        to += are_connected(hosts, own_host(detector), h);
     snprintf(text, bytes, "rank %u connects this host to %u of %u others, %u of them in vain",
-             hosts->lowest[own_host(watch)], to, hosts->count - 1, hosts->missing);
+             hosts->lowest[own_host(detector)], to, hosts->count - 1, hosts->missing);
     return hosts->missing;
 }
 
@@ -397,41 +399,41 @@ size_t twill_watch_describe(const struct twill_watch *watch, char *text, size_t 
 
 /* Where hosts are not all connected, each tells its neighbours: rank by rank, so that it comes
  * round by those that are in the library, whichever they are. */
-static void pass_on(struct twill_watch *watch, uint32_t host)
+static void pass_on(struct twill_detector *detector, uint32_t host)
 {
-    const struct twill_hosts *hosts = &watch->hosts;
-    struct twill_news news = {.from = (uint32_t)watch->rank, .comm = TWILL_HOSTS_COMM};
-    uint32_t ranks[NEIGHBOURS], own = own_host(watch);
+    const struct twill_hosts *hosts = &detector->hosts;
+    struct twill_notice notice = {.from = (uint32_t)detector->rank, .comm = TWILL_HOSTS_COMM};
+    uint32_t ranks[NEIGHBOURS], own = own_host(detector);
     size_t n = 0;
-    news.state[0] = host;
-    for (uint32_t r = 0; !hosts->all && r < (uint32_t)watch->size && n < NEIGHBOURS; r++)
-        if (hosts->number[r] == hosts->number[watch->rank] && hosts->of[r] != host &&
+    notice.state[0] = host;
+    for (uint32_t r = 0; !hosts->all && r < (uint32_t)detector->size && n < NEIGHBOURS; r++)
+        if (hosts->number[r] == hosts->number[detector->rank] && hosts->of[r] != host &&
             are_connected(hosts, own, hosts->of[r]))
             ranks[n++] = r;
     if (n > 0)
-        twill_watch_tell(watch, &news, ranks, n, TELL_NS);
+        twill_detector_notify(detector, &notice, ranks, n, NOTIFY_NS);
 }
 
-void twill_hosts_suspect(struct twill_watch *watch, uint32_t host)
+void twill_hosts_suspect(struct twill_detector *detector, uint32_t host)
 {
-    if (watch->hosts.state[host] != HOST_WATCHED || host == own_host(watch))
+    if (detector->hosts.state[host] != HOST_MONITORED || host == own_host(detector))
         return;
-    watch->hosts.state[host] = HOST_SUSPECT;
-    twill_watch_doubt(watch, host);
-    pass_on(watch, host);
+    detector->hosts.state[host] = HOST_SUSPECT;
+    twill_detector_recheck_host(detector, host);
+    pass_on(detector, host);
 }
 
-void twill_hosts_look(struct twill_watch *watch)
+void twill_hosts_poll(struct twill_detector *detector)
 {
-    struct twill_hosts *hosts = &watch->hosts;
+    struct twill_hosts *hosts = &detector->hosts;
     struct epoll_event events[EVENTS];
     int n = hosts->set >= 0 ? epoll_wait(hosts->set, events, EVENTS, 0) : 0;
     for (int i = 0; i < n; i++) {
         uint32_t host = (uint32_t)events[i].data.u64;
-        if (host >= hosts->count || hosts->state[host] != HOST_WATCHED)
+        if (host >= hosts->count || hosts->state[host] != HOST_MONITORED)
             continue;
         if (events[i].events & EPOLLERR)
-            twill_hosts_suspect(watch, host);
+            twill_hosts_suspect(detector, host);
         else
             hosts->state[host] = HOST_CLOSED;
     }

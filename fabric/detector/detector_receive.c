@@ -8,48 +8,49 @@
 
 #define HANDSHAKE_NS UINT64_C(2000000000) /* how long they may stay where others want the place */
 
-static struct twill_handshake *handshake_of(struct twill_watch *watch, int fd)
+static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {
-    struct twill_handshake *handshake = watch->handshake;
+    struct twill_handshake *handshake = detector->handshake;
     while (handshake->fd != fd)
         handshake++;
     return handshake;
 }
 
 /* fault: NONE if it is no stranger's. */
-static void drop(struct twill_watch *watch, size_t i, enum twill_fault fault)
+static void drop(struct twill_detector *detector, size_t i, enum twill_fault fault)
 {
-    struct twill_caller *caller = &watch->caller[i];
+    struct twill_caller *caller = &detector->caller[i];
     if (fault != TWILL_FAULT_NONE)
-        watch->rejected.count[fault]++;
+        detector->rejected.count[fault]++;
     if (caller->rank < 0) {
-        handshake_of(watch, caller->fd)->fd = -1;
-        watch->handshakes--;
+        handshake_of(detector, caller->fd)->fd = -1;
+        detector->handshakes--;
     }
     close(caller->fd);
-    *caller = watch->caller[--watch->callers];
+    *caller = detector->caller[--detector->callers];
 }
 
-static bool is_full(const struct twill_watch *watch)
+static bool is_full(const struct twill_detector *detector)
 {
-    return watch->handshakes == TWILL_WATCH_HANDSHAKES || watch->callers == watch->capacity;
+    return detector->handshakes == TWILL_DETECTOR_HANDSHAKES ||
+           detector->callers == detector->capacity;
 }
 
 /* Who does not fit stays in the listener's queue, and its connection alive. */
-static void admit(struct twill_watch *watch)
+static void admit(struct twill_detector *detector)
 {
-    while (!is_full(watch)) {
-        struct twill_handshake *handshake = handshake_of(watch, -1);
-        if (!twill_hello_expect(&handshake->hello, &watch->secret, TWILL_HELLO_WATCH,
-                                (uint32_t)watch->rank, (uint32_t)watch->size))
+    while (!is_full(detector)) {
+        struct twill_handshake *handshake = handshake_of(detector, -1);
+        if (!twill_hello_expect(&handshake->hello, &detector->secret, TWILL_HELLO_DETECTOR,
+                                (uint32_t)detector->rank, (uint32_t)detector->size))
             return;
-        handshake->fd = twill_socket_accept(watch->listener);
+        handshake->fd = twill_socket_accept(detector->listener);
         if (handshake->fd < 0) {
             handshake->fd = -1;
             return;
         }
-        watch->handshakes++;
-        watch->caller[watch->callers++] = (struct twill_caller){
+        detector->handshakes++;
+        detector->caller[detector->callers++] = (struct twill_caller){
             .fd = handshake->fd, .rank = -1, .deadline = twill_wire_deadline(HANDSHAKE_NS)};
     }
 }
@@ -72,36 +73,36 @@ static bool is_new(struct twill_taken *taken, uint64_t number)
 
 /* Move a stranger's hello along. GONE: it has been dropped. DONE: it is none any more. Who is slow
  * may be a rank that has left the library in the middle, and goes on when it comes back. */
-static enum twill_wire_moved authenticate(struct twill_watch *watch, size_t i)
+static enum twill_wire_moved authenticate(struct twill_detector *detector, size_t i)
 {
-    struct twill_caller *caller = &watch->caller[i];
-    struct twill_handshake *handshake = handshake_of(watch, caller->fd);
+    struct twill_caller *caller = &detector->caller[i];
+    struct twill_handshake *handshake = handshake_of(detector, caller->fd);
     const struct twill_hello_call *call = &handshake->hello.said.call;
     enum twill_wire_moved outcome =
         twill_hello_move(&handshake->hello, caller->fd, &caller->session);
     enum twill_fault fault = handshake->hello.fault;
-    if (outcome == TWILL_WIRE_LATER && is_full(watch) && twill_now() >= caller->deadline)
+    if (outcome == TWILL_WIRE_LATER && is_full(detector) && twill_now() >= caller->deadline)
         fault = TWILL_FAULT_SLOW;
-    else if (outcome == TWILL_WIRE_DONE && !is_new(&watch->taken[call->rank], call->argument))
+    else if (outcome == TWILL_WIRE_DONE && !is_new(&detector->taken[call->rank], call->argument))
         fault = TWILL_FAULT_REPLAYED;
     if (fault != TWILL_FAULT_NONE) {
-        drop(watch, i, fault);
+        drop(detector, i, fault);
         return TWILL_WIRE_GONE;
     }
     if (outcome == TWILL_WIRE_DONE) {
         caller->rank = call->rank;
         handshake->fd = -1;
-        watch->handshakes--;
+        detector->handshakes--;
     }
     return outcome;
 }
 
 /* Look at what caller i sent without taking it: DONE if a whole frame is there. ended: nothing more
  * will come. */
-static enum twill_wire_moved peek(struct twill_watch *watch, size_t i, bool ended,
-                                  struct twill_news_frame *frame, enum twill_fault *fault)
+static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, bool ended,
+                                  struct twill_notice_frame *frame, enum twill_fault *fault)
 {
-    struct twill_caller *caller = &watch->caller[i];
+    struct twill_caller *caller = &detector->caller[i];
     ssize_t n = recv(caller->fd, frame, sizeof(*frame), MSG_PEEK | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
         return TWILL_WIRE_LATER;
@@ -110,96 +111,98 @@ static enum twill_wire_moved peek(struct twill_watch *watch, size_t i, bool ende
     if ((size_t)n < sizeof(*frame))
         return ended ? TWILL_WIRE_GONE : TWILL_WIRE_LATER;
     *fault = twill_wire_check(&caller->session, &frame->header);
-    if (*fault == TWILL_FAULT_NONE && frame->header.kind != TWILL_WIRE_NEWS)
+    if (*fault == TWILL_FAULT_NONE && frame->header.kind != TWILL_WIRE_NOTICE)
         *fault = TWILL_FAULT_MALFORMED;
-    else if (*fault == TWILL_FAULT_NONE && frame->header.length != sizeof(frame->tidings))
+    else if (*fault == TWILL_FAULT_NONE && frame->header.length != sizeof(frame->body))
         *fault = TWILL_FAULT_OVERSIZED;
-    else if (*fault == TWILL_FAULT_NONE && !twill_wire_is_body(&frame->header, &frame->tidings))
+    else if (*fault == TWILL_FAULT_NONE && !twill_wire_is_body(&frame->header, &frame->body))
         *fault = TWILL_FAULT_KEY;
     return *fault == TWILL_FAULT_NONE ? TWILL_WIRE_DONE : TWILL_WIRE_GONE;
 }
 
-static void take(struct twill_news *news, const struct twill_caller *caller,
-                 struct twill_news_frame *frame)
+static void take(struct twill_notice *notice, const struct twill_caller *caller,
+                 struct twill_notice_frame *frame)
 {
-    struct twill_tidings *tidings = &frame->tidings;
+    struct twill_notice_body *body = &frame->body;
     size_t done = 0;
     while (twill_wire_read(caller->fd, frame, sizeof(*frame), &done) == TWILL_WIRE_LATER)
         continue; /* interrupted: all of it is there */
-    news->from = (uint32_t)caller->rank;
-    news->comm = tidings->comm;
-    news->status = tidings->status <= 0 && tidings->status >= TWILL_ERR_INTERNAL
-                       ? (twill_status)tidings->status
-                       : TWILL_ERR_INTERNAL;
-    tidings->message[sizeof(tidings->message) - 1] = '\0';
-    memcpy(news->message, tidings->message, sizeof(news->message));
-    memcpy(news->state, tidings->state, sizeof(news->state));
+    notice->from = (uint32_t)caller->rank;
+    notice->comm = body->comm;
+    notice->status = body->status <= 0 && body->status >= TWILL_ERR_INTERNAL
+                         ? (twill_status)body->status
+                         : TWILL_ERR_INTERNAL;
+    body->message[sizeof(body->message) - 1] = '\0';
+    memcpy(notice->message, body->message, sizeof(notice->message));
+    memcpy(notice->state, body->state, sizeof(notice->state));
 }
 
 /* Read what there is of caller i. GONE: it has been dropped. DONE: news. */
-static enum twill_wire_moved listen_to(struct twill_watch *watch, size_t i, struct twill_news *news)
+static enum twill_wire_moved receive_from(struct twill_detector *detector, size_t i,
+                                          struct twill_notice *notice)
 {
-    struct twill_news_frame frame;
+    struct twill_notice_frame frame;
     enum twill_fault fault = TWILL_FAULT_NONE;
-    bool ended = (watch->polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-    if (watch->caller[i].rank < 0) {
-        enum twill_wire_moved moved = authenticate(watch, i);
+    bool ended = (detector->polls[i].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    if (detector->caller[i].rank < 0) {
+        enum twill_wire_moved moved = authenticate(detector, i);
         if (moved != TWILL_WIRE_DONE)
             return moved;
     }
-    enum twill_wire_moved outcome = peek(watch, i, ended, &frame, &fault);
+    enum twill_wire_moved outcome = peek(detector, i, ended, &frame, &fault);
     if (outcome == TWILL_WIRE_DONE)
-        take(news, &watch->caller[i], &frame);
+        take(notice, &detector->caller[i], &frame);
     else if (outcome == TWILL_WIRE_GONE)
-        drop(watch, i, fault);
+        drop(detector, i, fault);
     return outcome;
 }
 
-void twill_watch_admit(struct twill_watch *watch)
+void twill_detector_admit(struct twill_detector *detector)
 {
-    admit(watch);
-    for (size_t i = watch->callers; i-- > 0;) /* downwards: drop() moves the last one here */
-        if (watch->caller[i].rank < 0)
-            (void)authenticate(watch, i);
+    admit(detector);
+    for (size_t i = detector->callers; i-- > 0;) /* downwards: drop() moves the last one here */
+        if (detector->caller[i].rank < 0)
+            (void)authenticate(detector, i);
 }
 
-int twill_watch_adopt(struct twill_watch *watch, uint32_t peer)
+int twill_detector_adopt(struct twill_detector *detector, uint32_t peer)
 {
-    for (size_t i = 0; i < watch->callers; i++) {
-        int fd = watch->caller[i].fd;
-        if (watch->caller[i].rank != (int64_t)peer)
+    for (size_t i = 0; i < detector->callers; i++) {
+        int fd = detector->caller[i].fd;
+        if (detector->caller[i].rank != (int64_t)peer)
             continue;
-        watch->caller[i] = watch->caller[--watch->callers];
+        detector->caller[i] = detector->caller[--detector->callers];
         return fd;
     }
     return -1;
 }
 
-static bool hear_one(struct twill_watch *watch, struct twill_news *news)
+static bool receive_one(struct twill_detector *detector, struct twill_notice *notice)
 {
-    admit(watch);
-    for (size_t i = 0; i < watch->callers; i++)
-        watch->polls[i] = (struct pollfd){.fd = watch->caller[i].fd, .events = POLLIN | POLLRDHUP};
-    (void)poll(watch->polls, watch->callers, 0);
-    for (size_t i = watch->callers; i-- > 0;) /* downwards: drop() moves the last one here */
-        if (watch->polls[i].revents != 0 || watch->caller[i].rank < 0)
-            if (listen_to(watch, i, news) == TWILL_WIRE_DONE)
+    admit(detector);
+    for (size_t i = 0; i < detector->callers; i++)
+        detector->polls[i] =
+            (struct pollfd){.fd = detector->caller[i].fd, .events = POLLIN | POLLRDHUP};
+    (void)poll(detector->polls, detector->callers, 0);
+    for (size_t i = detector->callers; i-- > 0;) /* downwards: drop() moves the last one here */
+        if (detector->polls[i].revents != 0 || detector->caller[i].rank < 0)
+            if (receive_from(detector, i, notice) == TWILL_WIRE_DONE)
                 return true;
     return false;
 }
 
-bool twill_watch_hear(struct twill_watch *watch, struct twill_news *news)
+bool twill_detector_poll(struct twill_detector *detector, struct twill_notice *notice)
 {
-    while (watch->listener >= 0 && hear_one(watch, news)) {
-        if (news->comm != TWILL_HOSTS_COMM)
+    while (detector->listener >= 0 && receive_one(detector, notice)) {
+        if (notice->comm != TWILL_HOSTS_COMM)
             return true;
-        if (news->state[0] < watch->hosts.count)
-            twill_hosts_suspect(watch, (uint32_t)news->state[0]);
+        if (notice->state[0] < detector->hosts.count)
+            twill_hosts_suspect(detector, (uint32_t)notice->state[0]);
     }
     return false;
 }
 
-const struct twill_rejected *twill_watch_rejected(const struct twill_watch *watch)
+const struct twill_rejected *twill_detector_rejected(const struct twill_detector *detector)
 {
-    return &watch->rejected;
+    return &detector->rejected;
 }

@@ -8,7 +8,7 @@
 #include "fabric/auth/handshake.h"
 #include "fabric/detector/detector.h"
 
-#define TWILL_WATCH_HANDSHAKES 16 /* connections that have shown no key, at a time */
+#define TWILL_DETECTOR_HANDSHAKES 16 /* connections that have shown no key, at a time */
 
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
 
@@ -17,8 +17,8 @@ struct twill_link {
     int fd;
     uint8_t state;
     bool suspected;                  /* a connection was lost just before */
-    bool told;                       /* has the news of the tell under way, or cannot have it */
-    bool lent;                       /* made by the tell under way, only for it */
+    bool notified;                   /* has the news of the tell under way, or cannot have it */
+    bool temporary;                  /* made by the tell under way, only for it */
     size_t done;                     /* bytes of it */
     uint64_t calls;                  /* made: counted for each peer, who takes none that is old */
     uint64_t point;                  /* IDLE: not before; CONNECTING: confirm by; OPEN: since */
@@ -52,20 +52,20 @@ struct twill_place {
     uint64_t port;
 };
 
-struct twill_tidings {
+struct twill_notice_body {
     uint32_t comm;
     int32_t status;
-    char message[sizeof(((struct twill_news *)0)->message)];
-    uint64_t state[TWILL_ARRAY_LENGTH(((struct twill_news *)0)->state)];
+    char message[sizeof(((struct twill_notice *)0)->message)];
+    uint64_t state[TWILL_ARRAY_LENGTH(((struct twill_notice *)0)->state)];
 };
 
-struct twill_news_frame {
+struct twill_notice_frame {
     struct twill_wire_header header;
-    struct twill_tidings tidings;
+    struct twill_notice_body body;
 };
 
 enum twill_host_state {
-    HOST_WATCHED,
+    HOST_MONITORED,
     HOST_SUSPECT, /* its connection broke: the next attempt to connect to one of its ranks decides
                    */
     HOST_CLOSED,  /* it has closed the connection, or has answered since: its ranks stand for
@@ -91,7 +91,7 @@ struct twill_hosts {
     uint8_t *state;   /* [count] enum twill_host_state */
 };
 
-struct twill_watch {
+struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
     int rank, size;
@@ -102,7 +102,7 @@ struct twill_watch {
     struct twill_taken *taken;   /* [size] */
     struct twill_caller *caller; /* [capacity] */
     struct pollfd *polls;        /* [capacity] */
-    struct twill_handshake handshake[TWILL_WATCH_HANDSHAKES];
+    struct twill_handshake handshake[TWILL_DETECTOR_HANDSHAKES];
     struct twill_hosts hosts;
 };
 
@@ -110,39 +110,40 @@ struct twill_watch {
  */
 /* Say who we are on a fresh connection to a peer; sessions of frames may be NULL. LATER: the kernel
  * had no memory for it. */
-enum twill_wire_moved twill_watch_greet(struct twill_watch *watch, uint32_t peer, int fd,
-                                        struct twill_session *session);
+enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint32_t peer, int fd,
+                                           struct twill_session *session);
 /* Close the connections to the ranks of a host, and give up attempts: fresh ones show whether it
  * answers. */
-void twill_watch_doubt(struct twill_watch *watch, uint32_t host);
+void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host);
 
 /* --- detector_receive.c
  * ---------------------------------------------------------------------------- */
 /* Let in who has called, and hear who it is, but no news. */
-void twill_watch_admit(struct twill_watch *watch);
+void twill_detector_admit(struct twill_detector *detector);
 /* Take over the connection of a rank that has called; -1: it has not. */
-int twill_watch_adopt(struct twill_watch *watch, uint32_t peer);
+int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
 /* --- detector_hosts.c ---------------------------------------------------------------------------
  */
 void twill_hosts_close(struct twill_hosts *hosts);
 /* See which connections between hosts have ended. */
-void twill_hosts_look(struct twill_watch *watch);
+void twill_hosts_poll(struct twill_detector *detector);
 /* A host's connection has ended, here or elsewhere: the ranks that this one tells of it hear so. */
-void twill_hosts_suspect(struct twill_watch *watch, uint32_t host);
+void twill_hosts_suspect(struct twill_detector *detector, uint32_t host);
 /* News of that communicator number are of hosts: state[0] is a suspect. */
 #define TWILL_HOSTS_COMM UINT32_MAX
 
-static inline bool twill_hosts_is(const struct twill_watch *watch, uint32_t peer,
+static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_t peer,
                                   enum twill_host_state state)
 {
-    return watch->hosts.count > 0 && watch->hosts.state[watch->hosts.of[peer]] == (uint8_t)state;
+    return detector->hosts.count > 0 &&
+           detector->hosts.state[detector->hosts.of[peer]] == (uint8_t)state;
 }
 /* A suspect's host has answered, or has not. */
-static inline void twill_hosts_decide(struct twill_watch *watch, uint32_t peer, bool answers)
+static inline void twill_hosts_decide(struct twill_detector *detector, uint32_t peer, bool answers)
 {
-    if (twill_hosts_is(watch, peer, HOST_SUSPECT))
-        watch->hosts.state[watch->hosts.of[peer]] = answers ? HOST_CLOSED : HOST_LOST;
+    if (twill_hosts_is(detector, peer, HOST_SUSPECT))
+        detector->hosts.state[detector->hosts.of[peer]] = answers ? HOST_CLOSED : HOST_LOST;
 }
 
 #endif

@@ -120,7 +120,7 @@ bool twill_agent_start(struct twill_agent *agent, const struct twill_options *op
     return false;
 }
 
-void twill_agent_hear(struct twill_agent *agent)
+void twill_agent_receive(struct twill_agent *agent)
 {
     if (agent->said.from >= 0 && !twill_stream_move(&agent->said))
         twill_stream_end(&agent->said);
@@ -132,7 +132,7 @@ static int await_end(struct twill_agent *agent, uint64_t time_ns)
     int status;
     for (uint64_t deadline = twill_now() + time_ns;;) {
         pid_t got = waitpid(agent->pid, &status, WNOHANG);
-        twill_agent_hear(agent);
+        twill_agent_receive(agent);
         if (got == agent->pid || (got < 0 && errno != EINTR)) {
             agent->pid = 0;
             return got < 0 ? 0 : status;
@@ -169,6 +169,6 @@ void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
         (void)kill(agent->pid, SIGKILL); /* it may not lead anything yet */
         (void)await_end(agent, UINT64_C(1000000000));
     }
-    twill_agent_hear(agent);
+    twill_agent_receive(agent);
     twill_stream_end(&agent->said);
 }

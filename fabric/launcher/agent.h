@@ -32,7 +32,7 @@ struct twill_agent {
 bool twill_agent_start(struct twill_agent *agent, const struct twill_options *options,
                        const struct twill_site *site, const sigset_t *mask);
 /* What it has said so far, as long as it does. */
-void twill_agent_hear(struct twill_agent *agent);
+void twill_agent_receive(struct twill_agent *agent);
 /* How it ended, as a sentence's end; it has a second for it. */
 void twill_agent_how(struct twill_agent *agent, const struct twill_options *options, char *text,
                      size_t bytes);

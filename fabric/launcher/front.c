@@ -265,7 +265,7 @@ static void take(struct front *front, struct twill_agent *agent, const struct tw
     }
 }
 
-static void hear(struct front *front, struct twill_agent *agent)
+static void receive_frames(struct front *front, struct twill_agent *agent)
 {
     struct twill_frame frame;
     int got = 1;
@@ -285,7 +285,7 @@ static void hear(struct front *front, struct twill_agent *agent)
 
 /* --- the loop -------------------------------------------------------------------------------- */
 
-static void hear_signals(struct front *front)
+static void read_signals(struct front *front)
 {
     struct signalfd_siginfo info;
     while (read(front->signals, &info, sizeof(info)) == sizeof(info)) {
@@ -366,16 +366,16 @@ static bool turn(struct front *front)
         if (!agent->polls)
             continue;
         if (agent->polls[2].revents != 0)
-            twill_agent_hear(agent);
+            twill_agent_receive(agent);
         if (agent->polls[1].revents != 0)
             (void)twill_pipe_flush(&agent->pipe); /* when nobody reads, its output ends as well */
         if (agent->polls[0].revents != 0 && agent->state != TWILL_HOST_IDLE)
-            hear(front, agent);
+            receive_frames(front, agent);
     }
     if (polls[1].revents != 0 && root->state == TWILL_HOST_RUNNING)
         relay(front, root);
     if (polls[0].revents != 0)
-        hear_signals(front);
+        read_signals(front);
     look_at_time(front);
     return true;
 }

@@ -167,7 +167,7 @@ int twill_child_start(struct twill_launch *launch, int index);
 
 /* --- supervise.c --- */
 /* Wait for all of them: the exit code. */
-int twill_launch_watch(struct twill_launch *launch);
+int twill_launch_supervise(struct twill_launch *launch);
 /* To all ranks and their children. SIGTERM begins to end the job, and so does a second SIGINT. */
 void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job. */

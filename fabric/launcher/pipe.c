@@ -21,17 +21,17 @@ struct header {
 _Static_assert(sizeof(struct header) == 16, "the same everywhere");
 
 /* Room for so many bytes behind what is used. */
-static bool make_room(char **box, size_t used, size_t *room, size_t bytes)
+static bool make_room(char **buffer, size_t used, size_t *room, size_t bytes)
 {
     size_t wanted = *room ? *room : 4096;
     while (wanted - used < bytes)
         wanted *= 2;
     if (wanted == *room)
         return true;
-    char *bigger = realloc(*box, wanted);
+    char *bigger = realloc(*buffer, wanted);
     if (!bigger)
         return false;
-    *box = bigger;
+    *buffer = bigger;
     *room = wanted;
     return true;
 }

@@ -59,7 +59,7 @@ static void lose_link(struct twill_launch *launch)
     twill_launch_end(launch, 0);
 }
 
-static void hear(struct twill_launch *launch, const struct twill_frame *frame)
+static void handle_frame(struct twill_launch *launch, const struct twill_frame *frame)
 {
     char how[184];
     switch (frame->kind) {
@@ -130,7 +130,7 @@ void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TW
         return;
     bool there = polls[0].revents == 0 || twill_pipe_fill(link);
     while (link->in >= 0 && (got = twill_pipe_next(link, &frame)) > 0)
-        hear(launch, &frame);
+        handle_frame(launch, &frame);
     if (link->in >= 0 && (!there || got < 0))
         lose_link(launch);
     if (launch->stdin_to >= 0 && (launch->input_used > 0 || launch->input_ended))
@@ -250,7 +250,7 @@ static bool serve(struct twill_launch *launch, struct twill_job *job)
                                 strlen(launch->unbound))
                : twill_pipe_put(launch->link, TWILL_FRAME_FAILED, 0, (uint32_t)code, NULL, 0));
     twill_server_turn(launch, nothing); /* what came with the last frame */
-    (void)twill_launch_watch(launch);
+    (void)twill_launch_supervise(launch);
     return true;
 }
 

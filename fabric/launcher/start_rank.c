@@ -92,7 +92,7 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
 }
 
 /* Did exec succeed? Else complain and return the exit code. */
-static int hear_of(const struct twill_launch *launch, int rank, int report)
+static int read_report(const struct twill_launch *launch, int rank, int report)
 {
     static const char *const steps[] = {"prepare", "bind"};
     struct trouble trouble;
@@ -167,7 +167,7 @@ int twill_child_start(struct twill_launch *launch, int index)
         twill_complain("fork for rank %d: %s", rank, strerror(why));
         child->pid = 0;
     }
-    int code = child->pid == 0 ? 1 : hear_of(launch, rank, report[0]);
+    int code = child->pid == 0 ? 1 : read_report(launch, rank, report[0]);
     close(report[0]);
     if (code != 0 && child->pid > 0) {
         (void)waitpid(child->pid, NULL, 0);

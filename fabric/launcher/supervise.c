@@ -159,7 +159,7 @@ void twill_launch_signal(struct twill_launch *launch, int number)
         twill_launch_end(launch, 0);
 }
 
-static void hear_signals(struct twill_launch *launch)
+static void read_signals(struct twill_launch *launch)
 {
     struct signalfd_siginfo info;
     while (read(launch->signals, &info, sizeof(info)) == sizeof(info)) {
@@ -249,7 +249,7 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
     if (polls[1].revents != 0)
         relay(launch);
     if (polls[0].revents != 0)
-        hear_signals(launch);
+        read_signals(launch);
     return true;
 }
 
@@ -267,7 +267,7 @@ static void drain(struct twill_launch *launch)
     }
 }
 
-int twill_launch_watch(struct twill_launch *launch)
+int twill_launch_supervise(struct twill_launch *launch)
 {
     struct pollfd *polls = calloc(OTHER_POLLS + 2 * (size_t)launch->here, sizeof(*polls));
     bool going = polls != NULL;

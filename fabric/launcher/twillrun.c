@@ -210,7 +210,7 @@ static int run(const struct twill_options *options)
         if (twill_launch_listen(&launch, "127.0.0.1") && twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);
-            code = twill_launch_watch(&launch);
+            code = twill_launch_supervise(&launch);
         }
         twill_launch_close(&launch);
     }

@@ -225,7 +225,7 @@ struct twill_ofi_endpoint {
     bool registers;        /* every buffer needs a descriptor */
     uint64_t next_key;     /* for providers that leave keys to us */
     bool caches;           /* registrations outlive the requests they were made for */
-    bool watches;          /* also of memory that may be gone */
+    bool monitors;         /* also of memory that may be gone */
     struct twill_ofi_registration *registrations; /* last used first */
     uint32_t cached;                              /* of them, in the cache */
     size_t cached_bytes;
@@ -323,7 +323,8 @@ struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t c
 void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
                              const char *message);
 /* A communicator fails with this, at its next progress. */
-void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twill_error *error);
+void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
+                           const struct twill_error *error);
 /* Memory of a communicator. */
 void twill_ofi_bury(struct twill_ofi *t);
 
@@ -351,7 +352,7 @@ void twill_ofi_let_go(struct twill_ofi *t, struct twill_ofi_registration **memor
 /* Keep nothing of this memory; NULL: of any. */
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
 /* Keep what nobody declared too, where the kernel tells of it. */
-void twill_ofi_watch(struct twill_ofi_endpoint *endpoint);
+void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
 /* Of all posted requests of a communicator; and of its peers' memory. */
 void twill_ofi_let_go_all(struct twill_ofi *t);
 void twill_ofi_unregister_peers(struct twill_ofi *t);

@@ -182,7 +182,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct
     endpoint->registers = endpoint->options.force_registration ||
                           (endpoint->info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
     endpoint->caches = endpoint->registers && endpoint->params.caches;
-    twill_ofi_watch(endpoint);
+    twill_ofi_monitor(endpoint);
     TWILL_TRY(error, set_limits(endpoint, error));
     TWILL_TRY(error, open_fids(endpoint, error));
     TWILL_TRY(error, open_memory(endpoint, error));

@@ -68,7 +68,7 @@ static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct 
     if (t != NULL)
         status = twill_ofi_control(t, op, twill_ofi_tag_from(entry->tag), entry->len, &theirs);
     if (status != TWILL_OK)
-        twill_ofi_blame(t, status, &theirs);
+        twill_ofi_set_failure(t, status, &theirs);
     endpoint->controls_idle++;
     return twill_ofi_controls_post(endpoint, error);
 }
@@ -80,7 +80,7 @@ static void misfit(struct twill_ofi_op *op, size_t bytes)
     twill_status status = TWILL_FAIL(&error, TWILL_ERR_FABRIC,
                                      "ofi: %s, lane %u: a segment of %zu bytes came, not of %zu",
                                      op->lane->peer->name, op->lane->lane, bytes, op->bytes);
-    twill_ofi_blame(op->owner, status, &error);
+    twill_ofi_set_failure(op->owner, status, &error);
 }
 
 static twill_status completed(struct twill_ofi_endpoint *endpoint,
@@ -179,8 +179,8 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
         return twill_ofi_fail(endpoint, error, what, code, NULL);
     if (wanted && is_missed(op)) {
         struct twill_error theirs = {0};
-        twill_ofi_blame(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->lane),
-                        &theirs);
+        twill_ofi_set_failure(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->lane),
+                              &theirs);
     } else {
         twill_say(endpoint->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, not waited for", what,
                   endpoint->library.explain(code));

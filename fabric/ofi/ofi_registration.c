@@ -91,11 +91,11 @@ static size_t pinned_of(const struct twill_ofi_endpoint *endpoint)
     return __atomic_load_n(endpoint->params.lasting->pinned, __ATOMIC_RELAXED);
 }
 
-void twill_ofi_watch(struct twill_ofi_endpoint *endpoint)
+void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint)
 {
     size_t locked = endpoint->caches && twill_locked_works() ? twill_locked_bytes() : SIZE_MAX;
     size_t pinned = pinned_of(endpoint);
-    endpoint->watches = locked != SIZE_MAX;
+    endpoint->monitors = locked != SIZE_MAX;
     endpoint->locked_before = locked > pinned ? locked - pinned : 0;
 }
 
@@ -278,7 +278,7 @@ static bool keep(struct twill_ofi *t, const void *start, size_t bytes,
         return false;
     if (lasting != NULL && lasting->find(lasting->user, start, bytes, &piece, &all))
         return make(t, LASTING, piece, all, made, NULL) == TWILL_OK;
-    if (!t->endpoint->watches)
+    if (!t->endpoint->monitors)
         return false;
     uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PAGE - 1);
     all = twill_round_up((uintptr_t)start + bytes, PAGE) - from;

@@ -24,7 +24,8 @@ void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status s
     snprintf(endpoint->failure, sizeof(endpoint->failure), "%s", message);
 }
 
-void twill_ofi_blame(struct twill_ofi *t, twill_status status, const struct twill_error *error)
+void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
+                           const struct twill_error *error)
 {
     if (t->failed != TWILL_OK)
         return;

@@ -89,7 +89,7 @@ static void count_up(struct rails *t)
 }
 
 /* An error of a rail's, with its number in front. */
-static twill_status blame(uint32_t rail, twill_status status, struct twill_error *error)
+static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill_error *error)
 {
     char said[sizeof(error->message)];
     if (error == NULL || error->message[0] == '\0')
@@ -209,7 +209,7 @@ static twill_status post_parts(struct rails *t, struct slot *slot, struct twill_
         part->status = TWILL_PENDING;
         twill_status status = t->rail[r]->ops->post(t->rail[r], part, error);
         if (status != TWILL_OK)
-            return blame(r, status, error);
+            return prefix_rail(r, status, error);
     }
     return TWILL_OK;
 }
@@ -235,7 +235,7 @@ static twill_status start(struct rails *t, struct stream *stream, struct twill_t
     if (request->bytes >= t->stripe)
         return post_parts(t, idle_slot(stream), request, error);
     twill_status status = t->rail[rail]->ops->post(t->rail[rail], request, error);
-    return status == TWILL_OK ? status : blame(rail, status, error);
+    return status == TWILL_OK ? status : prefix_rail(rail, status, error);
 }
 
 static twill_status start_waiting(struct rails *t, struct stream *stream, struct twill_error *error)
@@ -296,7 +296,7 @@ static int rails_progress(struct twill_transport *transport, struct twill_error 
     for (uint32_t r = 0; r < t->count; r++) {
         int answer = t->rail[r]->ops->progress(t->rail[r], error);
         if (TWILL_UNLIKELY(answer < 0))
-            return blame(r, (twill_status)answer, error);
+            return prefix_rail(r, (twill_status)answer, error);
         moved += answer;
     }
     if (t->active != NULL) {
@@ -335,7 +335,7 @@ static twill_status rails_connect(struct twill_transport *transport, uint32_t ra
         twill_status status =
             rail->ops->connect != NULL ? rail->ops->connect(rail, rank, error) : TWILL_OK;
         if (status != TWILL_OK)
-            return blame(r, status, error);
+            return prefix_rail(r, status, error);
     }
     if (t->peer[rank] != NULL)
         return TWILL_OK;

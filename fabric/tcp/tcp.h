@@ -64,7 +64,7 @@ struct twill_tcp_lane {
     uint8_t number;
     uint8_t state; /* enum twill_tcp_state */
     bool busy;     /* in the list of lanes that progress looks at */
-    bool watched;  /* in the epoll set; where that is used: */
+    bool in_epoll; /* in the epoll set; where that is used: */
     bool readable, writable;
     uint8_t again; /* attempts to connect that came to nothing */
     int why;       /* it is LOST */

@@ -10,9 +10,9 @@
 /* Attempts to connect, where the other end hangs up: it may not have known yet who calls, and given
  * the place to one of the strangers at its door; once it has answered, it does not want this one.
  */
-#define AGAIN       100
-#define AGAIN_HEARD 3
-#define STAGE       (TWILL_TCP_STAGE + sizeof(struct twill_tcp_header))
+#define AGAIN          100
+#define AGAIN_ANSWERED 3
+#define STAGE          (TWILL_TCP_STAGE + sizeof(struct twill_tcp_header))
 _Static_assert(sizeof(struct twill_hello) <= STAGE && STAGE % _Alignof(struct twill_hello) == 0,
                "a hello is said before a lane has use for its stage");
 
@@ -195,7 +195,7 @@ static int greet(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_
     enum twill_wire_moved outcome = twill_hello_move(hello, lane->fd, &session);
     if (outcome == TWILL_WIRE_LATER)
         return hello->step != step;
-    uint8_t most = hello->step > 1 ? AGAIN_HEARD : AGAIN; /* its answer has come */
+    uint8_t most = hello->step > 1 ? AGAIN_ANSWERED : AGAIN; /* its answer has come */
     if (outcome == TWILL_WIRE_GONE && hello->fault == TWILL_FAULT_CLOSED && lane->again < most)
         return call_again(t, lane, error);
     if (outcome == TWILL_WIRE_GONE)

@@ -54,11 +54,11 @@ static twill_status gather(struct twill_tcp *t, struct twill_error *error)
         struct twill_tcp_lane *lane = t->busy[i];
         struct epoll_event all = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
                                   .data.ptr = lane};
-        if (lane->watched || lane->state != TWILL_TCP_OPEN)
+        if (lane->in_epoll || lane->state != TWILL_TCP_OPEN)
             continue;
         if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, lane->fd, &all) != 0)
             return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_ctl: %s", strerror(errno));
-        lane->watched = true;
+        lane->in_epoll = true;
     }
     int n = epoll_wait(t->epoll, events, EVENTS, 0);
     for (int i = 0; i < n; i++) {

@@ -72,7 +72,7 @@ static void refuse(struct twill_tcp_lane *lane, const struct twill_tcp_header *h
     twill_transfer_pop(&lane->in, TWILL_ERR_MISMATCH);
 }
 
-static void hear_refusal(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
+static void receive_refusal(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
 {
     struct twill_transfer *first = lane->out.head;
     if (first == NULL || lane->gone_out == 0 || header->sequence != lane->sent)
@@ -89,7 +89,7 @@ static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_
     memcpy(&header, lane->stage + lane->begin, sizeof(header));
     if (header.kind == TWILL_TCP_REFUSED) {
         unstage(lane, HEADER);
-        hear_refusal(lane, &header);
+        receive_refusal(lane, &header);
         return 1;
     }
     if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->received)

@@ -248,7 +248,7 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 /* --- guests --------------------------------------------------------------------------------- */
 
 /* Go on with a guest's hello. false: it will never be one of ours. */
-static bool hear(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
+static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
     struct twill_session session; /* of frames, of which none follow */
     bool silent = incoming->hello.step == 0;
@@ -271,7 +271,8 @@ static bool make_room(struct twill_tcp_common *c, bool pressing)
     bool shown = true;
     uint64_t now = twill_now();
     for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL; at = &(*at)->next) {
-        bool knows = hear(c, *at) && (*at)->hello.step > 0; /* what it has said may be there */
+        bool knows =
+            continue_hello(c, *at) && (*at)->hello.step > 0; /* what it has said may be there */
         if ((*at)->whole || (now < (*at)->until && (knows || !pressing)) || (knows && !shown))
             continue;
         worst = at;
@@ -290,7 +291,7 @@ static void bound_silence(struct twill_tcp_common *c)
         struct twill_tcp_incoming **oldest = NULL;
         for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL; at = &(*at)->next)
             oldest = (*at)->hello.step == 0 ? at : oldest; /* the newest is the first */
-        if (!hear(c, *oldest) || (*oldest)->hello.step == 0)
+        if (!continue_hello(c, *oldest) || (*oldest)->hello.step == 0)
             drop_incoming(c, oldest, true);
     }
 }
@@ -372,7 +373,7 @@ static int adopt(struct twill_tcp *t, struct twill_error *error)
     for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL;) {
         struct twill_tcp_incoming *incoming = *at;
         uint8_t step = incoming->hello.step;
-        bool fine = hear(c, incoming);
+        bool fine = continue_hello(c, incoming);
         adopted += incoming->hello.step != step;
         bool ours =
             fine && incoming->whole && twill_tcp_hello_comm(&incoming->hello) == t->params.comm;

@@ -271,8 +271,8 @@ static twill_status place_ranks(struct twill_comm *comm, const struct twill_comm
     comm->route = calloc(comm->world->size, sizeof(*comm->route));
     comm->connected = calloc(comm->world->size, sizeof(*comm->connected));
     comm->view = calloc(comm->local_size, sizeof(*comm->view));
-    comm->heard = calloc(comm->world->size, sizeof(*comm->heard));
-    if (comm->view == NULL || comm->heard == NULL || comm->route == NULL ||
+    comm->reported = calloc(comm->world->size, sizeof(*comm->reported));
+    if (comm->view == NULL || comm->reported == NULL || comm->route == NULL ||
         comm->connected == NULL || comm->job == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     TWILL_TRY(&comm->error, twill_request_open(&comm->blocking, comm));
@@ -381,7 +381,7 @@ void twill_comm_close(struct twill_comm *comm)
         twill_node_close(comm->node);
     free(comm->route);
     free(comm->connected);
-    free(comm->heard);
+    free(comm->reported);
     for (uint32_t l = 0; comm->view != NULL && l < comm->local_size; l++)
         twill_heap_view_close(&comm->view[l]);
     free(comm->view);

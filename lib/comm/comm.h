@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-#define TWILL_BOX_REPORTS 4u
+#define TWILL_MAILBOX_REPORTS 4u
 
 /* Polls before a wait gives its core away: where nobody wants it (some 20 us), and where ranks
  * share it. */
@@ -68,7 +68,7 @@ struct twill_comm {
     uint64_t ended_at_vain;    /* the last call that had ended when the context's `vain` was noted;
                                   under its lock. UINT64_MAX: it was made after that */
     struct twill_group *group; /* lib/api/group.c */
-    uint64_t blamed;           /* the call of before that has failed, or 0: the present one */
+    uint64_t failed_call;      /* the call of before that has failed, or 0: the present one */
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t started;       /* calls begun */
@@ -76,18 +76,18 @@ struct twill_comm {
     uint64_t epoch;         /* instances begun */
     uint64_t arrived;       /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */
-    struct twill_box {      /* what others said, put here by whoever heard it; under the lock */
+    struct twill_mailbox {  /* what others said, put here by whoever heard it; under the lock */
         bool failed;
-        struct twill_news failure;
+        struct twill_notice failure;
         unsigned reports; /* so far; the last ones are kept */
-        struct twill_news report[TWILL_BOX_REPORTS];
-    } box;
-    bool told;              /* news has a failure */
-    struct twill_news news; /* the first failure another rank told of */
-    struct twill_heard {
+        struct twill_notice report[TWILL_MAILBOX_REPORTS];
+    } mailbox;
+    bool notified;              /* news has a failure */
+    struct twill_notice notice; /* the first failure another rank told of */
+    struct twill_wait_report {
         uint64_t in;              /* our call in which we heard it */
         uint32_t rank;            /* whom it waits for */
-    } * heard;                    /* [size] from ranks of other nodes */
+    } * reported;                 /* [size] from ranks of other nodes */
     struct twill_heap_view *view; /* [local_size] of the peers' heaps */
     struct twill_reach *reach;    /* what is not in their heaps; NULL: cannot be reached */
     size_t segment, segment_net, stream;
@@ -243,12 +243,13 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
 /* lib/health/notification.c: what other ranks say. Has one failed, or told that it is in the same
  * call with other arguments? Then the error. Failures in later calls than ours do not count, unless
  * `any`. */
-twill_status twill_comm_hear(struct twill_comm *comm, bool any);
+twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
 /* Tell ranks of other nodes that this one waits for them, in which call, and for whom in the end.
  */
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
 /* Tell all of its ranks of a failure; takes at most patience_ns. */
-void twill_comm_tell(struct twill_comm *comm, const struct twill_news *news, uint64_t patience_ns);
+void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
+                       uint64_t patience_ns);
 /* Has a rank's process ended, or closed its part? false while in doubt. */
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
 /* What has become of a rank that is dead: that it has ended, or that its host does not answer. */

@@ -342,7 +342,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
     if (pthread_mutex_init(&context->lock, NULL) != 0 ||
-        pthread_mutex_init(&context->watch_lock, NULL) != 0)
+        pthread_mutex_init(&context->detector_lock, NULL) != 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
     context->lockable = true;
     twill_lasting_init(context);
@@ -364,7 +364,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
     TWILL_TRY(error, exchange_info(context));
     TWILL_TRY(error, twill_levels_open(context, context->level));
     if (context->world.nodes > 1)
-        TWILL_TRY(error, twill_context_open_watch(context));
+        TWILL_TRY(error, twill_context_open_detector(context));
     note_machine(context);
     TWILL_TRY(error, twill_context_agree_tuning(context, context->all_tuned));
     twill_levels_note_hierarchy(context);
@@ -413,7 +413,7 @@ void twill_context_destroy(twill_context *context)
         twill_heap_destroy(&context->heap);
     twill_shm_region_close(region);
     twill_preloaded_close(&context->preloaded);
-    twill_watch_close(context->watch);
+    twill_detector_close(context->detector);
     if (context->user_memory != NULL)
         twill_memory_close(context->user_memory);
     if (context->library_memory != NULL)
@@ -433,7 +433,7 @@ void twill_context_destroy(twill_context *context)
     free(context->open);
     if (context->lockable) {
         pthread_mutex_destroy(&context->lock);
-        pthread_mutex_destroy(&context->watch_lock);
+        pthread_mutex_destroy(&context->detector_lock);
     }
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);

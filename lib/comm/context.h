@@ -64,8 +64,8 @@ struct twill_context {
     bool own_tcp;                   /* between nodes, not libfabric */
     unsigned threads;               /* ranks of this process */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by place in the registry */
-    struct twill_watch *watch;                          /* NULL on one node */
-    pthread_mutex_t watch_lock;                         /* its user's; taken before `lock` */
+    struct twill_detector *detector;                    /* NULL on one node */
+    pthread_mutex_t detector_lock;                      /* its user's; taken before `lock` */
     struct twill_tuning *tuning;                        /* what algorithms are chosen by */
     const struct twill_tuned_machine *tuned; /* of which timings are built in: this one, or NULL */
     bool all_tuned;                          /* all ranks are on it */
@@ -129,7 +129,7 @@ void twill_context_note(struct twill_context *context, const char *format, ...) 
 void twill_context_preview(struct twill_context *context);
 
 /* lib/health/notification.c: the failure detector. Collective. */
-twill_status twill_context_open_watch(struct twill_context *context);
+twill_status twill_context_open_detector(struct twill_context *context);
 
 /* lib/memory/heap_open.c: what a rank tells the others of its heap before it is opened. */
 struct twill_heap_info {

@@ -12,7 +12,7 @@ static twill_status refuse(struct twill_run *run, uint32_t peer, const char *wha
                            size_t bytes, int cause)
 {
     char text[TWILL_RANK_TEXT];
-    TWILL_TRY(&run->comm->error, twill_comm_hear(run->comm, false));
+    TWILL_TRY(&run->comm->error, twill_comm_poll_failures(run->comm, false));
     twill_comm_rank_text(run->comm, peer, text);
     if (cause == ESRCH)
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_PEER, "%s has died: its memory could not be %s",

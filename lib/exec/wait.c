@@ -132,7 +132,7 @@ static twill_status look(struct twill_comm *comm, struct twill_waiting *state, b
     uint32_t ranks[MOST_RANKS_LOOKED_AT];
     const char *step;
     char text[TWILL_DEATH_TEXT];
-    TWILL_TRY(&comm->error, twill_comm_hear(comm, false));
+    TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, false));
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
     uint32_t suspect = UINT32_MAX;
     if (report)

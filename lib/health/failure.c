@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TELL_NS         UINT64_C(500000000) /* telling everyone must not take longer */
+#define NOTIFY_NS       UINT64_C(500000000) /* telling everyone must not take longer */
 #define EXPLAIN_NS      UINT64_C(500000000)
 #define EXPLAIN_TURN_NS UINT64_C(2000000)
 
@@ -149,7 +149,7 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
     if (sequence != comm->sequence) { /* it was our messages that it did not wait for */
-        comm->blamed = sequence;
+        comm->failed_call = sequence;
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "%s is still in %s, which was another call here",
                                twill_comm_rank_text(comm, peer, rank), name);
@@ -194,8 +194,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
     uint64_t deadline = twill_now() + EXPLAIN_NS;
-    bool differs = status == TWILL_ERR_MISMATCH && !comm->told;
-    bool waits = comm->context->watch != NULL &&
+    bool differs = status == TWILL_ERR_MISMATCH && !comm->notified;
+    bool waits = comm->context->detector != NULL &&
                  (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
     twill_error_clear(&comm->error);
     if (waits && differs)
@@ -204,9 +204,9 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
      * stopped for as long has said nothing meanwhile. */
     for (uint64_t turn = 0;
          waits && (turn < EXPLAIN_NS / EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
-        twill_status heard = twill_comm_hear(comm, true);
-        if (heard != TWILL_OK)
-            return heard;
+        twill_status outcome = twill_comm_poll_failures(comm, true);
+        if (outcome != TWILL_OK)
+            return outcome;
         uint32_t word = twill_node_sleep_begin(comm->node);
         twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
         twill_node_sleep_end(comm->node);
@@ -230,15 +230,15 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
     comm->broken = true;
     twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);
-    uint64_t sequence = comm->blamed > 0 ? comm->blamed : comm->sequence;
-    twill_node_abort(comm->node, status, comm->told ? comm->news.from : comm->rank, sequence,
-                     comm->told ? comm->news.message : comm->error.message);
-    if (comm->context->watch != NULL && !comm->told) {
-        struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = status};
-        news.state[0] = sequence;
-        snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
+    uint64_t sequence = comm->failed_call > 0 ? comm->failed_call : comm->sequence;
+    twill_node_abort(comm->node, status, comm->notified ? comm->notice.from : comm->rank, sequence,
+                     comm->notified ? comm->notice.message : comm->error.message);
+    if (comm->context->detector != NULL && !comm->notified) {
+        struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = status};
+        notice.state[0] = sequence;
+        snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
                  comm->error.message);
-        twill_comm_tell(comm, &news, TELL_NS);
+        twill_comm_notify(comm, &notice, NOTIFY_NS);
     }
     for (unsigned t = 0; t < comm->transports; t++)
         comm->transport[t]->ops->cancel(comm->transport[t]);

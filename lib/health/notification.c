@@ -12,18 +12,19 @@
 
 /* A quarter of the descriptors that this process may have, for all ranks that are threads of it,
  * may go to connections between hosts. */
-twill_status twill_context_open_watch(struct twill_context *context)
+twill_status twill_context_open_detector(struct twill_context *context)
 {
     struct rlimit files;
     char text[160];
     size_t most = MOST_HOSTS;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
         most = twill_min(most, (size_t)files.rlim_cur / 4);
-    TWILL_TRY(&context->error, twill_watch_open(&context->watch, context->oob, &context->error));
     TWILL_TRY(&context->error,
-              twill_watch_connect(context->watch, context->oob, context->world.node,
-                                  most / context->threads, &context->error));
-    size_t missing = twill_watch_describe(context->watch, text, sizeof(text));
+              twill_detector_open(&context->detector, context->oob, &context->error));
+    TWILL_TRY(&context->error,
+              twill_detector_connect(context->detector, context->oob, context->world.node,
+                                     most / context->threads, &context->error));
+    size_t missing = twill_detector_describe(context->detector, text, sizeof(text));
     twill_context_note(context, "failure detector: %s", text);
     if (missing > 0)
         twill_say(&context->log, TWILL_LOG_WARN,
@@ -46,7 +47,7 @@ static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])
-        return comm->heard[peer].in == comm->sequence ? comm->heard[peer].rank : peer;
+        return comm->reported[peer].in == comm->sequence ? comm->reported[peer].rank : peer;
     for (uint32_t l = 0; l < comm->local_size; l++) {
         struct twill_call call;
         uint64_t sequence, entered;
@@ -58,17 +59,17 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
     return waits_for_on_node(comm, peer);
 }
 
-static void say_where(struct twill_comm *comm, uint32_t to, uint32_t missing, uint64_t answer)
+static void send_position(struct twill_comm *comm, uint32_t to, uint32_t missing, uint64_t answer)
 {
     const struct twill_call *call = &comm->call;
-    struct twill_news news = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
-    news.state[0] = comm->sequence;
-    news.state[1] = call->count;
-    news.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
-    news.state[3] = missing | answer;
-    pthread_mutex_lock(&comm->context->watch_lock);
-    twill_watch_send(comm->context->watch, comm->job[to], &news);
-    pthread_mutex_unlock(&comm->context->watch_lock);
+    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    notice.state[0] = comm->sequence;
+    notice.state[1] = call->count;
+    notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
+    notice.state[3] = missing | answer;
+    pthread_mutex_lock(&comm->context->detector_lock);
+    twill_detector_send(comm->context->detector, comm->job[to], &notice);
+    pthread_mutex_unlock(&comm->context->detector_lock);
 }
 
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
@@ -76,37 +77,38 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
     if (n == 0)
         return;
     uint32_t missing = twill_comm_missing(comm, ranks[0]);
-    comm->heard[comm->rank] = (struct twill_heard){comm->sequence, missing};
+    comm->reported[comm->rank] = (struct twill_wait_report){comm->sequence, missing};
     atomic_store_explicit(&comm->node->area[comm->local]->call.waits_for, missing + 1,
                           memory_order_release);
-    for (unsigned i = 0; i < n && comm->context->watch != NULL; i++)
+    for (unsigned i = 0; i < n && comm->context->detector != NULL; i++)
         if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
-            say_where(comm, ranks[i], missing, 0);
+            send_position(comm, ranks[i], missing, 0);
 }
 
-static twill_status hear_report(struct twill_comm *comm, const struct twill_news *news)
+static twill_status handle_report(struct twill_comm *comm, const struct twill_notice *notice)
 {
-    struct twill_call theirs = twill_call_of((uint32_t)news->state[2], (size_t)news->state[1],
-                                             (uint32_t)(news->state[2] >> 32));
-    TWILL_TRY(&comm->error, twill_comm_compare(comm, news->from, &theirs, news->state[0]));
-    uint32_t missing = (uint32_t)news->state[3];
-    if (news->state[0] <= comm->sequence && missing != comm->rank && missing < comm->world->size)
-        comm->heard[news->from] = (struct twill_heard){comm->sequence, missing};
-    const struct twill_heard *own = &comm->heard[comm->rank];
-    if ((news->state[3] & IS_ANSWER) == 0)
-        say_where(comm, news->from, own->in == comm->sequence ? own->rank : comm->rank, IS_ANSWER);
+    struct twill_call theirs = twill_call_of((uint32_t)notice->state[2], (size_t)notice->state[1],
+                                             (uint32_t)(notice->state[2] >> 32));
+    TWILL_TRY(&comm->error, twill_comm_compare(comm, notice->from, &theirs, notice->state[0]));
+    uint32_t missing = (uint32_t)notice->state[3];
+    if (notice->state[0] <= comm->sequence && missing != comm->rank && missing < comm->world->size)
+        comm->reported[notice->from] = (struct twill_wait_report){comm->sequence, missing};
+    const struct twill_wait_report *own = &comm->reported[comm->rank];
+    if ((notice->state[3] & IS_ANSWER) == 0)
+        send_position(comm, notice->from, own->in == comm->sequence ? own->rank : comm->rank,
+                      IS_ANSWER);
     return TWILL_OK;
 }
 
 /* --- that they have failed ---------------------------------------------------------------------
  */
 
-static void keep(struct twill_comm *comm, const struct twill_news *news)
+static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
-    if (comm->told)
+    if (comm->notified)
         return;
-    comm->told = true;
-    comm->news = *news;
+    comm->notified = true;
+    comm->notice = *notice;
 }
 
 /* The rank of this communicator that is a rank of the job, or UINT32_MAX. */
@@ -122,21 +124,21 @@ static uint32_t rank_of(const struct twill_comm *comm, uint32_t job)
 
 /* Put a piece of news into the box of the communicator it is about. Two may have one number if no
  * rank is in both: so the sender tells which. Its owner may be another thread. */
-static void deliver(struct twill_context *context, struct twill_news *news)
+static void deliver(struct twill_context *context, struct twill_notice *notice)
 {
     twill_context_lock(context);
     for (size_t i = 0; i < context->opened; i++) {
         struct twill_comm *comm = context->open[i];
-        uint32_t from = comm->number == news->comm ? rank_of(comm, news->from) : UINT32_MAX;
+        uint32_t from = comm->number == notice->comm ? rank_of(comm, notice->from) : UINT32_MAX;
         if (from == UINT32_MAX)
             continue;
-        struct twill_box *box = &comm->box;
-        news->from = from;
-        if (news->status == TWILL_OK) /* reports come again: the box may overflow */
-            box->report[box->reports++ % TWILL_BOX_REPORTS] = *news;
-        else if (!box->failed)
-            box->failure = *news;
-        box->failed = box->failed || news->status != TWILL_OK;
+        struct twill_mailbox *mailbox = &comm->mailbox;
+        notice->from = from;
+        if (notice->status == TWILL_OK) /* reports come again: the box may overflow */
+            mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
+        else if (!mailbox->failed)
+            mailbox->failure = *notice;
+        mailbox->failed = mailbox->failed || notice->status != TWILL_OK;
         break;
     }
     twill_context_unlock(context);
@@ -144,43 +146,46 @@ static void deliver(struct twill_context *context, struct twill_news *news)
 
 /* Take everything off the watch, which serves all communicators of the context; then what is in our
  * own box. */
-static twill_status listen(struct twill_comm *comm)
+static twill_status poll_detector(struct twill_comm *comm)
 {
-    struct twill_news news, report[TWILL_BOX_REPORTS];
+    struct twill_notice notice, report[TWILL_MAILBOX_REPORTS];
     struct twill_context *context = comm->context;
-    pthread_mutex_lock(&context->watch_lock);
-    while (twill_watch_hear(context->watch, &news))
-        deliver(context, &news);
-    pthread_mutex_unlock(&context->watch_lock);
+    pthread_mutex_lock(&context->detector_lock);
+    while (twill_detector_poll(context->detector, &notice))
+        deliver(context, &notice);
+    pthread_mutex_unlock(&context->detector_lock);
     twill_context_lock(context);
-    struct twill_box *box = &comm->box;
-    unsigned reports = box->reports < TWILL_BOX_REPORTS ? box->reports : TWILL_BOX_REPORTS;
-    memcpy(report, box->report, reports * sizeof(*report));
-    box->reports = 0;
-    if (box->failed)
-        keep(comm, &box->failure);
+    struct twill_mailbox *mailbox = &comm->mailbox;
+    unsigned reports =
+        mailbox->reports < TWILL_MAILBOX_REPORTS ? mailbox->reports : TWILL_MAILBOX_REPORTS;
+    memcpy(report, mailbox->report, reports * sizeof(*report));
+    mailbox->reports = 0;
+    if (mailbox->failed)
+        record_failure(comm, &mailbox->failure);
     twill_context_unlock(context);
     for (unsigned i = 0; i < reports; i++)
-        TWILL_TRY(&comm->error, hear_report(comm, &report[i]));
+        TWILL_TRY(&comm->error, handle_report(comm, &report[i]));
     return TWILL_OK;
 }
 
-void twill_comm_tell(struct twill_comm *comm, const struct twill_news *news, uint64_t patience_ns)
+void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
+                       uint64_t patience_ns)
 {
-    pthread_mutex_lock(&comm->context->watch_lock);
-    twill_watch_tell(comm->context->watch, news, comm->job, comm->world->size, patience_ns);
-    pthread_mutex_unlock(&comm->context->watch_lock);
+    pthread_mutex_lock(&comm->context->detector_lock);
+    twill_detector_notify(comm->context->detector, notice, comm->job, comm->world->size,
+                          patience_ns);
+    pthread_mutex_unlock(&comm->context->detector_lock);
 }
 
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] == comm->world->node[comm->rank])
         return twill_shm_region_owner_dead(comm->node->region, peer);
-    if (comm->context->watch == NULL)
+    if (comm->context->detector == NULL)
         return false;
-    pthread_mutex_lock(&comm->context->watch_lock);
-    bool dead = twill_watch_is_dead(comm->context->watch, comm->job[peer]);
-    pthread_mutex_unlock(&comm->context->watch_lock);
+    pthread_mutex_lock(&comm->context->detector_lock);
+    bool dead = twill_detector_is_dead(comm->context->detector, comm->job[peer]);
+    pthread_mutex_unlock(&comm->context->detector_lock);
     return dead;
 }
 
@@ -189,39 +194,39 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
 {
     struct twill_context *context = comm->context;
     bool remote =
-        comm->world->node[peer] != comm->world->node[comm->rank] && context->watch != NULL;
+        comm->world->node[peer] != comm->world->node[comm->rank] && context->detector != NULL;
     const char *host = NULL;
     char rank[TWILL_RANK_TEXT];
     (void)twill_comm_rank_text(comm, peer, rank);
-    pthread_mutex_lock(&context->watch_lock);
+    pthread_mutex_lock(&context->detector_lock);
     if (remote)
-        host = twill_watch_lost_host(context->watch, comm->job[peer]);
+        host = twill_detector_lost_host(context->detector, comm->job[peer]);
     if (host != NULL)
         snprintf(text, TWILL_DEATH_TEXT, "%s is lost: its host %s does not answer", rank, host);
     else
         snprintf(text, TWILL_DEATH_TEXT, "%s has died or ended", rank);
-    pthread_mutex_unlock(&context->watch_lock);
+    pthread_mutex_unlock(&context->detector_lock);
     return text;
 }
 
-twill_status twill_comm_hear(struct twill_comm *comm, bool any)
+twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
 {
     uint64_t until = any ? UINT64_MAX : comm->sequence;
     uint32_t local = twill_node_aborted(comm->node, until);
     if (local != UINT32_MAX) {
         const struct twill_abort_line *line = &comm->node->area[local]->abort;
-        struct twill_news news = {.from = line->from, .status = (twill_status)line->status};
-        snprintf(news.message, sizeof(news.message), "%.*s", (int)sizeof(news.message) - 1,
+        struct twill_notice notice = {.from = line->from, .status = (twill_status)line->status};
+        snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
                  line->message);
-        news.state[0] = line->sequence;
-        keep(comm, &news);
+        notice.state[0] = line->sequence;
+        record_failure(comm, &notice);
     }
-    if (comm->context->watch != NULL)
-        TWILL_TRY(&comm->error, listen(comm));
+    if (comm->context->detector != NULL)
+        TWILL_TRY(&comm->error, poll_detector(comm));
     char rank[TWILL_RANK_TEXT];
-    if (comm->told && comm->news.state[0] <= until)
-        return TWILL_COMM_FAIL(comm, comm->news.status, "told by %s: %s",
-                               twill_comm_rank_text(comm, comm->news.from, rank),
-                               comm->news.message);
+    if (comm->notified && comm->notice.state[0] <= until)
+        return TWILL_COMM_FAIL(comm, comm->notice.status, "told by %s: %s",
+                               twill_comm_rank_text(comm, comm->notice.from, rank),
+                               comm->notice.message);
     return TWILL_OK;
 }

@@ -49,7 +49,7 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
     return comm;
 }
 
-MPI_Comm twill_mpi_comm_blamed(const struct twill_mpi_comm *comm)
+MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
 {
     MPI_Comm handle = MPI_COMM_NULL;
     if (comm != NULL && comm->of == NULL)

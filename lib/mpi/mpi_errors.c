@@ -74,7 +74,7 @@ int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
         return MPI_SUCCESS;
     int code = code_of(comm, status);
     if (fault->code == MPI_SUCCESS)
-        *fault = (struct twill_mpi_fault){twill_mpi_comm_blamed(comm), code};
+        *fault = (struct twill_mpi_fault){twill_mpi_error_comm(comm), code};
     return code;
 }
 

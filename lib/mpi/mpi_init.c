@@ -207,11 +207,11 @@ static twill_status create(struct twill_mpi_talk *talk)
 }
 
 /* Why it failed, on all ranks, in the words of the first that did not only hear of it. */
-static void give_up(twill_status status, bool heard)
+static void give_up(twill_status status, bool reported)
 {
     int rank = -1;
     const char *message = twill_mpi.context != NULL ? twill_context_message(twill_mpi.context) : "";
-    if (status != TWILL_OK && !heard)
+    if (status != TWILL_OK && !reported)
         snprintf(twill_mpi.off, sizeof(twill_mpi.off), "%s%s%s", twill_strerror(status),
                  *message != '\0' ? ": " : "", message);
     twill_mpi_share_text(twill_mpi.off, sizeof(twill_mpi.off));

@@ -450,7 +450,7 @@ void twill_mpi_requests_end(void)
 
 int twill_mpi_request_refuse(const struct twill_mpi_request *request)
 {
-    PMPI_Comm_call_errhandler(twill_mpi_comm_blamed(request != NULL ? request->bound.comm : NULL),
+    PMPI_Comm_call_errhandler(twill_mpi_error_comm(request != NULL ? request->bound.comm : NULL),
                               MPI_ERR_REQUEST);
     return MPI_ERR_REQUEST;
 }

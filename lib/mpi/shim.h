@@ -178,7 +178,7 @@ struct twill_mpi_comms {
 struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle);
 /* Whose error handler hears of it: the program's communicator, or, as MPI wants it of one that was
  * freed, MPI_COMM_WORLD. */
-MPI_Comm twill_mpi_comm_blamed(const struct twill_mpi_comm *comm);
+MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm);
 /* Persistent collectives are prepared in one order, but may be started in any: each has a twill
  * communicator of its own. It has the numbers of `of`, which is locked and gets others, with what
  * was bound with them; NULL: no memory. Then it is set up with the request that was bound (NULL: it

@@ -11,37 +11,38 @@
 #include <unistd.h>
 
 /* Bootstrap and watch of a rank. */
-struct watcher {
+struct test_detector {
     struct twill_oob *oob;
-    struct twill_watch *watch;
+    struct twill_detector *detector;
     struct twill_error error;
 };
 
-static inline bool watcher_open(struct watcher *w, const struct twill_test_job *job, int rank)
+static inline bool test_detector_open(struct test_detector *w, const struct twill_test_job *job,
+                                      int rank)
 {
     memset(w, 0, sizeof(*w));
     twill_status status = twill_test_job_open(job, rank, &w->oob, &w->error);
     if (status == TWILL_OK)
-        status = twill_watch_open(&w->watch, w->oob, &w->error);
+        status = twill_detector_open(&w->detector, w->oob, &w->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
                            w->error.message);
 }
 
-static inline void watcher_close(struct watcher *w)
+static inline void test_detector_close(struct test_detector *w)
 {
-    twill_watch_close(w->watch);
+    twill_detector_close(w->detector);
     twill_oob_close(w->oob);
 }
 
-static inline bool rank_barrier(struct watcher *w)
+static inline bool rank_barrier(struct test_detector *w)
 {
     return twill_test_gather(w->oob, 1, 0);
 }
 
-static inline bool dies(struct watcher *w, uint32_t peer)
+static inline bool dies(struct test_detector *w, uint32_t peer)
 {
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
-    while (!twill_watch_is_dead(w->watch, peer))
+    while (!twill_detector_is_dead(w->detector, peer))
         if (twill_now() > deadline)
             return false;
         else
@@ -49,10 +50,10 @@ static inline bool dies(struct watcher *w, uint32_t peer)
     return true;
 }
 
-static inline bool hears(struct watcher *w, struct twill_news *news)
+static inline bool receives(struct test_detector *w, struct twill_notice *notice)
 {
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
-    while (!twill_watch_hear(w->watch, news))
+    while (!twill_detector_poll(w->detector, notice))
         if (twill_now() > deadline)
             return false;
         else
@@ -60,14 +61,16 @@ static inline bool hears(struct watcher *w, struct twill_news *news)
     return true;
 }
 
-static inline void tell(struct watcher *w, int rank, uint32_t comm)
+static inline void notify(struct test_detector *w, int rank, uint32_t comm)
 {
-    struct twill_news news = {.from = (uint32_t)rank, .comm = comm, .status = TWILL_ERR_MISMATCH};
-    snprintf(news.message, sizeof(news.message), "rank %d tells of %u", rank, comm);
+    struct twill_notice notice = {
+        .from = (uint32_t)rank, .comm = comm, .status = TWILL_ERR_MISMATCH};
+    snprintf(notice.message, sizeof(notice.message), "rank %d tells of %u", rank, comm);
     uint32_t everyone[64];
     for (uint32_t r = 0; r < TWILL_ARRAY_LENGTH(everyone); r++)
         everyone[r] = r;
-    twill_watch_tell(w->watch, &news, everyone, (size_t)w->oob->size, TWILL_TEST_PATIENCE);
+    twill_detector_notify(w->detector, &notice, everyone, (size_t)w->oob->size,
+                          TWILL_TEST_PATIENCE);
 }
 
 /* The port of rank 0's watch: rank 0 tells, over the bootstrap, by what it has bound since. */

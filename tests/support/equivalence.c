@@ -245,7 +245,7 @@ static bool paces(const struct test_scene *scene)
 
 /* Are all ranks that the AWAIT named, and that `now` (or NULL) does not, awaited for their very
  * first step? */
-static bool heard(const struct test_scene *scene, const struct twill_step *now)
+static bool already_known(const struct test_scene *scene, const struct twill_step *now)
 {
     const struct twill_step *was = &scene->whole->steps[scene->at];
     if (was->op != TWILL_STEP_AWAIT || was->ordinal != 1)
@@ -449,16 +449,16 @@ enum test_rule test_explain(enum test_mutation kind, const struct test_scene *sc
     case ALTER_LANE:
         if (kind == ALTER_LANE && is_alone(scene))
             return COMMUTES;
-        return paces(scene) ? PACES : heard(scene, NULL) ? HEARD : NO_RULE;
+        return paces(scene) ? PACES : already_known(scene, NULL) ? KNOWN : NO_RULE;
     case DROP_PEER:
     case ALTER_PEER:
-        return heard(scene, now) ? HEARD : relayed(scene, now) ? RELAYED : NO_RULE;
+        return already_known(scene, now) ? KNOWN : relayed(scene, now) ? RELAYED : NO_RULE;
     case ALTER_OP:
         if (now->op != TWILL_STEP_SIGNAL && now->op != TWILL_STEP_WAIT)
             return NO_RULE;
         if (now->op == TWILL_STEP_SIGNAL && !signals_idly(scene))
             return NO_RULE;
-        return paces(scene) ? PACES : heard(scene, NULL) ? HEARD : NO_RULE;
+        return paces(scene) ? PACES : already_known(scene, NULL) ? KNOWN : NO_RULE;
     case ALTER_ORDINAL:
         return now->ordinal > was->ordinal ? WAITS_EARLIER : NO_RULE;
     case ALTER_SRC_SPACE:

@@ -38,7 +38,7 @@ enum test_rule {
     NOTHING_TOLD, /* WAIT for SENDs only: nothing is learnt by it */
     PACES,   /* a WAIT between messages that have nothing in common: a bound on what is posted, or
                 sent */
-    HEARD,   /* AWAIT of a first SIGNAL, which says but that its rank has begun: heard anyway */
+    KNOWN,   /* AWAIT of a first SIGNAL, which says but that its rank has begun: heard anyway */
     RELAYED, /* AWAIT of a rank that has heard of the one it should name */
     PAIR,    /* of two on a node, who tells whom first is all one */
     SAME_VALUE,  /* of two places that one is a copy of */

@@ -38,10 +38,10 @@ bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, in
     TWILL_REQUIRE(self >= 0 && twill_comm_rank(comm) == self);
     TWILL_REQUIRE(twill_comm_size(comm) == group->size);
     for (int root = 0; root < group->size; root++) {
-        int64_t mine = me, told = -1;
-        TWILL_REQUIRE(twill_test_fine(
-            comm, twill_broadcast(comm, root == self ? &mine : NULL, &told, 1, TWILL_I64, root)));
-        TWILL_REQUIRE(told == group->rank[root]);
+        int64_t mine = me, received = -1;
+        TWILL_REQUIRE(twill_test_fine(comm, twill_broadcast(comm, root == self ? &mine : NULL,
+                                                            &received, 1, TWILL_I64, root)));
+        TWILL_REQUIRE(received == group->rank[root]);
     }
     int64_t sum = 0, src[700], dst[700];
     for (int i = 0; i < group->size; i++)

@@ -82,7 +82,7 @@ static inline bool has_next(void)
 static __attribute__((constructor(101))) void begin(void)
 {
     (void)has_next();
-    twill_watch_forks();
+    twill_hook_forks();
 }
 
 /* --- what comes from where ------------------------------------------------------------------- */

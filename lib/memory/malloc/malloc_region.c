@@ -138,9 +138,9 @@ static void after_fork_in_child(void)
 /* Before anybody else can: handlers that are registered later run before ours in the parent, where
  * they may wait for a thread that waits for this lock, and after ours in the child, where what they
  * write is to stay. */
-void twill_watch_forks(void)
+void twill_hook_forks(void)
 {
-    twill_state.watched =
+    twill_state.forks_hooked =
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
@@ -166,7 +166,7 @@ static const struct twill_preload_region *region_now(void)
 static void adopt(const struct twill_preload_region *mine)
 {
     struct stat about;
-    if (!twill_state.watched || fstat(mine->fd, &about) != 0)
+    if (!twill_state.forks_hooked || fstat(mine->fd, &about) != 0)
         return;
     void *records = mmap(NULL, twill_arena_record_bytes(mine->bytes), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

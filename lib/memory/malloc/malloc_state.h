@@ -43,9 +43,9 @@ struct twill_state {
     struct twill_preload_region region;
     dev_t device; /* of region.fd */
     ino_t inode;
-    unsigned users; /* contexts that want blocks from here */
-    bool child;     /* of the process whose region it is */
-    bool watched;   /* for forks */
+    unsigned users;    /* contexts that want blocks from here */
+    bool child;        /* of the process whose region it is */
+    bool forks_hooked; /* for forks */
     _Atomic bool forking;
     _Atomic pthread_t forker; /* holds the lock during fork() */
 };
@@ -62,6 +62,6 @@ void *twill_block_alloc(size_t bytes, size_t alignment, bool zero);
 size_t twill_block_size(const void *block);
 bool twill_block_resize(void *block, size_t bytes);
 bool twill_block_free(void *block); /* false: no block starts there */
-void twill_watch_forks(void);       /* once; without it there is no region */
+void twill_hook_forks(void);        /* once; without it there is no region */
 
 #endif

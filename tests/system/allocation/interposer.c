@@ -59,19 +59,19 @@ static void count(const char *function)
     int depth = backtrace(frames, 32);
     dladdr((void *)count, &self);
     bool theirs = false;
-    void *blamed = NULL;
-    for (int i = 0; i < depth && blamed == NULL; i++) {
+    void *origin = NULL;
+    for (int i = 0; i < depth && origin == NULL; i++) {
         if (dladdr(frames[i], &info) == 0 || info.dli_fbase == self.dli_fbase ||
             begins(info.dli_fname, passing_on))
             continue;
-        blamed = frames[i];
+        origin = frames[i];
         theirs = begins(info.dli_fname, network_libraries);
     }
     if (theirs) {
         atomic_fetch_add(&network, 1);
     } else if (atomic_fetch_add(&ours, 1) == 0) {
         atomic_store(&first, function);
-        atomic_store(&caller, blamed);
+        atomic_store(&caller, origin);
     }
     errno = saved;
     inside = false;

@@ -12,7 +12,7 @@
 #include <twill.h>
 #include <unistd.h>
 
-#define CALLS_WATCHED 10
+#define CALLS_COUNTED 10
 #define MOST_BYTES    ((size_t)1 << 20)
 #define UNDER_WAY     3 /* requests */
 
@@ -188,7 +188,7 @@ static void report(struct program *program, const char *what, size_t bytes,
     program->wrong++;
 }
 
-static void watch(struct program *program, enum call which, size_t bytes)
+static void count_calls(struct program *program, enum call which, size_t bytes)
 {
     struct allocation_count count;
     size_t elements = bytes / sizeof(float);
@@ -196,7 +196,7 @@ static void watch(struct program *program, enum call which, size_t bytes)
     twill_status status =
         which == PERSISTENT ? prepare(program, elements) : call(program, which, elements);
     program->begin();
-    for (int i = 0; i < CALLS_WATCHED && status == TWILL_OK; i++) {
+    for (int i = 0; i < CALLS_COUNTED && status == TWILL_OK; i++) {
         dally(program, which, bytes, i);
         status = call(program, which, elements);
     }
@@ -212,7 +212,7 @@ static void watch(struct program *program, enum call which, size_t bytes)
     report(program, call_names[which], bytes, &count);
 }
 
-static void watch_all(struct program *program, float *src, float *dst, const char *memory)
+static void count_all_calls(struct program *program, float *src, float *dst, const char *memory)
 {
     program->src = src;
     program->dst = dst;
@@ -221,7 +221,7 @@ static void watch_all(struct program *program, float *src, float *dst, const cha
         src[i] = dst[i] = 1;
     for (int which = 0; which < CALLS; which++)
         for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !program->broken; s++)
-            watch(program, (enum call)which, sizes[s]);
+            count_calls(program, (enum call)which, sizes[s]);
 }
 
 /* Is there a watch, and does it see what creating a communicator allocates? */
@@ -257,8 +257,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "steady: no memory: %s\n", twill_context_message(context));
         return 2;
     }
-    watch_all(&program, plain, plain + MOST_BYTES / sizeof(float), "malloc");
-    watch_all(&program, src, dst, "twill_alloc");
+    count_all_calls(&program, plain, plain + MOST_BYTES / sizeof(float), "malloc");
+    count_all_calls(&program, src, dst, "twill_alloc");
     printf("steady: rank %d of %d on %d nodes: %d shapes allocated; libfabric %lu times\n",
            twill_comm_rank(program.comm), twill_comm_size(program.comm),
            twill_comm_nodes(program.comm), program.wrong, program.network);

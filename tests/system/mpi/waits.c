@@ -118,16 +118,16 @@ static void test_absent(void)
 {
     enum { TURNS = 30000 }; /* of 10 ms: if the others do wait, this ends before the alarm */
     MPI_Request request;
-    int in = 1, out = 0, value = 0, heard = !harness.twill || harness.size < 2;
+    int in = 1, out = 0, value = 0, flagged = !harness.twill || harness.size < 2;
     OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request));
     if (harness.rank == 0) {
-        for (int i = 0; i < TURNS && !heard && !(heard = told("r")); i++)
+        for (int i = 0; i < TURNS && !flagged && !(flagged = told("r")); i++)
             usleep(10000);
-        CHECK(heard, "the others wait for a rank that computes");
+        CHECK(flagged, "the others wait for a rank that computes");
     } else {
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         CHECK(out == harness.size, "the sum is %d", out);
-        CHECK(heard || told("w"), "the file for rank 0 cannot be written");
+        CHECK(flagged || told("w"), "the file for rank 0 cannot be written");
     }
     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     OK(MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD));

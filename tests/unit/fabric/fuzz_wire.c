@@ -62,20 +62,20 @@ static void send_frame(int fd, struct twill_session *session, const uint8_t *dat
     feed(fd, data + 16, size - 16);
 }
 
-static void fuzz_watch(int mode, const uint8_t *data, size_t size)
+static void fuzz_detector(int mode, const uint8_t *data, size_t size)
 {
     static const struct twill_bootstrap_ops ops = {.allgather = copy};
     const struct twill_hello_identity card = {
-        .role = TWILL_HELLO_WATCH, .rank = 1, .to = 0, .size = 2, .argument = 1};
+        .role = TWILL_HELLO_DETECTOR, .rank = 1, .to = 0, .size = 2, .argument = 1};
     struct twill_oob oob = {
         .ops = &ops, .rank = 0, .size = 2, .address = "127.0.0.1", .secret = secret};
-    struct twill_watch *watch;
-    struct twill_news news;
+    struct twill_detector *watch;
+    struct twill_notice notice;
     struct twill_hello hello;
     struct twill_session session;
     struct sockaddr_storage address;
     socklen_t length;
-    must(twill_watch_open(&watch, &oob, NULL) == TWILL_OK);
+    must(twill_detector_open(&watch, &oob, NULL) == TWILL_OK);
     must(twill_endpoint_address("127.0.0.1", (uint16_t)watch->place[0].port, &address, &length));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     must(connect(fd, (struct sockaddr *)&address, length) == 0);
@@ -87,12 +87,12 @@ static void fuzz_watch(int mode, const uint8_t *data, size_t size)
     else
         feed(fd, data, size);
     for (int i = 0; i < 3; i++)
-        if (twill_watch_hear(watch, &news))
-            must(mode == 2 && memchr(news.message, '\0', sizeof(news.message)) != NULL);
+        if (twill_detector_poll(watch, &notice))
+            must(mode == 2 && memchr(notice.message, '\0', sizeof(notice.message)) != NULL);
     struct linger now = {.l_onoff = 1}; /* or ports run out */
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
     close(fd);
-    twill_watch_close(watch);
+    twill_detector_close(watch);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -104,6 +104,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (who < 2)
         fuzz_hello(who == 1, data + 1, size - 1);
     else
-        fuzz_watch(who - 2, data + 1, size - 1);
+        fuzz_detector(who - 2, data + 1, size - 1);
     return 0;
 }

@@ -19,33 +19,34 @@
 static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
-    struct twill_news news;
-    struct watcher w;
+    struct twill_notice notice;
+    struct test_detector w;
     (void)unused;
-    if (!watcher_open(&w, job, rank))
+    if (!test_detector_open(&w, job, rank))
         return;
-    TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)rank));
-    TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)size));
+    TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)rank));
+    TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)size));
     for (int turns = 0; turns < 50; turns++) {
         for (int peer = 0; peer < size; peer++)
-            TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
-        TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+            TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)peer));
+        TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
         usleep(1000);
     }
     TWILL_CHECK(rank_barrier(&w));
     if (rank == job->odd) {
-        twill_watch_close(w.watch);
-        w.watch = NULL;
+        twill_detector_close(w.detector);
+        w.detector = NULL;
     } else if (size > 1) {
         TWILL_CHECK(dies(&w, (uint32_t)job->odd));
         for (int turns = 0; turns < 50; turns++) {
             for (int peer = 0; peer < size; peer++)
-                TWILL_CHECK(twill_watch_is_dead(w.watch, (uint32_t)peer) == (peer == job->odd));
-            (void)twill_watch_hear(w.watch, &news);
+                TWILL_CHECK(twill_detector_is_dead(w.detector, (uint32_t)peer) ==
+                            (peer == job->odd));
+            (void)twill_detector_poll(w.detector, &notice);
         }
     }
     TWILL_CHECK(rank_barrier(&w));
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
 static void notices(void **state)
@@ -64,22 +65,22 @@ static void notices(void **state)
 static void process_notices(int rank, int size, twill_bootstrap *oob, void *user)
 {
     struct twill_test_job *job = user;
-    struct twill_news news;
-    struct watcher w;
+    struct twill_notice notice;
+    struct test_detector w;
     if (rank == job->odd)
         twill_test_expect_death(rank);
-    if (!watcher_open(&w, job, rank))
+    if (!test_detector_open(&w, job, rank))
         return;
     for (int peer = 0; peer < size; peer++)
-        TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
+        TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)peer));
     TWILL_CHECK(twill_test_barrier(oob));
     if (rank == job->odd)
         raise(SIGKILL);
     TWILL_CHECK(dies(&w, (uint32_t)job->odd));
-    TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)(1 - rank)));
-    tell(&w, rank, 3); /* each stays until the other has looked */
-    TWILL_CHECK(hears(&w, &news) && news.from == (uint32_t)(1 - rank) && news.comm == 3);
-    watcher_close(&w);
+    TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)(1 - rank)));
+    notify(&w, rank, 3); /* each stays until the other has looked */
+    TWILL_CHECK(receives(&w, &notice) && notice.from == (uint32_t)(1 - rank) && notice.comm == 3);
+    test_detector_close(&w);
 }
 
 static void notices_processes(void **state)
@@ -93,36 +94,36 @@ static void notices_processes(void **state)
 
 /* --- news ------------------------------------------------------------------------------------ */
 
-static void rank_tells(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
-    struct watcher w;
-    int heard[16] = {0};
+    struct test_detector w;
+    int received[16] = {0};
     (void)unused;
-    if (!watcher_open(&w, job, rank))
+    if (!test_detector_open(&w, job, rank))
         return;
     if (rank % 2) /* with and without a connection that is there already */
         for (int peer = 0; peer < size; peer++)
-            TWILL_CHECK(!twill_watch_is_dead(w.watch, (uint32_t)peer));
+            TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)peer));
     for (uint32_t comm = 0; comm < 3; comm++)
-        tell(&w, rank, comm);
+        notify(&w, rank, comm);
     for (int n = 0; n < 3 * (size - 1); n++) {
-        struct twill_news news;
+        struct twill_notice notice;
         char wanted[64];
-        TWILL_CHECK(hears(&w, &news));
-        TWILL_CHECK(news.from < (uint32_t)size && news.from != (uint32_t)rank);
-        TWILL_CHECK(news.comm < 3 && news.status == TWILL_ERR_MISMATCH);
-        snprintf(wanted, sizeof(wanted), "rank %u tells of %u", news.from, news.comm);
-        TWILL_CHECK(strcmp(news.message, wanted) == 0);
-        heard[news.from] |= 1 << news.comm;
+        TWILL_CHECK(receives(&w, &notice));
+        TWILL_CHECK(notice.from < (uint32_t)size && notice.from != (uint32_t)rank);
+        TWILL_CHECK(notice.comm < 3 && notice.status == TWILL_ERR_MISMATCH);
+        snprintf(wanted, sizeof(wanted), "rank %u tells of %u", notice.from, notice.comm);
+        TWILL_CHECK(strcmp(notice.message, wanted) == 0);
+        received[notice.from] |= 1 << notice.comm;
     }
     for (int peer = 0; peer < size; peer++)
-        TWILL_CHECK(heard[peer] == (peer == rank ? 0 : 7));
+        TWILL_CHECK(received[peer] == (peer == rank ? 0 : 7));
     TWILL_CHECK(rank_barrier(&w));
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
-static void tells(void **state)
+static void notifies(void **state)
 {
     static const int sizes[] = {1, 2, 5, 16};
     struct twill_test_job job;
@@ -130,52 +131,52 @@ static void tells(void **state)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
         twill_test_job_init(&job, "127.0.0.1", sizes[i]);
         job.odd = -1;
-        twill_test_run_ranks(sizes[i], rank_tells, &job);
+        twill_test_run_ranks(sizes[i], rank_notifies, &job);
     }
 }
 
 /* One is dead already: the others hear all the same. */
-static void rank_tells_survivors(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_notifies_survivors(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
-    struct watcher w;
-    struct twill_news news;
+    struct test_detector w;
+    struct twill_notice notice;
     (void)unused;
     (void)size;
-    if (!watcher_open(&w, job, rank))
+    if (!test_detector_open(&w, job, rank))
         return;
     if (rank == 1) {
-        twill_watch_close(w.watch);
-        w.watch = NULL;
+        twill_detector_close(w.detector);
+        w.detector = NULL;
     }
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 0)
-        tell(&w, 0, 9);
+        notify(&w, 0, 9);
     else if (rank > 1)
-        TWILL_CHECK(hears(&w, &news) && news.from == 0 && news.comm == 9);
+        TWILL_CHECK(receives(&w, &notice) && notice.from == 0 && notice.comm == 9);
     TWILL_CHECK(rank_barrier(&w));
     TWILL_CHECK(rank == 1 || dies(&w, 1));
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
-static void tells_survivors(void **state)
+static void notifies_survivors(void **state)
 {
     struct twill_test_job job;
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 4);
     job.odd = -1;
-    twill_test_run_ranks(4, rank_tells_survivors, &job);
+    twill_test_run_ranks(4, rank_notifies_survivors, &job);
 }
 
 /* --- strangers ------------------------------------------------------------------------------- */
 
-#define WRONG_KINDS 11
-#define TIDINGS     360 /* bytes of a piece of news */
+#define WRONG_KINDS  11
+#define NOTICE_BYTES 360 /* bytes of a piece of news */
 
 /* A greeting with the right key, then news: each with something wrong. */
 static void send_wrong(int fd, const struct twill_oob *oob, int which)
 {
-    struct twill_hello_identity identity = {.role = TWILL_HELLO_WATCH,
+    struct twill_hello_identity identity = {.role = TWILL_HELLO_DETECTOR,
                                             .rank = (uint32_t)oob->rank,
                                             .size = (uint32_t)oob->size,
                                             .argument = (uint64_t)which + 1000};
@@ -184,11 +185,11 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
     struct twill_hello hello;
     struct {
         struct twill_wire_header header;
-        char body[TIDINGS];
-    } news;
-    size_t bytes = sizeof(news);
-    memset(&news, 0, sizeof(news));
-    snprintf(news.body, sizeof(news.body), "xxxxxxxxwrong");
+        char body[NOTICE_BYTES];
+    } notice;
+    size_t bytes = sizeof(notice);
+    memset(&notice, 0, sizeof(notice));
+    snprintf(notice.body, sizeof(notice.body), "xxxxxxxxwrong");
     secret.key[3] ^= which == 0; /* another key */
     identity.rank = which == 1 ? identity.size : identity.rank;
     identity.to = which == 2 ? 2 : 0;
@@ -201,15 +202,15 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
     if (twill_hello_move(&hello, fd, &session) != TWILL_WIRE_DONE)
         return;
     session.sent += which == 8; /* not the first frame */
-    twill_wire_seal(&session, &news.header, which == 9 ? TWILL_WIRE_FAIL : TWILL_WIRE_NEWS, 0,
-                    news.body, sizeof(news.body), NULL);
+    twill_wire_seal(&session, &notice.header, which == 9 ? TWILL_WIRE_FAIL : TWILL_WIRE_NOTICE, 0,
+                    notice.body, sizeof(notice.body), NULL);
     if (which == 4)
-        news.header.length = UINT64_MAX - 10; /* and so has no proof */
+        notice.header.length = UINT64_MAX - 10; /* and so has no proof */
     if (which == 5)
         bytes = 100; /* half of it */
     if (which == 10)
-        news.body[20] ^= 1; /* changed on its way */
-    (void)!send(fd, &news, bytes, MSG_NOSIGNAL);
+        notice.body[20] ^= 1; /* changed on its way */
+    (void)!send(fd, &notice, bytes, MSG_NOSIGNAL);
 }
 
 #define WRONG                                                                                      \
@@ -218,19 +219,19 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
 static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct twill_test_job *job = user;
-    struct watcher w;
-    struct twill_news news;
+    struct test_detector w;
+    struct twill_notice notice;
     int32_t ports[4], mine = 0, fds[WRONG];
     (void)unused;
     (void)size;
-    if (!watcher_open(&w, job, rank))
+    if (!test_detector_open(&w, job, rank))
         return;
     mine = rank == 0 ? newest_listener() : 0;
     TWILL_CHECK_OK(&w.error, twill_oob_allgather(w.oob, &mine, ports, sizeof(mine), &w.error));
     if (rank == 1)
-        tell(&w, 1, 4);
+        notify(&w, 1, 4);
     if (rank == 0)
-        TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 4);
+        TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 4);
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 1) {
         struct twill_test_job there = *job;
@@ -243,22 +244,22 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     }
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 0) /* the right one is heard, once there is room again */
-        TWILL_CHECK(hears(&w, &news) && news.from == 2 && news.comm == 5 &&
-                    strcmp(news.message, "rank 2 tells of 5") == 0);
+        TWILL_CHECK(receives(&w, &notice) && notice.from == 2 && notice.comm == 5 &&
+                    strcmp(notice.message, "rank 2 tells of 5") == 0);
     if (rank == 2)
-        tell(&w, 2, 5);
+        notify(&w, 2, 5);
     TWILL_CHECK(rank_barrier(&w));
-    TWILL_CHECK(rank == 2 || !twill_watch_is_dead(w.watch, 2));
+    TWILL_CHECK(rank == 2 || !twill_detector_is_dead(w.detector, 2));
     if (rank == 0) {
-        const unsigned *count = twill_watch_rejected(w.watch)->count;
-        TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+        const unsigned *count = twill_detector_rejected(w.detector)->count;
+        TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
         TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2);
         TWILL_CHECK(count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2);
     }
     for (int i = 0; rank == 1 && i < WRONG; i++)
         close(fds[i]);
     TWILL_CHECK(rank_barrier(&w));
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
 static void intruders(void **state)
@@ -282,17 +283,17 @@ static void leaks_nothing(void **state)
         job.odd = 1;
         twill_test_run_ranks(4, rank_notices, &job);
         job.odd = -1;
-        twill_test_run_ranks(4, rank_tells, &job);
+        twill_test_run_ranks(4, rank_notifies, &job);
     }
     assert_int_equal(twill_test_open_files(), before);
-    twill_watch_close(NULL);
+    twill_detector_close(NULL);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notices),   cmocka_unit_test(notices_processes),
-        cmocka_unit_test(tells),     cmocka_unit_test(tells_survivors),
+        cmocka_unit_test(notifies),  cmocka_unit_test(notifies_survivors),
         cmocka_unit_test(intruders), cmocka_unit_test(leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@
 static bool call(int fd, const struct twill_oob *oob, uint64_t number,
                  struct twill_session *session)
 {
-    const struct twill_hello_identity identity = {.role = TWILL_HELLO_WATCH,
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_DETECTOR,
                                                   .rank = (uint32_t)oob->rank,
                                                   .size = (uint32_t)oob->size,
                                                   .argument = number};
@@ -29,12 +29,12 @@ static bool call(int fd, const struct twill_oob *oob, uint64_t number,
 /* So many bytes of a piece of news. */
 static bool say(int fd, struct twill_session *session, uint32_t comm, size_t bytes)
 {
-    struct twill_news_frame frame;
+    struct twill_notice_frame frame;
     memset(&frame, 0, sizeof(frame));
-    frame.tidings.comm = comm;
-    frame.tidings.status = TWILL_ERR_MISMATCH;
-    twill_wire_seal(session, &frame.header, TWILL_WIRE_NEWS, 0, &frame.tidings,
-                    sizeof(frame.tidings), NULL);
+    frame.body.comm = comm;
+    frame.body.status = TWILL_ERR_MISMATCH;
+    twill_wire_seal(session, &frame.header, TWILL_WIRE_NOTICE, 0, &frame.body, sizeof(frame.body),
+                    NULL);
     return send(fd, &frame, bytes, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
@@ -46,13 +46,13 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
 {
     struct twill_test_job there = *(const struct twill_test_job *)user;
     struct twill_session session;
-    struct watcher w;
-    struct twill_news news;
+    struct test_detector w;
+    struct twill_notice notice;
     int32_t ports[3], mine = 0;
     int slow = -1;
     (void)unused;
     (void)size;
-    if (!watcher_open(&w, user, rank))
+    if (!test_detector_open(&w, user, rank))
         return;
     mine = rank == 0 ? newest_listener() : 0;
     TWILL_CHECK_OK(&w.error, twill_oob_allgather(w.oob, &mine, ports, sizeof(mine), &w.error));
@@ -67,22 +67,22 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
     TWILL_CHECK(rank_barrier(&w));
     for (uint64_t until = twill_now() + 3 * TWILL_TEST_SECOND; rank == 0 && twill_now() < until;
          usleep(10000))
-        TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+        TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 1)
         TWILL_CHECK(call(slow, w.oob, HALVES + 1, &session) &&
-                    say(slow, &session, 2, sizeof(struct twill_news_frame)));
+                    say(slow, &session, 2, sizeof(struct twill_notice_frame)));
     if (rank == 0)
-        TWILL_CHECK(hears(&w, &news) && news.from == 1 && news.comm == 2);
+        TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 2);
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 2)
-        tell(&w, 2, 5);
+        notify(&w, 2, 5);
     if (rank == 0)
-        TWILL_CHECK(hears(&w, &news) && news.from == 2 && news.comm == 5);
+        TWILL_CHECK(receives(&w, &notice) && notice.from == 2 && notice.comm == 5);
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 1)
         close(slow);
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
 static void halves(void **state)
@@ -111,12 +111,12 @@ static int cut_off(int port)
 }
 
 /* Alive all the time, and connected at last for longer than a stranger would keep it. */
-static bool lasts(struct watcher *w, uint32_t peer)
+static bool lasts(struct test_detector *w, uint32_t peer)
 {
-    const struct twill_link *link = &w->watch->link[peer];
+    const struct twill_link *link = &w->detector->link[peer];
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
     do {
-        if (twill_watch_is_dead(w->watch, peer) || twill_now() > deadline)
+        if (twill_detector_is_dead(w->detector, peer) || twill_now() > deadline)
             return false;
         usleep(1000);
     } while (link->state != LINK_OPEN || twill_now() < link->point + 3 * TWILL_TEST_SECOND);
@@ -126,11 +126,11 @@ static bool lasts(struct watcher *w, uint32_t peer)
 /* Rank 0's connection is cut off again and again, a while apart. It lives until it ends. */
 static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    struct watcher w;
-    struct twill_news news;
+    struct test_detector w;
+    struct twill_notice notice;
     (void)unused;
     (void)size;
-    if (!watcher_open(&w, user, rank))
+    if (!test_detector_open(&w, user, rank))
         return;
     int port = rank == 0 ? newest_listener() : 0;
     for (int turn = 0; turn < 3; turn++) {
@@ -138,17 +138,17 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
         TWILL_CHECK(rank_barrier(&w));
         uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
         while (rank == 0 && turn < 2 && cut_off(port) == 0 && twill_now() < deadline)
-            TWILL_CHECK(!twill_watch_hear(w.watch, &news));
+            TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
         TWILL_CHECK(twill_now() < deadline && rank_barrier(&w));
-        TWILL_CHECK(rank != 0 || !twill_watch_hear(w.watch, &news)); /* the cut one goes */
+        TWILL_CHECK(rank != 0 || !twill_detector_poll(w.detector, &notice)); /* the cut one goes */
     }
     if (rank == 0) {
-        twill_watch_close(w.watch);
-        w.watch = NULL;
+        twill_detector_close(w.detector);
+        w.detector = NULL;
     }
     TWILL_CHECK(rank == 0 || dies(&w, 0));
     TWILL_CHECK(rank_barrier(&w));
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
 static void cut_off_twice(void **state)
@@ -168,28 +168,28 @@ static void cut_off_twice(void **state)
 /* Rank 0 calls rank 1, then another many times, then rank 1 again, which looks only now. */
 static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    struct watcher w;
-    struct twill_news news = {.comm = 1, .status = TWILL_ERR_MISMATCH};
-    uint32_t heard = 0, one = 1, two = 2;
+    struct test_detector w;
+    struct twill_notice notice = {.comm = 1, .status = TWILL_ERR_MISMATCH};
+    uint32_t received = 0, one = 1, two = 2;
     (void)unused;
     (void)size;
-    if (!watcher_open(&w, user, rank))
+    if (!test_detector_open(&w, user, rank))
         return;
     if (rank == 0) {
-        twill_watch_tell(w.watch, &news, &one, 1, TWILL_TEST_PATIENCE);
+        twill_detector_notify(w.detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
         for (int i = 0; i < OTHERS; i++)
-            twill_watch_tell(w.watch, &news, &two, 1, TWILL_TEST_PATIENCE);
-        news.comm = 2;
-        twill_watch_tell(w.watch, &news, &one, 1, TWILL_TEST_PATIENCE);
+            twill_detector_notify(w.detector, &notice, &two, 1, TWILL_TEST_PATIENCE);
+        notice.comm = 2;
+        twill_detector_notify(w.detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
     }
     TWILL_CHECK(rank_barrier(&w));
     for (int i = 0; rank == 1 && i < 2; i++) {
-        TWILL_CHECK(hears(&w, &news));
-        heard |= news.comm;
+        TWILL_CHECK(receives(&w, &notice));
+        received |= notice.comm;
     }
-    TWILL_CHECK(rank != 1 || heard == 3);
+    TWILL_CHECK(rank != 1 || received == 3);
     TWILL_CHECK(rank_barrier(&w));
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
 static void calls_others(void **state)
@@ -218,28 +218,28 @@ static int vanish(int port)
 /* Rank 1 reports all the time, as who waits does: then there is no keep-alive. */
 static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    struct watcher w;
-    struct twill_news news = {.from = 1, .status = TWILL_OK};
+    struct test_detector w;
+    struct twill_notice notice = {.from = 1, .status = TWILL_OK};
     (void)unused;
     (void)size;
-    if (!watcher_open(&w, user, rank))
+    if (!test_detector_open(&w, user, rank))
         return;
     int port = rank == 0 ? newest_listener() : 0;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
     TWILL_CHECK(rank == 0 || lasts(&w, 0)); /* it is steady */
     if (rank == 1)
-        twill_watch_send(w.watch, 0, &news);
+        twill_detector_send(w.detector, 0, &notice);
     if (rank == 0)
-        TWILL_CHECK(hears(&w, &news));
+        TWILL_CHECK(receives(&w, &notice));
     TWILL_CHECK(rank == 1 || vanish(port) >= 2); /* listener and connection */
     TWILL_CHECK(rank_barrier(&w));
-    while (rank == 1 && !twill_watch_is_dead(w.watch, 0) && twill_now() < deadline) {
-        twill_watch_send(w.watch, 0, &news);
+    while (rank == 1 && !twill_detector_is_dead(w.detector, 0) && twill_now() < deadline) {
+        twill_detector_send(w.detector, 0, &notice);
         usleep(100000);
     }
     TWILL_CHECK(twill_now() < deadline);
     TWILL_CHECK(rank_barrier(&w));
-    watcher_close(&w);
+    test_detector_close(&w);
 }
 
 static void vanishes(void **state)

@@ -24,7 +24,7 @@ struct place {
 };
 
 struct connected {
-    struct watcher watcher;
+    struct test_detector test_detector;
     bool before[FILES]; /* descriptors of other things */
 };
 
@@ -36,33 +36,33 @@ static bool is_tcp(int fd)
 
 /* Rank 0 has no address of rank 1, or one that answers but is not it. Who waits longer than the
  * others' bootstrap does fails them. */
-static void mislead(struct watcher *w, const struct place *place, int rank)
+static void mislead(struct test_detector *w, const struct place *place, int rank)
 {
     if (place->zero == CONNECTS)
         return;
     bool patient = place->zero == CANNOT_CALL && rank == 1;
     w->oob->timeout_ns = patient ? TWILL_TEST_PATIENCE : TWILL_TEST_SOON;
     if (rank == 0 && place->zero == CANNOT_CALL)
-        memcpy(w->watch->place[1].address, "nowhere", sizeof("nowhere"));
+        memcpy(w->detector->place[1].address, "nowhere", sizeof("nowhere"));
     else if (rank == 0)
-        w->watch->place[1].port = (uint64_t)newest_listener();
+        w->detector->place[1].port = (uint64_t)newest_listener();
 }
 
 static bool connect_all(struct connected *c, struct place *place, int rank)
 {
     for (int fd = 0; fd < FILES; fd++)
         c->before[fd] = false;
-    struct watcher *w = &c->watcher;
+    struct test_detector *w = &c->test_detector;
     memset(w, 0, sizeof(*w));
     twill_status status = twill_test_job_open(&place->job, rank, &w->oob, &w->error);
     for (int fd = 0; fd < FILES; fd++)
         c->before[fd] = is_tcp(fd);
     if (status == TWILL_OK)
-        status = twill_watch_open(&w->watch, w->oob, &w->error);
+        status = twill_detector_open(&w->detector, w->oob, &w->error);
     if (status == TWILL_OK)
         mislead(w, place, rank);
     if (status == TWILL_OK)
-        status = twill_watch_connect(w->watch, w->oob, place->host, place->most, &w->error);
+        status = twill_detector_connect(w->detector, w->oob, place->host, place->most, &w->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
                            w->error.message);
 }
@@ -115,17 +115,17 @@ static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
     (void)size;
     if (!connect_all(&c, user, rank))
         return;
-    TWILL_CHECK(twill_watch_describe(c.watcher.watch, text, sizeof(text)) == 0);
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    TWILL_CHECK(twill_detector_describe(c.test_detector.detector, text, sizeof(text)) == 0);
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    TWILL_CHECK(rank != 1 || dies(&c.watcher, 3));
-    TWILL_CHECK(rank != 1 || twill_watch_lost_host(c.watcher.watch, 3) != NULL);
-    TWILL_CHECK(rank != 1 ||
-                twill_watch_is_dead(c.watcher.watch, 2)); /* at once: its host is known */
-    TWILL_CHECK(rank != 1 || !twill_watch_is_dead(c.watcher.watch, 0));
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    watcher_close(&c.watcher);
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    TWILL_CHECK(rank != 1 || dies(&c.test_detector, 3));
+    TWILL_CHECK(rank != 1 || twill_detector_lost_host(c.test_detector.detector, 3) != NULL);
+    TWILL_CHECK(rank != 1 || twill_detector_is_dead(c.test_detector.detector,
+                                                    2)); /* at once: its host is known */
+    TWILL_CHECK(rank != 1 || !twill_detector_is_dead(c.test_detector.detector, 0));
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    test_detector_close(&c.test_detector);
 }
 
 static void vanishes(void **state)
@@ -144,22 +144,22 @@ static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *use
     (void)size;
     if (!connect_all(&c, user, rank))
         return;
-    struct twill_hosts *hosts = &c.watcher.watch->hosts;
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    struct twill_hosts *hosts = &c.test_detector.detector->hosts;
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     if (rank == place->ends) /* its listener stays, to be deaf: this machine would answer for it */
         twill_hosts_close(hosts);
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     for (uint64_t until = twill_now() + TWILL_TEST_SECOND; rank == 1 && twill_now() < until;
          usleep(1000))
-        TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, 3));
-    TWILL_CHECK(rank != 1 || hosts->state[1] == HOST_WATCHED);
+        TWILL_CHECK(!twill_detector_is_dead(c.test_detector.detector, 3));
+    TWILL_CHECK(rank != 1 || hosts->state[1] == HOST_MONITORED);
     TWILL_CHECK(rank != 3 || take_kept(hosts->keeper) == 1);
     TWILL_CHECK(rank < 2 || vanish(&c) >= 1);
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    TWILL_CHECK(rank != 1 || dies(&c.watcher, 3));
-    TWILL_CHECK(rank != 1 || twill_watch_lost_host(c.watcher.watch, 3) != NULL);
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    watcher_close(&c.watcher);
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    TWILL_CHECK(rank != 1 || dies(&c.test_detector, 3));
+    TWILL_CHECK(rank != 1 || twill_detector_lost_host(c.test_detector.detector, 3) != NULL);
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    test_detector_close(&c.test_detector);
 }
 
 static void outlives(void **state)
@@ -175,25 +175,27 @@ static void outlives(void **state)
 static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct connected c;
-    struct twill_news news;
+    struct twill_notice notice;
     (void)unused;
     if (!connect_all(&c, user, rank))
         return;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
-    TWILL_CHECK(c.watcher.watch->hosts.fd[(rank + 3) % size] < 0);
-    TWILL_CHECK(c.watcher.watch->hosts.fd[(rank + 4) % size] >= 0);
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    TWILL_CHECK(c.test_detector.detector->hosts.fd[(rank + 3) % size] < 0);
+    TWILL_CHECK(c.test_detector.detector->hosts.fd[(rank + 4) % size] >= 0);
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     TWILL_CHECK(rank != 0 || vanish(&c) >= 7); /* listener and connections */
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    while (rank != 0 && !twill_watch_is_dead(c.watcher.watch, 0) && twill_now() < deadline) {
-        TWILL_CHECK(!twill_watch_hear(c.watcher.watch, &news)); /* it is for the watch itself */
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    while (rank != 0 && !twill_detector_is_dead(c.test_detector.detector, 0) &&
+           twill_now() < deadline) {
+        TWILL_CHECK(!twill_detector_poll(c.test_detector.detector,
+                                         &notice)); /* it is for the watch itself */
         usleep(1000);
     }
     TWILL_CHECK(twill_now() < deadline);
     for (uint32_t r = 1; rank != 0 && r < (uint32_t)size; r++)
-        TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, r));
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    watcher_close(&c.watcher);
+        TWILL_CHECK(!twill_detector_is_dead(c.test_detector.detector, r));
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    test_detector_close(&c.test_detector);
 }
 
 static void passes_it_on(void **state)
@@ -213,28 +215,29 @@ static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user
     (void)size;
     if (!connect_all(&c, user, rank))
         return;
-    struct twill_hosts *hosts = &c.watcher.watch->hosts;
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    struct twill_hosts *hosts = &c.test_detector.detector->hosts;
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     for (uint32_t h = 1; rank == 0 && h < 3; h++) {
         if (h == 1)
             TWILL_CHECK(setsockopt(hosts->fd[h], SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
         close(hosts->fd[h]);
         hosts->fd[h] = -1;
     }
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     for (uint64_t until = twill_now() + 4 * TWILL_TEST_SECOND; rank != 0 && twill_now() < until;
          usleep(1000))
-        TWILL_CHECK(!twill_watch_is_dead(c.watcher.watch, 0));
+        TWILL_CHECK(!twill_detector_is_dead(c.test_detector.detector, 0));
     TWILL_CHECK(rank == 0 || hosts->state[0] == HOST_CLOSED);
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     if (rank == 0) {
-        twill_watch_close(c.watcher.watch);
-        c.watcher.watch = NULL;
+        twill_detector_close(c.test_detector.detector);
+        c.test_detector.detector = NULL;
     }
-    TWILL_CHECK(rank == 0 || dies(&c.watcher, 0));
-    TWILL_CHECK(rank == 0 || twill_watch_lost_host(c.watcher.watch, 0) == NULL); /* it alone */
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    watcher_close(&c.watcher);
+    TWILL_CHECK(rank == 0 || dies(&c.test_detector, 0));
+    TWILL_CHECK(rank == 0 ||
+                twill_detector_lost_host(c.test_detector.detector, 0) == NULL); /* it alone */
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    test_detector_close(&c.test_detector);
 }
 
 static void answers(void **state)
@@ -254,11 +257,11 @@ static void rank_does_without(int rank, int size, twill_bootstrap *unused, void 
     (void)size;
     if (!connect_all(&c, user, rank))
         return;
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    size_t missing = twill_watch_describe(c.watcher.watch, text, sizeof(text));
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    size_t missing = twill_detector_describe(c.test_detector.detector, text, sizeof(text));
     TWILL_CHECK(missing == (rank == 1 || (rank == 0 && place->zero == CANNOT_CALL)));
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    watcher_close(&c.watcher);
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    test_detector_close(&c.test_detector);
 }
 
 static void does_without(void **state)
@@ -279,22 +282,22 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
     (void)size;
     if (!connect_all(&c, user, rank))
         return;
-    struct twill_watch *watch = c.watcher.watch;
-    TWILL_CHECK(rank_barrier(&c.watcher));
+    struct twill_detector *detector = c.test_detector.detector;
+    TWILL_CHECK(rank_barrier(&c.test_detector));
     if (rank == 0) {
         TWILL_CHECK(pipe(ends) == 0);
-        watch->link[1].fd = ends[0]; /* of which nothing is ever reported */
-        watch->link[1].state = LINK_CONNECTING;
-        watch->link[1].point = 1;
-        twill_hosts_suspect(watch, 1);
+        detector->link[1].fd = ends[0]; /* of which nothing is ever reported */
+        detector->link[1].state = LINK_CONNECTING;
+        detector->link[1].point = 1;
+        twill_hosts_suspect(detector, 1);
         for (uint64_t until = twill_now() + TWILL_TEST_PATIENCE;
-             watch->hosts.state[1] == HOST_SUSPECT && twill_now() < until; usleep(1000))
-            TWILL_CHECK(!twill_watch_is_dead(watch, 1));
-        TWILL_CHECK(watch->hosts.state[1] == HOST_CLOSED);
+             detector->hosts.state[1] == HOST_SUSPECT && twill_now() < until; usleep(1000))
+            TWILL_CHECK(!twill_detector_is_dead(detector, 1));
+        TWILL_CHECK(detector->hosts.state[1] == HOST_CLOSED);
         close(ends[1]);
     }
-    TWILL_CHECK(rank_barrier(&c.watcher));
-    watcher_close(&c.watcher);
+    TWILL_CHECK(rank_barrier(&c.test_detector));
+    test_detector_close(&c.test_detector);
 }
 
 static void tries_afresh(void **state)

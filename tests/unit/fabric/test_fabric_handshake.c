@@ -50,7 +50,7 @@ static void run_hello(struct ends *ends, enum twill_hello_role role, struct twil
 {
     ends_open(ends, role);
     enum twill_wire_moved caller = move(ends, 0), called = move(ends, 1);
-    if (role != TWILL_HELLO_WATCH) {
+    if (role != TWILL_HELLO_DETECTOR) {
         assert_int_equal(caller, TWILL_WIRE_LATER);
         assert_int_equal(called, TWILL_WIRE_LATER);
         caller = move(ends, 0);
@@ -61,7 +61,7 @@ static void run_hello(struct ends *ends, enum twill_hello_role role, struct twil
     assert_memory_equal(&ends->session[0].key, &ends->session[1].key, sizeof(secret));
     said->count = 0;
     twill_noise_add(said, &ends->hello[0].said.call, sizeof(ends->hello[0].said.call));
-    if (role != TWILL_HELLO_WATCH)
+    if (role != TWILL_HELLO_DETECTOR)
         twill_noise_add(said, ends->hello[0].reply, sizeof(ends->hello[0].reply));
 }
 
@@ -90,7 +90,7 @@ static enum twill_wire_moved replay(const struct twill_noise *said, enum twill_h
 
 static void hello_called(void **state)
 {
-    static const enum twill_hello_role roles[] = {TWILL_HELLO_JOIN, TWILL_HELLO_WATCH,
+    static const enum twill_hello_role roles[] = {TWILL_HELLO_JOIN, TWILL_HELLO_DETECTOR,
                                                   TWILL_HELLO_DATA};
     uint64_t seed = 1;
     unsigned count[TWILL_FAULTS] = {0};
@@ -102,7 +102,7 @@ static void hello_called(void **state)
         run_hello(&ends, roles[r], &said);
         ends_close(&ends);
         /* As it was: good only for a watch, which has to count calls itself. */
-        bool again = roles[r] == TWILL_HELLO_WATCH;
+        bool again = roles[r] == TWILL_HELLO_DETECTOR;
         assert_int_equal(replay(&said, roles[r], &seed, &fault),
                          again ? TWILL_WIRE_DONE : TWILL_WIRE_GONE);
         assert_int_equal(fault, again ? TWILL_FAULT_NONE : TWILL_FAULT_REPLAYED);
@@ -163,9 +163,9 @@ static void frames(void **state)
     (void)state;
     run_hello(&ends, TWILL_HELLO_DATA, &said);
     struct twill_session *from = &ends.session[0], *to = &ends.session[1], before = *to;
-    twill_wire_seal(from, &first, TWILL_WIRE_NEWS, 1, body, sizeof(body), NULL);
-    twill_wire_seal(from, &second, TWILL_WIRE_NEWS, 2, body, sizeof(body), NULL);
-    twill_wire_seal(to, &own, TWILL_WIRE_NEWS, 1, body, sizeof(body), NULL);
+    twill_wire_seal(from, &first, TWILL_WIRE_NOTICE, 1, body, sizeof(body), NULL);
+    twill_wire_seal(from, &second, TWILL_WIRE_NOTICE, 2, body, sizeof(body), NULL);
+    twill_wire_seal(to, &own, TWILL_WIRE_NOTICE, 1, body, sizeof(body), NULL);
     assert_int_equal(twill_wire_check(to, &second), TWILL_FAULT_REPLAYED); /* too early */
     assert_int_equal(twill_wire_check(to, &own), TWILL_FAULT_KEY);         /* sent back */
     assert_int_equal(twill_wire_check(to, &first), TWILL_FAULT_NONE);

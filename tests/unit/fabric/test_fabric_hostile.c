@@ -154,7 +154,7 @@ static void send_lie(int fd, struct twill_session *session, struct liar *liar,
 
 /* Rank 1 lies in its part of the first all-gather: rank 0 ends the job at once, as it should be.
  */
-static void rank_hears_lies(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_receives_lies(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct liar *liar = user;
     const struct twill_hello_identity identity = {
@@ -226,7 +226,7 @@ static void liars(void **state)
     (void)state;
     for (liar.which = 0; liar.which < 40; liar.which++) {
         twill_test_job_init(&liar.job, "127.0.0.1", 2);
-        twill_test_run_ranks(2, rank_hears_lies, &liar);
+        twill_test_run_ranks(2, rank_receives_lies, &liar);
     }
     for (liar.which = 0; liar.which < 12; liar.which++) {
         uint64_t patience = TWILL_TEST_SECOND / 10; /* all of it is spent, on some lies */
@@ -245,7 +245,7 @@ static void liars(void **state)
 
 /* --- watch ----------------------------------------------------------------------------------- */
 
-static void pester(const struct twill_test_job *job, const struct twill_watch *watch,
+static void pester(const struct twill_test_job *job, const struct twill_detector *detector,
                    const struct twill_secret *run, const struct twill_hello_identity *identity)
 {
     struct twill_test_job there = *job;
@@ -253,7 +253,7 @@ static void pester(const struct twill_test_job *job, const struct twill_watch *w
     struct twill_hello hello;
     uint64_t seed = 6;
     char byte;
-    snprintf(there.port, sizeof(there.port), "%u", (unsigned)watch->place[0].port);
+    snprintf(there.port, sizeof(there.port), "%u", (unsigned)detector->place[0].port);
     TWILL_CHECK(twill_hello_call(&hello, run, identity));
     twill_noise_add(&said, &hello.said.call, sizeof(hello.said.call));
     for (int i = 0; i < 600; i++) {
@@ -274,41 +274,41 @@ static void pester(const struct twill_test_job *job, const struct twill_watch *w
 
 /* Rank 0 listens while rank 1 calls with what it once said to a watch, changed; then it has news.
  */
-static void rank_watches(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_detects(int rank, int size, twill_bootstrap *unused, void *user)
 {
     const struct twill_hello_identity identity = {
-        .role = TWILL_HELLO_WATCH, .rank = 1, .size = 2, .argument = 2};
+        .role = TWILL_HELLO_DETECTOR, .rank = 1, .size = 2, .argument = 2};
     struct twill_test_job *job = user;
     struct twill_error error = {0};
     struct twill_oob *oob;
-    struct twill_watch *watch;
-    struct twill_news news = {.comm = 9, .message = "right"};
+    struct twill_detector *detector;
+    struct twill_notice notice = {.comm = 9, .message = "right"};
     (void)unused;
     (void)size;
     TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
-    TWILL_CHECK_OK(&error, twill_watch_open(&watch, oob, &error));
+    TWILL_CHECK_OK(&error, twill_detector_open(&detector, oob, &error));
     if (rank == 0) {
-        while (!twill_watch_hear(watch, &news) && !twill_test_failed())
+        while (!twill_detector_poll(detector, &notice) && !twill_test_failed())
             usleep(100);
-        TWILL_CHECK(news.comm == 9 && news.from == 1 && strcmp(news.message, "right") == 0);
-        TWILL_CHECK(twill_rejected_total(twill_watch_rejected(watch)) >= 500);
-        TWILL_CHECK(twill_watch_rejected(watch)->count[TWILL_FAULT_REPLAYED] > 0);
+        TWILL_CHECK(notice.comm == 9 && notice.from == 1 && strcmp(notice.message, "right") == 0);
+        TWILL_CHECK(twill_rejected_total(twill_detector_rejected(detector)) >= 500);
+        TWILL_CHECK(twill_detector_rejected(detector)->count[TWILL_FAULT_REPLAYED] > 0);
     } else {
-        pester(job, watch, &oob->secret, &identity);
-        twill_watch_tell(watch, &news, (const uint32_t[]){0}, 1, TWILL_TEST_PATIENCE);
+        pester(job, detector, &oob->secret, &identity);
+        twill_detector_notify(detector, &notice, (const uint32_t[]){0}, 1, TWILL_TEST_PATIENCE);
     }
     TWILL_CHECK(twill_test_gather(oob, 1, 0));
-    twill_watch_close(watch);
+    twill_detector_close(detector);
     twill_oob_close(oob);
 }
 
-static void watches(void **state)
+static void detects(void **state)
 {
     struct twill_test_job job;
     int before = twill_test_open_files();
     (void)state;
     twill_test_job_init(&job, "127.0.0.1", 2);
-    twill_test_run_ranks(2, rank_watches, &job);
+    twill_test_run_ranks(2, rank_detects, &job);
     assert_int_equal(twill_test_open_files(), before);
 }
 
@@ -317,7 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rendezvous),
         cmocka_unit_test(liars),
-        cmocka_unit_test(watches),
+        cmocka_unit_test(detects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,7 @@ static bool lie(struct intruder *s, struct end *end, uint32_t number)
     return true;
 }
 
-static bool is_heard(struct end *end, struct message *m)
+static bool is_received(struct end *end, struct message *m)
 {
     return wait_done(end, &m->request, 1) && all_ok(&m->request, 1) && message_check(m, end);
 }
@@ -118,7 +118,7 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
             good = good && (before ? lie(s, &end, number) && post(&end, &m->request)
                                    : post(&end, &m->request) && lie(s, &end, number));
         good = good && rank_barrier(&end) && (rank == 0 || post(&end, &m->request)) &&
-               is_heard(&end, m) && rank_barrier(&end);
+               is_received(&end, m) && rank_barrier(&end);
         if (m != NULL)
             message_free(m, 1);
     }

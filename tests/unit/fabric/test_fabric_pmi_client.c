@@ -24,11 +24,11 @@ struct script {
     int fd;
     bool torn; /* a byte at a time */
     const char *answers[12];
-    char heard[12][1100];
+    char received[12][1100];
     unsigned lines;
 };
 
-static bool hear_line(int fd, char *line, size_t bytes)
+static bool receive_line(int fd, char *line, size_t bytes)
 {
     size_t used = 0;
     while (used + 1 < bytes && recv(fd, line + used, 1, 0) == 1 && line[used] != '\n')
@@ -42,7 +42,7 @@ static void *play(void *of)
 {
     struct script *script = of;
     while (script->lines < TWILL_ARRAY_LENGTH(script->answers) &&
-           hear_line(script->fd, script->heard[script->lines], sizeof(script->heard[0]))) {
+           receive_line(script->fd, script->received[script->lines], sizeof(script->received[0]))) {
         const char *answer = script->answers[script->lines++];
         if (!answer)
             break;
@@ -102,10 +102,10 @@ static void run_script(const struct talk *talk, char *value, size_t bytes)
     if (strstr(error.message, "secret"))
         fail_msg("%s: the sentence repeats a value: %s", talk->name, error.message);
     if (status == TWILL_OK) {
-        assert_string_equal(script.heard[0], "cmd=init pmi_version=1 pmi_subversion=1");
-        assert_string_equal(script.heard[3], "cmd=put kvsname=kvs_1 key=k value=secret-value");
-        assert_string_equal(script.heard[5], "cmd=get kvsname=kvs_1 key=k");
-        assert_string_equal(script.heard[6], "cmd=finalize");
+        assert_string_equal(script.received[0], "cmd=init pmi_version=1 pmi_subversion=1");
+        assert_string_equal(script.received[3], "cmd=put kvsname=kvs_1 key=k value=secret-value");
+        assert_string_equal(script.received[5], "cmd=get kvsname=kvs_1 key=k");
+        assert_string_equal(script.received[6], "cmd=finalize");
     }
 }
 
@@ -278,7 +278,7 @@ static void *serve(void *of)
     struct seat *seat = of;
     struct manager *m = seat->manager;
     char line[TWILL_PMI_LINE + 2], answer[1400];
-    while (hear_line(seat->fd, line, sizeof(line))) {
+    while (receive_line(seat->fd, line, sizeof(line))) {
         pthread_mutex_lock(&m->lock);
         if (strcmp(line, "cmd=barrier_in") == 0) {
             if (++m->arrived == m->size)

@@ -191,7 +191,7 @@ static void never(struct twill_transfer *request, size_t offset, const void *dat
 }
 
 /* Rank 1 has what it waited for; rank 0 moves its messages along until it hears so. */
-static bool hear_of_it(struct twill_test_end *end, bool listens)
+static bool fails_later(struct twill_test_end *end, bool listens)
 {
     unsigned char word[8] = {0};
     struct twill_transfer request = {.kind = listens ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
@@ -224,7 +224,7 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
     bool good = buffer != NULL && bounce != NULL;
     for (uint32_t i = 0; good && i < 2; i++)
         good = end->transport->ops->post(end->transport, &request[i], &end->error) == TWILL_OK;
-    good = good && twill_test_await(end, request, sends ? 1 : 2) && hear_of_it(end, sends);
+    good = good && twill_test_await(end, request, sends ? 1 : 2) && fails_later(end, sends);
     /* A whole message that met a part knows that part's size only, and parts may be alike. */
     bool is_told = c->sent != c->wanted && (c->sent < c->stripe || c->wanted > 2 * c->sent ||
                                             (c->wanted >= c->stripe && c->sent > 2 * c->wanted));

@@ -186,7 +186,7 @@ static bool be_refused(int fd, const struct intruder *s)
     return true;
 }
 
-static bool hear_refusal(int fd, struct twill_session *session, const char *wanted)
+static bool receive_refusal(int fd, struct twill_session *session, const char *wanted)
 {
     char text[TWILL_WIRE_TEXT + 1] = "";
     struct twill_wire_header answer;
@@ -212,7 +212,7 @@ static bool intrude(const struct twill_test_job *job, const struct intruder *s, 
         return true;
     if (s->told)
         TWILL_REQUIRE(twill_test_hello(fd, &s->identity, &session) &&
-                      hear_refusal(fd, &session, s->told));
+                      receive_refusal(fd, &session, s->told));
     else if (!s->says)
         TWILL_REQUIRE(be_refused(fd, s));
     if (s->says && !*s->says)

@@ -374,7 +374,7 @@ static void test_sleep(void **state)
     twill_test_run_processes(2, woken_rank, NULL);
 }
 
-static bool bad_news(struct fixture *f)
+static bool failure_notice(struct fixture *f)
 {
     struct twill_node *node = f->node;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -392,12 +392,12 @@ static bool bad_news(struct fixture *f)
     TWILL_REQUIRE(strcmp(line->message, "rank 1 gave up") == 0);
     return true;
 }
-RANK_FN(bad_news, &twill_shm_transport)
+RANK_FN(failure_notice, &twill_shm_transport)
 
-static void test_bad_news(void **state)
+static void test_failure_notice(void **state)
 {
     (void)state;
-    twill_test_run_ranks(3, bad_news_rank, NULL);
+    twill_test_run_ranks(3, failure_notice_rank, NULL);
 }
 
 int main(void)
@@ -408,7 +408,7 @@ int main(void)
         cmocka_unit_test(test_cancel),        cmocka_unit_test(test_self),
         cmocka_unit_test(test_self_mismatch), cmocka_unit_test(test_reaches),
         cmocka_unit_test(test_areas),         cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_sleep),         cmocka_unit_test(test_bad_news),
+        cmocka_unit_test(test_sleep),         cmocka_unit_test(test_failure_notice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

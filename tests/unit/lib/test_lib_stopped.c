@@ -150,10 +150,10 @@ static void what_has_been_sent(void **unused)
 /* --- another rank's words -------------------------------------------------------------------- */
 
 /* Rank 1 fails, and its end of the transport closes before rank 0 has heard why. */
-static void telling_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const char *settings[] = {"TWILL_PROVIDER=tcp", TWILL_TEST_PATIENT, NULL};
-    struct twill_news news = {.from = 1, .status = TWILL_ERR_MEMORY};
+    struct twill_notice notice = {.from = 1, .status = TWILL_ERR_MEMORY};
     twill_context *context;
     twill_comm *comm;
     float data[8] = {0}, sum[8];
@@ -161,12 +161,12 @@ static void telling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1+1", NULL, settings));
     TWILL_CHECK(twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM) == TWILL_OK);
     TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* the watches connect */
-    news.comm = comm->number;
-    snprintf(news.message, sizeof(news.message), "rank 1: the cause");
+    notice.comm = comm->number;
+    snprintf(notice.message, sizeof(notice.message), "rank 1: the cause");
     TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 1) {
         comm->transport[comm->route[0]]->ops->cancel(comm->transport[comm->route[0]]);
-        twill_comm_tell(comm, &news, TWILL_TEST_PATIENCE);
+        twill_comm_notify(comm, &notice, TWILL_TEST_PATIENCE);
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 0) {
@@ -185,7 +185,7 @@ static void telling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 static void message_of_another_rank(void **unused)
 {
     (void)unused;
-    twill_test_run_ranks(2, telling_rank, NULL);
+    twill_test_run_ranks(2, notifying_rank, NULL);
 }
 
 int main(void)
