@@ -25,7 +25,7 @@ static bool is_said(struct twill_transport_params *params, char *why, size_t why
 
 /* Asking libfabric takes a tenth of a second of a core. The ranks of a node would hear the same, so
  * one of them asks for all, unless they name interfaces of their own. */
-static bool is_to_ask(const struct twill_transport_params *params, uint32_t rank)
+static bool queries_provider(const struct twill_transport_params *params, uint32_t rank)
 {
     bool named = (params->interface != NULL && params->interface[0] != '\0') ||
                  (params->domain != NULL && params->domain[0] != '\0');
@@ -34,8 +34,8 @@ static bool is_to_ask(const struct twill_transport_params *params, uint32_t rank
 
 /* Ask libfabric for the name of something better than TCP; "" and an error, or none, if there is
  * nothing. Who names a library wants it to be used. */
-static void ask(const struct twill_transport_params *params, char name[NAME],
-                struct twill_error *error)
+static void query_provider(const struct twill_transport_params *params, char name[NAME],
+                           struct twill_error *error)
 {
     if (twill_ofi_is_better(params, name, NAME, error))
         return;
@@ -72,16 +72,16 @@ twill_status twill_between_agree(struct twill_transport_params *params, char *wh
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for the names of %zu providers",
                           size);
-    bool asks = is_to_ask(params, rank);
-    if (!asks)
+    bool queries = queries_provider(params, rank);
+    if (!queries)
         snprintf(mine, sizeof(mine), "(as told)");
     else
-        ask(params, mine, &trouble);
+        query_provider(params, mine, &trouble);
     twill_status status = twill_oob_allgather(params->oob, mine, all, NAME, error);
     size_t without = 0;
     while (status == TWILL_OK && without < size && all[without * NAME] != '\0')
         without++;
-    if (status == TWILL_OK && !asks)
+    if (status == TWILL_OK && !queries)
         memcpy(mine, &all[twill_world_member(world, world->node[rank], 0) * (size_t)NAME], NAME);
     if (mine[0] != '\0')
         snprintf(who, sizeof(who), " (rank %zu's)", without);
@@ -96,6 +96,6 @@ void twill_between_guess(struct twill_transport_params *params, char *why, size_
     if (is_said(params, why, why_bytes))
         return;
     struct twill_error trouble = {0};
-    ask(params, name, &trouble);
+    query_provider(params, name, &trouble);
     conclude(params, name[0] == '\0', "", name, &trouble, why, why_bytes);
 }

@@ -76,7 +76,7 @@ static const struct twill_machine_model
                         [TWILL_LINK_GROUP] = {.overhead = 2 * US, 3 * US, MB_S / 3000},
                     },
                 .start = 50 * NS,
-                .vote = 350 * NS,
+                .addresses = 350 * NS,
                 .fetch = 1200 * NS,
                 .step = 2 * NS,
                 .raise = 20 * NS,
@@ -110,7 +110,7 @@ static const struct twill_machine_model
                         [TWILL_LINK_GROUP] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
                     },
                 .start = 200 * NS,
-                .vote = 800 * NS,
+                .addresses = 800 * NS,
                 .fetch = 4 * US,
                 .step = 10 * NS,
                 .raise = 100 * NS,
@@ -202,7 +202,7 @@ static const struct field of_link[] = {
 
 static const struct field of_model[] = {
     {"start", offsetof(struct twill_machine_model, start)},
-    {"vote", offsetof(struct twill_machine_model, vote)},
+    {"vote", offsetof(struct twill_machine_model, addresses)},
     {"fetch", offsetof(struct twill_machine_model, fetch)},
     {"step", offsetof(struct twill_machine_model, step)},
     {"raise", offsetof(struct twill_machine_model, raise)},

@@ -40,7 +40,7 @@ struct twill_machine_model {
     char name[24];
     struct twill_link_cost link[TWILL_LINK_COUNT];
     uint64_t start;     /* of a call */
-    uint64_t vote;      /* to ask the node where all buffers are */
+    uint64_t addresses; /* to ask the node where all buffers are */
     uint64_t fetch;     /* to have the system read a peer's memory, beside the bytes */
     uint64_t step;      /* to decode one step */
     uint64_t raise;     /* to raise a flag */

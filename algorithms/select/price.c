@@ -459,7 +459,7 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
         return twill_price_scaled_at(&p->scale, model, bytes, type);
     size_t slice = slice_of(p, model);
     set_up(p, model, type);
-    uint64_t entry = model->start + (p->asks ? model->vote : 0);
+    uint64_t entry = model->start + (p->exchanges ? model->addresses : 0);
     if (bytes < slice || slice == 0)
         return entry + run(p, bytes);
     struct twill_price_sliced *sliced = &p->sliced;

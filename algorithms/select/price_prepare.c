@@ -55,7 +55,7 @@ void twill_pricing_destroy(struct twill_pricing *p)
 
 /* --- schedules -------------------------------------------------------------------------------- */
 
-twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_asked *a,
+twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_query *a,
                               uint32_t rank, struct twill_schedule *schedule)
 {
     if (schedule->blocks != 0)
@@ -74,7 +74,7 @@ bool twill_price_make_schedules(struct twill_pricing *p, uint32_t count)
     return p->schedule != NULL;
 }
 
-twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_asked *a)
+twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_query *a)
 {
     uint32_t size = p->world->size;
     uint64_t steps = 0, most = a->steps < INT32_MAX ? a->steps : INT32_MAX;
@@ -91,7 +91,7 @@ twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_pr
 
 /* How many steps all ranks take, about, from a few of them; the one that takes most is no measure
  * of others. */
-static twill_status guess_steps(struct twill_pricing *p, const struct twill_price_asked *a,
+static twill_status guess_steps(struct twill_pricing *p, const struct twill_price_query *a,
                                 uint64_t *steps)
 {
     uint32_t size = p->world->size, some = size < SAMPLE ? size : SAMPLE;
@@ -108,7 +108,7 @@ static twill_status guess_steps(struct twill_pricing *p, const struct twill_pric
     return TWILL_OK;
 }
 
-static twill_status emit_whole(struct twill_pricing *p, const struct twill_price_asked *a)
+static twill_status emit_whole(struct twill_pricing *p, const struct twill_price_query *a)
 {
     uint64_t steps = 0;
     if (p->world->size > a->steps)
@@ -244,7 +244,7 @@ static void classify_links(struct twill_pricing *p)
 
 /* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
  * first meeting the two cost what one does. */
-static bool asks(const struct twill_pricing *p)
+static bool exchanges(const struct twill_pricing *p)
 {
     const struct twill_schedule *first = &p->schedule[0];
     if (!first->uses_peer_src && !first->uses_peer_dst)
@@ -267,7 +267,7 @@ static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
 }
 
 /* From schedules to what can be run. PENDING: folded, it would not end. */
-static twill_status finish(struct twill_pricing *p, const struct twill_price_asked *a,
+static twill_status finish(struct twill_pricing *p, const struct twill_price_query *a,
                            const struct twill_world *of)
 {
     p->blocks = p->schedule[0].blocks;
@@ -275,7 +275,7 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_ask
     p->cut = how_cut(a->algorithm, of, a->shape, &p->schedule[0]);
     p->fetches = a->algorithm->flavours != 0 && a->shape->flavour == TWILL_FLAVOUR_FETCHED &&
                  (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
-    p->asks = asks(p);
+    p->exchanges = exchanges(p);
     if (!make_room(p))
         return TWILL_ERR_MEMORY;
     deal_room(p);
@@ -288,7 +288,7 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_ask
     return status;
 }
 
-static twill_status fail(struct twill_pricing **pricing, const struct twill_price_asked *a,
+static twill_status fail(struct twill_pricing **pricing, const struct twill_price_query *a,
                          twill_status status)
 {
     twill_pricing_destroy(*pricing);
@@ -317,23 +317,23 @@ twill_status twill_price_prepare(struct twill_pricing **pricing,
                                  uint32_t units, const struct twill_shape *shape, uint64_t steps,
                                  struct twill_error *error)
 {
-    const struct twill_price_asked asked = {algorithm, shape, steps, error};
+    const struct twill_price_query query = {algorithm, shape, steps, error};
     struct twill_pricing *p;
     twill_status status = begin(&p, world, of, units, error);
     bool applies = status == TWILL_OK && twill_algorithm_applies(algorithm, p->truth, shape);
     *pricing = p;
     of = world != NULL ? world : of;
     if (status == TWILL_OK)
-        status = applies && steps < UINT64_MAX ? twill_price_emit_folded(p, &asked) : TWILL_PENDING;
+        status = applies && steps < UINT64_MAX ? twill_price_emit_folded(p, &query) : TWILL_PENDING;
     if (status == TWILL_OK)
-        status = finish(p, &asked, of);
+        status = finish(p, &query, of);
     if (status == TWILL_PENDING && applies) {
         unmake(p);
-        status = emit_whole(p, &asked);
+        status = emit_whole(p, &query);
         if (status == TWILL_OK)
-            status = finish(p, &asked, of);
+            status = finish(p, &query, of);
     }
-    return status == TWILL_OK ? status : fail(pricing, &asked, status);
+    return status == TWILL_OK ? status : fail(pricing, &query, status);
 }
 
 twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
@@ -342,15 +342,15 @@ twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
                                        const struct twill_world *of, uint32_t units,
                                        const struct twill_shape *shape, struct twill_error *error)
 {
-    const struct twill_price_asked asked = {algorithm, shape, 0, error};
+    const struct twill_price_query query = {algorithm, shape, 0, error};
     struct twill_pricing *p;
     twill_status status = begin(&p, world, of, units, error);
     *pricing = p;
     if (status == TWILL_OK)
-        status = twill_price_emit_alone(p, &asked);
+        status = twill_price_emit_alone(p, &query);
     if (status == TWILL_OK)
-        status = finish(p, &asked, world != NULL ? world : of);
-    return status == TWILL_OK ? status : fail(pricing, &asked, status);
+        status = finish(p, &query, world != NULL ? world : of);
+    return status == TWILL_OK ? status : fail(pricing, &query, status);
 }
 
 /* Can it be emitted at all, and could one rank at least be run? PENDING: its schedule alone is too

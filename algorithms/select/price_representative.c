@@ -74,7 +74,7 @@ static twill_status make_one(struct twill_world *one, const struct twill_world *
 }
 
 /* Do the ranks of some other nodes do what those in the same places of this one do? */
-static twill_status compare_nodes(struct twill_pricing *p, const struct twill_price_asked *a,
+static twill_status compare_nodes(struct twill_pricing *p, const struct twill_price_query *a,
                                   bool *alike)
 {
     const struct twill_world *w = p->truth;
@@ -99,10 +99,10 @@ static twill_status compare_nodes(struct twill_pricing *p, const struct twill_pr
     return TWILL_OK;
 }
 
-twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill_price_asked *a)
+twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill_price_query *a)
 {
     bool alike;
-    struct twill_price_asked more = *a;
+    struct twill_price_query more = *a;
     if (!is_regular(p->truth))
         return TWILL_PENDING;
     more.steps = a->steps < UINT64_MAX / FOLDED_MORE ? a->steps * FOLDED_MORE : UINT64_MAX;
@@ -149,7 +149,7 @@ static bool are_alike(const struct twill_schedule *a, const struct twill_schedul
     return a->count == b->count;
 }
 
-twill_status twill_price_emit_alone(struct twill_pricing *p, const struct twill_price_asked *a)
+twill_status twill_price_emit_alone(struct twill_pricing *p, const struct twill_price_query *a)
 {
     uint32_t size = p->world->size;
     const uint32_t some[] = {0, size / 2, size - 1};

@@ -64,7 +64,7 @@ struct twill_pricing {
     uint32_t scheduled, most_steps;
     bool checked;
     uint64_t fingerprint;
-    bool asks; /* the node is asked for its buffers over and above what the schedule says */
+    bool exchanges; /* the node is asked for its buffers over and above what the schedule says */
     uint8_t leaves[TWILL_LINK_COUNT]; /* see twill_link_leaves() */
     bool whole;                       /* messages come from ranks that are run: not ALONE */
     uint32_t *base;                   /* [size + 1] global number of a rank's first step */
@@ -116,7 +116,7 @@ uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_mod
 twill_status twill_price_match(struct twill_pricing *p);
 
 /* What is asked for, through the functions that emit. */
-struct twill_price_asked {
+struct twill_price_query {
     const struct twill_algorithm *algorithm;
     const struct twill_shape *shape;
     uint64_t steps; /* at most, of all that are run */
@@ -125,18 +125,18 @@ struct twill_price_asked {
 
 /* price_representative.c: one node's schedules, or three ranks'. PENDING: they cannot stand for all
  * others, or there are too many steps. */
-twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill_price_asked *a);
-twill_status twill_price_emit_alone(struct twill_pricing *p, const struct twill_price_asked *a);
+twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill_price_query *a);
+twill_status twill_price_emit_alone(struct twill_pricing *p, const struct twill_price_query *a);
 /* Peers become those in their places, and how far away they are is noted. */
 void twill_price_fold_peers(struct twill_pricing *p);
 
 /* price_prepare.c */
 /* A rank's schedule, if it is not there. */
-twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_asked *a,
+twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_query *a,
                               uint32_t rank, struct twill_schedule *schedule);
 bool twill_price_make_schedules(struct twill_pricing *p, uint32_t count);
 /* Those of all ranks that are run. PENDING: there are too many steps. */
-twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_asked *a);
+twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_query *a);
 /* With at most so many steps, on `world`, or if that is NULL on a part of `of`, which
  * becomes the pricing's own. PENDING: that takes more. */
 twill_status twill_price_prepare(struct twill_pricing **pricing,

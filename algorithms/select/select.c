@@ -24,8 +24,8 @@ struct twill_chooser {
     struct twill_wish *wishes;
     size_t wish_count;
     struct twill_candidates *table[TABLES]; /* the one asked for last goes first */
-    struct twill_select_request asked;      /* by twill_mapping_matters(), and its answer */
-    bool asked_once;
+    struct twill_select_request last_query; /* by twill_mapping_matters(), and its answer */
+    bool has_query;
     unsigned matters;
 };
 
@@ -305,22 +305,22 @@ static unsigned access_used(struct twill_chooser *chooser,
 unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request)
 {
-    const struct twill_select_request *asked = &chooser->asked;
+    const struct twill_select_request *last_query = &chooser->last_query;
     struct twill_select_request with = *request;
     if (request->bytes < TWILL_MAPPED_BYTES)
         return 0;
-    if (chooser->asked_once && asked->bytes == request->bytes &&
-        asked->collective == request->collective && asked->root == request->root &&
-        asked->vector == request->vector && asked->order == request->order &&
-        asked->type == request->type && asked->fetched == request->fetched)
+    if (chooser->has_query && last_query->bytes == request->bytes &&
+        last_query->collective == request->collective && last_query->root == request->root &&
+        last_query->vector == request->vector && last_query->order == request->order &&
+        last_query->type == request->type && last_query->fetched == request->fetched)
         return chooser->matters;
     with.mapped = true;
     unsigned matters = access_used(chooser, &with);
     with.mapped = false;
     if (request->fetched)
         matters |= access_used(chooser, &with);
-    chooser->asked = *request;
-    chooser->asked_once = true;
+    chooser->last_query = *request;
+    chooser->has_query = true;
     chooser->matters = matters;
     return matters;
 }

@@ -105,7 +105,7 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
     }
     TWILL_TRY(m->error, caller_writes(m, first, true));
     return twill_machine_begin(m, first) && tell_lanes(m, first) &&
-                   twill_machine_mark(m, &m->begin[(size_t)run * m->processes + number], first)
+                   twill_machine_snapshot(m, &m->begin[(size_t)run * m->processes + number], first)
                ? TWILL_OK
                : no_memory(m);
 }

@@ -109,7 +109,7 @@ struct twill_channel {
 };
 
 /* Clocks at the signals, or the one PUT_IMM, of a process in a run. */
-struct twill_marks {
+struct twill_snapshots {
     uint32_t **clock;
     struct twill_known_ranks **known;
     uint32_t count;
@@ -142,13 +142,13 @@ struct twill_machine {
     struct twill_process *process; /* [slot][rank][lane] */
     struct twill_channel *channel; /* [channel_slots], a power of two, by hash */
     size_t channel_slots, channels;
-    struct twill_marks *signal; /* [run][process] */
-    struct twill_marks *imm;    /* [run][process] */
-    struct twill_marks *begin;  /* [run][process] of lane 0: the one clock, at the begin */
-    uint32_t *started;          /* [runs * ranks] time of begin at lane 0, 0: not yet */
-    uint32_t *next_run;         /* [ranks] */
-    uint32_t *lanes_left;       /* [slot * ranks] */
-    uint32_t *result;           /* [runs * blocks] what all must have of a reduction */
+    struct twill_snapshots *signal; /* [run][process] */
+    struct twill_snapshots *imm;    /* [run][process] */
+    struct twill_snapshots *begin;  /* [run][process] of lane 0: the one clock, at the begin */
+    uint32_t *started;              /* [runs * ranks] time of begin at lane 0, 0: not yet */
+    uint32_t *next_run;             /* [ranks] */
+    uint32_t *lanes_left;           /* [slot * ranks] */
+    uint32_t *result;               /* [runs * blocks] what all must have of a reduction */
 };
 
 bool twill_machine_open(struct twill_machine *m);
@@ -165,8 +165,8 @@ size_t twill_machine_cell(const struct twill_machine *m, const struct twill_proc
 struct twill_channel *twill_machine_channel(struct twill_machine *m, const struct twill_process *p,
                                             uint32_t from, uint32_t to);
 /* Record the process's clock. */
-bool twill_machine_mark(const struct twill_machine *m, struct twill_marks *marks,
-                        const struct twill_process *p);
+bool twill_machine_snapshot(const struct twill_machine *m, struct twill_snapshots *snapshots,
+                            const struct twill_process *p);
 struct twill_message *twill_machine_message(const struct twill_machine *m,
                                             const struct twill_process *p, uint32_t to,
                                             uint32_t blocks);

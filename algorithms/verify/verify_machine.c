@@ -80,17 +80,17 @@ static void leave(struct twill_known_ranks *known)
         free(known);
 }
 
-static void close_marks(struct twill_machine *m, struct twill_marks *marks)
+static void close_snapshots(struct twill_machine *m, struct twill_snapshots *snapshots)
 {
-    for (size_t i = 0; marks != NULL && i < (size_t)m->runs * m->processes; i++) {
-        for (uint32_t k = 0; k < marks[i].count; k++) {
-            free(marks[i].clock[k]);
-            leave(marks[i].known[k]);
+    for (size_t i = 0; snapshots != NULL && i < (size_t)m->runs * m->processes; i++) {
+        for (uint32_t k = 0; k < snapshots[i].count; k++) {
+            free(snapshots[i].clock[k]);
+            leave(snapshots[i].known[k]);
         }
-        free(marks[i].clock);
-        free(marks[i].known);
+        free(snapshots[i].clock);
+        free(snapshots[i].known);
     }
-    free(marks);
+    free(snapshots);
 }
 
 void twill_machine_message_free(struct twill_message *message)
@@ -112,9 +112,9 @@ void twill_machine_close(struct twill_machine *m)
         free(m->process[i].ticket);
         leave(m->process[i].known);
     }
-    close_marks(m, m->signal);
-    close_marks(m, m->imm);
-    close_marks(m, m->begin);
+    close_snapshots(m, m->signal);
+    close_snapshots(m, m->imm);
+    close_snapshots(m, m->begin);
     twill_values_close(&m->values);
     twill_cells_close(&m->memory);
     free(m->base);
@@ -212,24 +212,25 @@ struct twill_message *twill_machine_message(const struct twill_machine *m,
     return message;
 }
 
-bool twill_machine_mark(const struct twill_machine *m, struct twill_marks *marks,
-                        const struct twill_process *p)
+bool twill_machine_snapshot(const struct twill_machine *m, struct twill_snapshots *snapshots,
+                            const struct twill_process *p)
 {
     (void)m;
-    uint32_t **clock = realloc(marks->clock, (marks->count + 1) * sizeof(*clock));
+    uint32_t **clock = realloc(snapshots->clock, (snapshots->count + 1) * sizeof(*clock));
     if (clock != NULL)
-        marks->clock = clock;
-    struct twill_known_ranks **known = realloc(marks->known, (marks->count + 1) * sizeof(*known));
+        snapshots->clock = clock;
+    struct twill_known_ranks **known =
+        realloc(snapshots->known, (snapshots->count + 1) * sizeof(*known));
     if (known != NULL)
-        marks->known = known;
+        snapshots->known = known;
     uint32_t *copy = malloc(p->span * sizeof(*copy));
     if (clock == NULL || known == NULL || copy == NULL) {
         free(copy);
         return false;
     }
     memcpy(copy, p->clock, p->span * sizeof(*copy));
-    clock[marks->count] = copy;
-    known[marks->count++] = join_in(p->known);
+    clock[snapshots->count] = copy;
+    known[snapshots->count++] = join_in(p->known);
     return true;
 }
 

@@ -266,24 +266,24 @@ static twill_status await(struct twill_machine *m, struct twill_process *p,
 {
     bool imm = has(step, TWILL_STEP_IMM);
     uint32_t ordinal = imm ? 1 : step->ordinal;
-    struct twill_marks *marks = (imm ? m->imm : m->signal) + (size_t)p->run * m->processes;
+    struct twill_snapshots *snapshots = (imm ? m->imm : m->signal) + (size_t)p->run * m->processes;
     for (unsigned i = 0; i < step->nsrc; i++)
-        if (marks[twill_machine_process(m, p->slot, step->peer[i], p->lane)].count < ordinal)
+        if (snapshots[twill_machine_process(m, p->slot, step->peer[i], p->lane)].count < ordinal)
             return (twill_status)TWILL_PENDING;
     for (unsigned i = 0; i < step->nsrc; i++) {
         uint32_t peer = twill_machine_process(m, p->slot, step->peer[i], p->lane);
-        if (!twill_machine_join(m, p, marks[peer].clock[ordinal - 1], p->span,
-                                marks[peer].known[ordinal - 1]))
+        if (!twill_machine_join(m, p, snapshots[peer].clock[ordinal - 1], p->span,
+                                snapshots[peer].known[ordinal - 1]))
             return no_memory(m);
     }
     return TWILL_OK;
 }
 
-static twill_status mark(struct twill_machine *m, struct twill_process *p,
-                         struct twill_marks *marks)
+static twill_status snapshot(struct twill_machine *m, struct twill_process *p,
+                             struct twill_snapshots *snapshots)
 {
     size_t process = (size_t)(p - m->process);
-    if (!twill_machine_mark(m, &marks[(size_t)p->run * m->processes + process], p))
+    if (!twill_machine_snapshot(m, &snapshots[(size_t)p->run * m->processes + process], p))
         return no_memory(m);
     return TWILL_OK;
 }
@@ -299,7 +299,7 @@ static twill_status put_imm(struct twill_machine *m, struct twill_process *p,
     TWILL_TRY(m->error, load(m, p, &src, has(step, TWILL_STEP_PARTIAL), now, &value));
     TWILL_TRY(m->error, claim(m, p, &dst, now));
     TWILL_TRY(m->error, store(m, p, &dst, value));
-    return mark(m, p, m->imm);
+    return snapshot(m, p, m->imm);
 }
 
 /* Values that a REDUCE or COPY takes for block i, in order; *count of them. */
@@ -368,7 +368,7 @@ twill_status twill_machine_step(struct twill_machine *m, struct twill_process *p
     case TWILL_STEP_WAIT:
         return wait(m, p);
     case TWILL_STEP_SIGNAL:
-        return mark(m, p, m->signal);
+        return snapshot(m, p, m->signal);
     default:
         return await(m, p, step);
     }

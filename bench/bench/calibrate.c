@@ -115,8 +115,8 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
 
 /* The answer's "candidate" lines come by cost; it is the price that counts. memory: what can be
  * done with the peers'. */
-static void ask(struct twill_bench_calibration *c, const char *collective, size_t size,
-                const char *memory, struct plan *plan)
+static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
+                       const char *memory, struct plan *plan)
 {
     char question[96];
     const char *line;
@@ -310,10 +310,10 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     for (size_t i = 0; i < COLLECTIVES && status == TWILL_OK; i++) {
         for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes; s++)
-            ask(c, collectives[i].name, s, " mapped", &plans[i]);
+            query_plan(c, collectives[i].name, s, " mapped", &plans[i]);
         /* What is fetched has its chance against what is staged. */
         for (size_t s = 0; s < SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
-            ask(c, collectives[i].name, s, " fetched", &plans[i]);
+            query_plan(c, collectives[i].name, s, " fetched", &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
     }
     for (size_t index = 0; index < most && status == TWILL_OK; index++) {

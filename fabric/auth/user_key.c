@@ -55,10 +55,10 @@ static bool write_key(const char *path, struct twill_error *error)
 static twill_status make(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];
-    struct twill_secret mark;
+    struct twill_secret nonce;
     uint32_t number;
-    TWILL_TRY(error, twill_secret_random(&mark, error));
-    memcpy(&number, mark.key, sizeof(number)); /* processes of other hosts may have our number */
+    TWILL_TRY(error, twill_secret_random(&nonce, error));
+    memcpy(&number, nonce.key, sizeof(number)); /* processes of other hosts may have our number */
     snprintf(own, sizeof(own), "%s.%ld-%08x", path, (long)getpid(), number);
     bool good = (mkdir(folder, 0700) == 0 || errno == EEXIST) && write_key(own, error) &&
                 (link(own, path) == 0 || errno == EEXIST);

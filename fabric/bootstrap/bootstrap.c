@@ -50,7 +50,7 @@ static const char *rank_of(const struct twill_bootstrap_params *params)
 }
 
 /* Among the output of many ranks, each is to say which it is. */
-static void sign(const struct twill_bootstrap_params *params, struct twill_error *error)
+static void prefix_rank(const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const char *rank = rank_of(params);
     if (error && rank && strncmp(error->message, "rank ", 5) != 0)
@@ -68,7 +68,7 @@ twill_status twill_bootstrap_open(struct twill_oob **oob,
                           params->launcher);
     twill_status status = ops->open(oob, params, error);
     if (status != TWILL_OK && !params->caller)
-        sign(params, error);
+        prefix_rank(params, error);
     TWILL_TRY(error, status);
     if ((*oob)->interface[0] == '\0')
         twill_interface_of((*oob)->interface, (*oob)->address);

@@ -43,7 +43,7 @@ static bool is_inner(const char *name)
     return begins_with_one_of(name, names);
 }
 
-static int ask(int fd, const char *name, unsigned long request, void *data)
+static int query_link(int fd, const char *name, unsigned long request, void *data)
 {
     struct ifreq question;
     memset(&question, 0, sizeof(question));
@@ -65,14 +65,14 @@ static enum twill_link_kind kind_of(int fd, const char *name, unsigned flags)
         return TWILL_LINK_LOOPBACK;
     if (is_inner(name))
         return TWILL_LINK_INNER;
-    if (ask(fd, name, SIOCETHTOOL, &driver) != 0)
+    if (query_link(fd, name, SIOCETHTOOL, &driver) != 0)
         driver.driver[0] = '\0';
     driver.driver[sizeof(driver.driver) - 1] = '\0';
     if (strcmp(driver.driver, "bridge") == 0)
         return TWILL_LINK_BRIDGE;
     if (strcmp(driver.driver, "veth") == 0)
         return TWILL_LINK_PAIR;
-    int hardware = ask(fd, name, SIOCGIFHWADDR, NULL);
+    int hardware = query_link(fd, name, SIOCGIFHWADDR, NULL);
     if (begins_with_one_of(driver.driver, tunnels) || (flags & IFF_POINTOPOINT) ||
         hardware == ARPHRD_TUNNEL || hardware == ARPHRD_TUNNEL6 || hardware == ARPHRD_SIT ||
         hardware == ARPHRD_IPGRE || hardware == ARPHRD_PPP || hardware == ARPHRD_NONE)
@@ -83,7 +83,7 @@ static enum twill_link_kind kind_of(int fd, const char *name, unsigned flags)
 static uint32_t speed_of(int fd, const char *name)
 {
     struct ethtool_cmd command = {.cmd = ETHTOOL_GSET};
-    if (ask(fd, name, SIOCETHTOOL, &command) != 0)
+    if (query_link(fd, name, SIOCETHTOOL, &command) != 0)
         return 0;
     uint32_t mbits = (uint32_t)command.speed_hi << 16 | command.speed;
     return mbits == UINT32_MAX || mbits == UINT16_MAX ? 0 : mbits;

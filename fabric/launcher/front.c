@@ -23,7 +23,7 @@ struct front {
     sigset_t mask;
     int signals;
     int code;
-    struct twill_asked asked;
+    struct twill_stop_request stop_request;
     bool failed, ending;
     bool mute;    /* output cannot be written */
     bool unbound; /* ranks of a host are not bound, which was told */
@@ -61,7 +61,7 @@ static void end_all(struct front *front, uint64_t grace_ns)
 static void await_ends(struct front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
-    front->asked.until_ns = last_ns;
+    front->stop_request.until_ns = last_ns;
     front->ending = true;
     front->end_ns = last_ns + ANSWER_NS;
 }
@@ -292,7 +292,7 @@ static void read_signals(struct front *front)
         bool interrupt = info.ssi_signo == SIGINT || info.ssi_signo == SIGTERM;
         if (info.ssi_signo == SIGCHLD)
             continue;
-        front->asked.times += interrupt;
+        front->stop_request.times += interrupt;
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
                 tell(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
@@ -301,7 +301,7 @@ static void read_signals(struct front *front)
                 end_all(front, 0);
         if (info.ssi_signo == SIGTERM && !front->ending) /* servers end their ranks by themselves */
             await_ends(front);
-        else if (interrupt && front->asked.times > 1)
+        else if (interrupt && front->stop_request.times > 1)
             end_all(front, 0);
     }
 }
@@ -394,7 +394,7 @@ static bool open_front(struct front *front)
         front->agent[i] =
             (struct twill_agent){.pipe = {.in = -1, .out = -1}, .said = {.from = -1, .label = ""}};
     for (int rank = 0; rank < options->ranks; rank++)
-        twill_child_name(options, &front->child[rank], rank, &front->asked);
+        twill_child_name(options, &front->child[rank], rank, &front->stop_request);
     front->input = true;
     front->window = TWILL_INPUT_WINDOW;
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;

@@ -66,22 +66,22 @@ struct twill_options {
 };
 
 /* What twillrun has been asked to end by. */
-struct twill_asked {
+struct twill_stop_request {
     int times;         /* SIGINT and SIGTERM seen */
     uint64_t until_ns; /* who reads output has time until then; 0: as long as it takes */
 };
 
 /* One pipe of output and the line that is not complete yet. */
 struct twill_stream {
-    int from;                        /* -1: at its end, or not ours */
-    int to;                          /* standard output or error */
-    int rank;                        /* whose it is */
-    struct twill_pipe *link;         /* it is passed on there; or NULL */
-    const char *label;               /* before each line; may be empty */
-    const struct twill_asked *asked; /* or NULL */
-    bool relayed;                    /* of another twillrun: not to say its name twice */
-    bool stuck;                      /* the last of it was dropped, since nobody read */
-    int lost;                        /* errno: it cannot be written any more */
+    int from;                                      /* -1: at its end, or not ours */
+    int to;                                        /* standard output or error */
+    int rank;                                      /* whose it is */
+    struct twill_pipe *link;                       /* it is passed on there; or NULL */
+    const char *label;                             /* before each line; may be empty */
+    const struct twill_stop_request *stop_request; /* or NULL */
+    bool relayed; /* of another twillrun: not to say its name twice */
+    bool stuck;   /* the last of it was dropped, since nobody read */
+    int lost;     /* errno: it cannot be written any more */
     char *line;
     size_t used, room;
 };
@@ -115,7 +115,7 @@ struct twill_launch {
     int alive;     /* ranks */
     int failed;    /* first rank that failed, or -1 */
     int code;      /* its exit code */
-    struct twill_asked asked;
+    struct twill_stop_request stop_request;
     int stage;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
     uint64_t next_ns;        /* when the next stage begins */
     int rank_socket[2];      /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
@@ -161,7 +161,7 @@ int twill_launch_start(struct twill_launch *launch);
 
 /* A child is to be this rank; nothing is open yet. asked: for its streams. */
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
-                      const struct twill_asked *asked);
+                      const struct twill_stop_request *stop_request);
 /* Start one (by its index). 0, or the exit code to end with; it has complained. */
 int twill_child_start(struct twill_launch *launch, int index);
 

@@ -211,7 +211,7 @@ static bool prepare(struct twill_launch *launch, struct twill_job *job)
     }
     snprintf(launch->job, sizeof(launch->job), "%s", job->key);
     for (int i = 0; i < launch->here; i++)
-        twill_child_name(launch->options, &launch->child[i], job->rank[i], &launch->asked);
+        twill_child_name(launch->options, &launch->child[i], job->rank[i], &launch->stop_request);
     if (job->rank[0] == 0) {
         if ((!job->alone && !find_address(job, address)) || !twill_launch_listen(launch, address))
             return false;

@@ -130,7 +130,7 @@ static bool open_streams(struct twill_launch *launch, struct twill_child *child,
 }
 
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank,
-                      const struct twill_asked *asked)
+                      const struct twill_stop_request *stop_request)
 {
     child->rank = rank;
     if (options->label)
@@ -140,7 +140,7 @@ void twill_child_name(const struct twill_options *options, struct twill_child *c
                                               .to = STDOUT_FILENO + i,
                                               .rank = rank,
                                               .label = child->label,
-                                              .asked = asked};
+                                              .stop_request = stop_request};
 }
 
 int twill_child_start(struct twill_launch *launch, int index)

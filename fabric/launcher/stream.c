@@ -18,9 +18,10 @@
  * asked twice does not wait for a reader any more, nor who has asked and waited. */
 static bool is_given_up(const struct twill_stream *stream)
 {
-    const struct twill_asked *asked = stream->asked;
+    const struct twill_stop_request *stop_request = stream->stop_request;
     sigset_t pending;
-    if (asked && (asked->times > 1 || (asked->until_ns != 0 && twill_now() >= asked->until_ns)))
+    if (stop_request && (stop_request->times > 1 ||
+                         (stop_request->until_ns != 0 && twill_now() >= stop_request->until_ns)))
         return true;
     return sigpending(&pending) == 0 &&
            (sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1);

@@ -137,25 +137,25 @@ static void reap(struct twill_launch *launch)
  * the first time. One that is stopped would not notice. */
 static void await_ends(struct twill_launch *launch)
 {
-    uint64_t grace_ns = launch->asked.times > 1 ? 0 : launch->options->grace_ns;
+    uint64_t grace_ns = launch->stop_request.times > 1 ? 0 : launch->options->grace_ns;
     uint64_t next_ns = twill_now() + grace_ns + TWILL_TERM_NS;
     signal_all(launch, SIGCONT);
     if (launch->stage == STAGE_KILL)
         return;
     launch->next_ns = launch->stage == STAGE_TERM ? twill_min(launch->next_ns, next_ns) : next_ns;
-    launch->asked.until_ns = launch->next_ns;
+    launch->stop_request.until_ns = launch->next_ns;
     launch->stage = STAGE_TERM;
 }
 
 void twill_launch_signal(struct twill_launch *launch, int number)
 {
-    bool asked = number == SIGINT || number == SIGTERM;
+    bool stop_request = number == SIGINT || number == SIGTERM;
     signal_all(launch, number);
-    launch->asked.times += asked;
+    launch->stop_request.times += stop_request;
     /* A program may have a use for SIGINT of its own; who asks twice means it. */
     if (number == SIGTERM)
         await_ends(launch);
-    else if (asked && launch->asked.times > 1)
+    else if (stop_request && launch->stop_request.times > 1)
         twill_launch_end(launch, 0);
 }
 

@@ -206,7 +206,7 @@ static int run(const struct twill_options *options)
     int code = 1;
     if (twill_launch_open(&launch, options, options->ranks)) {
         for (int rank = 0; rank < launch.here; rank++)
-            twill_child_name(options, &launch.child[rank], rank, &launch.asked);
+            twill_child_name(options, &launch.child[rank], rank, &launch.stop_request);
         if (twill_launch_listen(&launch, "127.0.0.1") && twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);

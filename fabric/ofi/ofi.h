@@ -238,7 +238,7 @@ struct twill_ofi_endpoint {
     size_t max_message;   /* agreed by all ranks */
     size_t inject;        /* own */
     uint32_t rank, size;  /* of the job */
-    uint32_t salt;        /* secret of the job in its tags: added to the communicator's number */
+    uint32_t tag_secret;  /* secret of the job in its tags: added to the communicator's number */
     uint64_t seal;        /* the same: bits above TWILL_OFI_TAG_BITS */
     uint32_t tag_bits;    /* TWILL_OFI_TAG_BITS or TWILL_OFI_LONG_TAG */
     bool directed;        /* receives name their sender's address */

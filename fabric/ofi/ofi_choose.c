@@ -34,7 +34,7 @@ static const struct refusal {
 
 /* What TWILL_PROVIDER asks libfabric for: NAME, or ofi:NAME where NAME alone means something else.
  */
-static const char *asked_name(const char *asked)
+static const char *provider_name(const char *asked)
 {
     return asked != NULL && strncmp(asked, "ofi:", 4) == 0 ? asked + 4 : asked;
 }
@@ -55,7 +55,7 @@ static const char *why_refused(const char *provider)
     return NULL;
 }
 
-static bool is_asked(const char *text)
+static bool is_set(const char *text)
 {
     return text != NULL && text[0] != '\0';
 }
@@ -199,8 +199,8 @@ static uint32_t provider_rank(const struct fi_info *info, const char *asked, boo
     *ip = twill_ofi_is_ip(info);
     if (why_refused(name) != NULL)
         return UINT32_MAX;
-    if (is_asked(asked))
-        return name_matches(name, asked_name(asked)) ? 0 : UINT32_MAX;
+    if (is_set(asked))
+        return name_matches(name, provider_name(asked)) ? 0 : UINT32_MAX;
     for (uint32_t i = 0; i < TWILL_ARRAY_LENGTH(preferences); i++) {
         if (!name_matches(name, preferences[i].name))
             continue;
@@ -218,16 +218,16 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
     uint32_t provider = provider_rank(info, params->provider, &ip);
     const char *domain = info->domain_attr->name;
     const char *reached = params->oob->address;
-    if (provider == UINT32_MAX || (is_asked(params->domain) && strcmp(domain, params->domain) != 0))
+    if (provider == UINT32_MAX || (is_set(params->domain) && strcmp(domain, params->domain) != 0))
         return UINT32_MAX;
     uint32_t penalty = is_link_local(info) ? 2 : 0;
-    if (is_asked(params->interface)) {
+    if (is_set(params->interface)) {
         if (!is_at(info, params->interface, interfaces))
             return UINT32_MAX;
         penalty += at_address(info, reached) ? 0 : 1;
-    } else if (is_asked(reached)) {
+    } else if (is_set(reached)) {
         bool there = at_address(info, reached);
-        if (ip && !there && !is_asked(params->domain))
+        if (ip && !there && !is_set(params->domain))
             return UINT32_MAX;
         penalty += there ? 0 : 1;
     } else {
@@ -265,10 +265,10 @@ static twill_status explain_none(const struct fi_info *list,
         snprintf(place, sizeof(place), "%s (%s)", i->domain_attr->name, text);
         add_name(places, sizeof(places), place);
     }
-    if (is_asked(params->provider) && why_refused(asked_name(params->provider)) != NULL)
+    if (is_set(params->provider) && why_refused(provider_name(params->provider)) != NULL)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_PROVIDER=%s is not used: %s",
-                          params->provider, why_refused(asked_name(params->provider)));
-    if (places[0] == '\0' && is_asked(params->provider))
+                          params->provider, why_refused(provider_name(params->provider)));
+    if (places[0] == '\0' && is_set(params->provider))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_PROVIDER=%s: libfabric has no such provider here; it has %s",
                           params->provider, providers);
@@ -277,12 +277,12 @@ static twill_status explain_none(const struct fi_info *list,
                           "libfabric has no provider that is used without asking; it has %s: set "
                           "TWILL_PROVIDER to one of them",
                           providers);
-    if (is_asked(params->domain))
+    if (is_set(params->domain))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_DOMAIN=%s%s%s: no such libfabric domain; there are %s",
-                          params->domain, is_asked(params->interface) ? " TWILL_INTERFACE=" : "",
-                          is_asked(params->interface) ? params->interface : "", places);
-    if (is_asked(params->interface))
+                          params->domain, is_set(params->interface) ? " TWILL_INTERFACE=" : "",
+                          is_set(params->interface) ? params->interface : "", places);
+    if (is_set(params->interface))
         return TWILL_FAIL(
             error, TWILL_ERR_CONFIG,
             "TWILL_INTERFACE=%s: libfabric has no such interface or address; it has %s",
@@ -304,7 +304,7 @@ bool twill_ofi_is_better(const struct twill_transport_params *params, char *name
     if (twill_ofi_library_open(&library, params->libfabric, error) != TWILL_OK ||
         twill_ofi_list(&library, &list, error) != TWILL_OK)
         return false;
-    if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
+    if (is_set(params->interface) && getifaddrs(&interfaces) != 0)
         interfaces = NULL;
     for (const struct fi_info *i = list; i != NULL; i = i->next) {
         uint32_t rank = info_rank(i, params, interfaces);
@@ -325,7 +325,7 @@ twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_i
     struct fi_info *list = NULL;
     struct ifaddrs *interfaces = NULL;
     TWILL_TRY(error, twill_ofi_list(library, &list, error));
-    if (is_asked(params->interface) && getifaddrs(&interfaces) != 0)
+    if (is_set(params->interface) && getifaddrs(&interfaces) != 0)
         interfaces = NULL;
     const struct fi_info *best = NULL;
     uint32_t best_rank = UINT32_MAX;
@@ -344,11 +344,11 @@ twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_i
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "libfabric: no memory for an fi_info");
     library->freeinfo(list);
     snprintf(why, why_bytes, "provider %s, %s",
-             is_asked(params->provider) ? "by TWILL_PROVIDER" : "the best that answers",
-             is_asked(params->domain)         ? "domain by TWILL_DOMAIN"
-             : is_asked(params->interface)    ? "interface by TWILL_INTERFACE"
-             : is_asked(params->oob->address) ? "where other ranks reach this host"
-                                              : "first interface");
+             is_set(params->provider) ? "by TWILL_PROVIDER" : "the best that answers",
+             is_set(params->domain)         ? "domain by TWILL_DOMAIN"
+             : is_set(params->interface)    ? "interface by TWILL_INTERFACE"
+             : is_set(params->oob->address) ? "where other ranks reach this host"
+                                            : "first interface");
     return status;
 }
 

@@ -19,7 +19,7 @@ _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag")
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_channel channel)
 {
-    uint64_t tag = (comm + endpoint->salt) & COMM_MASK;
+    uint64_t tag = (comm + endpoint->tag_secret) & COMM_MASK;
     tag = tag << LANE_BITS | lane;
     tag = tag << FROM_BITS | from;
     return endpoint->seal | tag << 2 | (uint64_t)channel;
@@ -38,7 +38,7 @@ uint32_t twill_ofi_tag_from(uint64_t tag)
 
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag)
 {
-    return ((uint32_t)(tag >> (2 + FROM_BITS + LANE_BITS)) - endpoint->salt) & COMM_MASK;
+    return ((uint32_t)(tag >> (2 + FROM_BITS + LANE_BITS)) - endpoint->tag_secret) & COMM_MASK;
 }
 
 static bool is_peer_gone(int code)

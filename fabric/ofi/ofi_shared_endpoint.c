@@ -93,8 +93,8 @@ static void draw_secret(struct twill_ofi_endpoint *endpoint)
     const struct twill_oob *oob = endpoint->params.oob;
     struct twill_secret secret;
     twill_secret_derive(&oob->secret, "ofi tags", oob->nonce, sizeof(oob->nonce), &secret);
-    memcpy(&endpoint->salt, secret.key, sizeof(endpoint->salt));
-    memcpy(&endpoint->seal, secret.key + sizeof(endpoint->salt), sizeof(endpoint->seal));
+    memcpy(&endpoint->tag_secret, secret.key, sizeof(endpoint->tag_secret));
+    memcpy(&endpoint->seal, secret.key + sizeof(endpoint->tag_secret), sizeof(endpoint->seal));
     twill_secret_wipe(&secret, sizeof(secret));
 }
 

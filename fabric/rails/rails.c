@@ -111,7 +111,7 @@ static void fold_part(struct twill_transfer *transfer, size_t offset, const void
 }
 
 /* What turns a message's signature into that of its parts; never 0. */
-static uint32_t mark(size_t bytes)
+static uint32_t part_hash(size_t bytes)
 {
     return (uint32_t)((uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 0x80000000u;
 }
@@ -138,7 +138,7 @@ static void make_part(const struct rails *t, const struct slot *slot, uint32_t r
         .kind = whole->kind,
         .lane = whole->lane,
         .peer = whole->peer,
-        .signature = whole->signature ^ mark(whole->bytes),
+        .signature = whole->signature ^ part_hash(whole->bytes),
         .buffer = buffer != NULL ? buffer + from : NULL,
         .bytes = cut(t, whole->bytes, rail + 1) - from,
         .fold = whole->fold != NULL ? fold_part : NULL,
@@ -151,7 +151,7 @@ static void make_part(const struct rails *t, const struct slot *slot, uint32_t r
 static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *part)
 {
     bool in_parts = part->peer_signature != whole->signature;
-    whole->peer_signature = part->peer_signature ^ (in_parts ? mark(whole->bytes) : 0);
+    whole->peer_signature = part->peer_signature ^ (in_parts ? part_hash(whole->bytes) : 0);
     whole->peer_bytes = part->peer_bytes;
     if (in_parts && part->peer_bytes == part->bytes)
         whole->peer_bytes = whole->bytes;

@@ -76,7 +76,7 @@ struct twill_past {
 
 /* Where the caller's buffers are: in the owner's heap segment, for zero-copy, and in its process,
  * for who can reach that. */
-struct twill_vote_line {
+struct twill_address_line {
     _Atomic uint64_t sequence;       /* of the call, written last */
     _Atomic uint64_t src, dst;       /* offset in the heap, or UINT64_MAX: not there */
     _Atomic uint64_t src_at, dst_at; /* address; 0: not needed, UINT64_MAX: not to be reached */
@@ -107,8 +107,8 @@ struct twill_node_area {
     struct twill_layout_line layout;
     struct twill_call_line call;
     struct twill_started_line started;
-    struct twill_past past[TWILL_PAST]; /* by sequence */
-    struct twill_vote_line vote[2];     /* by parity of the sequence */
+    struct twill_past past[TWILL_PAST];     /* by sequence */
+    struct twill_address_line addresses[2]; /* by parity of the sequence */
     struct twill_bell_line bell;
     struct twill_abort_line abort;
     struct twill_flag flag[TWILL_NODE_LANES];

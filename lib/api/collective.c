@@ -31,28 +31,29 @@ static struct twill_call summary_of(const struct twill_run *run)
     return call;
 }
 
-void twill_run_mark(struct twill_run *run)
+void twill_run_hash_call(struct twill_run *run)
 {
     const struct twill_call *call = &run->summary;
     uint64_t h = call->count ^ (uint64_t)run->comm->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
-    run->mark = scramble(h);
+    run->call_hash = scramble(h);
 }
 
 /* The mark was scrambled when the call was prepared; its number and all calls before come in by one
  * multiplication: what ranks disagreed on without any of them having to wait for another is noticed
  * as soon as one has to. */
-static void sign(struct twill_run *run)
+static void compute_signature(struct twill_run *run)
 {
-    run->signature = (uint32_t)((run->mark ^ run->comm->salt) * 0x9e3779b97f4a7c15u >> 32);
+    run->signature =
+        (uint32_t)((run->call_hash ^ run->comm->chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
 /* A call that is signed. */
 static void number(struct twill_run *run)
 {
     run->sequence = run->comm->started;
-    run->comm->salt = (uint64_t)run->signature << 32 ^ run->sequence;
+    run->comm->chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
 void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
@@ -124,8 +125,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->is_point = false;
     request->status = TWILL_OK;
     if (TWILL_LIKELY(repeats(run, call))) {
-        if (run->voted)
-            twill_run_ask_again(run);
+        if (run->published)
+            twill_addresses_restart(run);
         if (call->src == run->call.src && call->dst == run->call.dst)
             return TWILL_OK; /* checked before */
         twill_run_move(run, call->src, call->dst);
@@ -136,11 +137,11 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     }
     run->call = *call;
     run->plan = run->before = NULL;
-    run->voted = run->counted = run->arrived = false;
+    run->published = run->collected = run->arrived = false;
     twill_run_let_go(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
-    twill_run_mark(run);
+    twill_run_hash_call(run);
     return TWILL_OK;
 }
 
@@ -150,7 +151,7 @@ static inline void begin_at(struct twill_request *request, uint64_t entered)
 {
     struct twill_run *run = &request->run;
     struct twill_comm *comm = request->comm;
-    sign(run);
+    compute_signature(run);
     bool leads = comm->queue == NULL && run->plan != NULL &&
                  twill_comm_has_arrived(comm, comm->epoch - run->ahead);
     if (TWILL_LIKELY(leads))
@@ -238,7 +239,7 @@ void twill_call_last(struct twill_comm *comm)
     status = twill_request_prepare(request, &barrier);
     if (status == TWILL_OK) {
         request->run.summary.vector = true;
-        twill_run_mark(&request->run);
+        twill_run_hash_call(&request->run);
         twill_request_begin(request);
         status = twill_comm_wait(comm, twill_request_done, request);
     }
@@ -315,31 +316,31 @@ static bool queue_is_empty(const void *comm)
     return ((const struct twill_comm *)comm)->queue == NULL;
 }
 
-static bool is_counted(const void *run)
+static bool is_collected(const void *run)
 {
-    return ((const struct twill_run *)run)->counted;
+    return ((const struct twill_run *)run)->collected;
 }
 
 /* Ask the node where the buffers lie, once and for all, as a call of its own; the barrier lets
  * nobody go on before all have read the votes. */
-static twill_status ask(struct twill_request *request)
+static twill_status exchange_addresses(struct twill_request *request)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER};
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
-    bool asks, all_ask;
-    TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
-    run->counted = !asks;
-    if (!all_ask)
+    bool exchanges, any_exchanges;
+    TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
+    run->collected = !exchanges;
+    if (!any_exchanges)
         return TWILL_OK;
     comm->started++;
-    sign(run);
+    compute_signature(run);
     number(run);
     request->ticks = twill_ticks();
     twill_comm_publish(comm, request);
-    comm->asking = run;
-    twill_status status = twill_comm_wait(comm, is_counted, run);
-    comm->asking = NULL;
+    comm->exchanging = run;
+    twill_status status = twill_comm_wait(comm, is_collected, run);
+    comm->exchanging = NULL;
     run->arrived = false; /* not in the calls that start it */
     TWILL_TRY(&comm->error, status);
     return run_to_end(comm, &barrier);
@@ -352,7 +353,7 @@ static twill_status prepare(struct twill_request *request, const struct twill_ca
     if (twill_request_prepare(request, call) != TWILL_OK)
         return refuse(comm, call);
     TWILL_TRY(&comm->error, twill_request_stage(request));
-    TWILL_TRY(&comm->error, ask(request));
+    TWILL_TRY(&comm->error, exchange_addresses(request));
     int answer = twill_run_choose(&request->run);
     if (answer < 0)
         return (twill_status)answer;

@@ -180,7 +180,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     /* Ranks compare each count, not only their sum. */
     comm->blocking.run.summary.vector = true;
     comm->blocking.run.summary.count = counts;
-    twill_run_mark(&comm->blocking.run);
+    twill_run_hash_call(&comm->blocking.run);
     TWILL_TRY(&comm->error, begin_collective(&comm->blocking));
     TWILL_TRY(&comm->error, wait_for(&comm->blocking));
     unpack(first, n, group->packed);

@@ -15,7 +15,7 @@
 enum { OUT, IN };
 
 /* Of what both sides must have alike; order is by the lane. */
-static uint32_t sign(twill_type type, size_t count)
+static uint32_t signature_of(twill_type type, size_t count)
 {
     uint64_t h = (count ^ (uint64_t)type << 56) * 0x9e3779b97f4a7c15u;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
@@ -84,7 +84,7 @@ static struct twill_transfer transfer_of(const struct twill_request *request, in
         .kind = way == OUT ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
         .lane = TWILL_POINT_LANE,
         .peer = (uint32_t)(way == OUT ? p->to : p->from),
-        .signature = sign(p->type, count),
+        .signature = signature_of(p->type, count),
         .buffer = request->staged[way] != NULL ? request->staged[way] : buffer,
         .bytes = count * twill_type_size(p->type),
     };

@@ -58,7 +58,7 @@ struct twill_comm {
     struct twill_request_slab *slab;          /* where they come from */
     unsigned unused;                          /* requests in the first slab, not used yet */
     const struct twill_transfer *setting_up;  /* [2] of lib/comm/comm_bootstrap.c, or NULL */
-    struct twill_run *asking;                 /* a prepared call whose votes are awaited */
+    struct twill_run *exchanging;             /* a prepared call whose votes are awaited */
     unsigned talking;                         /* requests under way that may have messages */
     struct twill_request blocking, blocking_point;
     struct twill_waiting standing; /* of tests that found nothing */
@@ -72,7 +72,7 @@ struct twill_comm {
     struct twill_call call; /* the first that is not complete, or the last one: what others hear */
     uint64_t sequence;      /* its number */
     uint64_t started;       /* calls begun */
-    uint64_t salt;          /* what they come to: for the next one's signature */
+    uint64_t chain_hash;    /* what they come to: for the next one's signature */
     uint64_t epoch;         /* instances begun */
     uint64_t arrived;       /* all ranks of the node have begun this one and those before it */
     uint32_t differs;       /* rank whose message was of another call */

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-static bool has(enum twill_holder holder, const struct twill_run *run, uint32_t rank)
+static bool holds_side(enum twill_holder holder, const struct twill_run *run, uint32_t rank)
 {
     return holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
            (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
@@ -28,9 +28,9 @@ static bool needs(const struct twill_run *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     if (side == TWILL_SRC)
-        return has(facts->src, run, rank);
+        return holds_side(facts->src, run, rank);
     bool apart = run->call.collective == TWILL_BROADCAST && run->comm->world->nodes > 1;
-    return !apart && has(facts->dst, run, rank);
+    return !apart && holds_side(facts->dst, run, rank);
 }
 
 size_t twill_run_side_bytes(const struct twill_run *run, unsigned side)
@@ -41,14 +41,15 @@ size_t twill_run_side_bytes(const struct twill_run *run, unsigned side)
     return parts * run->call.count * run->element;
 }
 
-static const struct twill_vote_line *vote_of(const struct twill_run *run, uint32_t local)
+static const struct twill_address_line *address_line_of(const struct twill_run *run, uint32_t local)
 {
-    const struct twill_vote_line *line = &run->comm->node->area[local]->vote[run->sequence % 2];
-    bool there = atomic_load_explicit(&line->sequence, memory_order_acquire) == run->sequence;
-    return there ? line : NULL;
+    const struct twill_address_line *line =
+        &run->comm->node->area[local]->addresses[run->sequence % 2];
+    bool address = atomic_load_explicit(&line->sequence, memory_order_acquire) == run->sequence;
+    return address ? line : NULL;
 }
 
-static uint64_t place_of(const struct twill_run *run, unsigned side)
+static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
 {
     const struct twill_side *s = &run->side[side];
     if (!needs(run, side, run->comm->rank))
@@ -70,7 +71,7 @@ static uint64_t address_of(const struct twill_run *run, unsigned side)
 }
 
 /* What a side that lies there allows. */
-static void allow(struct twill_run *run, uint64_t offset, uint64_t address)
+static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
     bool attachable = reachable && twill_reach_maps(run->comm->reach);
@@ -82,8 +83,8 @@ static void allow(struct twill_run *run, uint64_t offset, uint64_t address)
 static bool publish(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    struct twill_vote_line *line = &comm->node->area[comm->local]->vote[run->sequence % 2];
-    uint64_t src = place_of(run, TWILL_SRC), dst = place_of(run, TWILL_DST);
+    struct twill_address_line *line = &comm->node->area[comm->local]->addresses[run->sequence % 2];
+    uint64_t src = heap_offset_of(run, TWILL_SRC), dst = heap_offset_of(run, TWILL_DST);
     uint64_t src_at = address_of(run, TWILL_SRC), dst_at = address_of(run, TWILL_DST);
     atomic_store_explicit(&line->src, src, memory_order_relaxed);
     atomic_store_explicit(&line->dst, dst, memory_order_relaxed);
@@ -92,22 +93,23 @@ static bool publish(struct twill_run *run)
     atomic_store_explicit(&line->signature, run->signature, memory_order_relaxed);
     atomic_store_explicit(&line->sequence, run->sequence, memory_order_release);
     twill_node_ring_all(comm->node);
-    allow(run, src, src_at);
-    allow(run, dst, dst_at);
+    restrict_access(run, src, src_at);
+    restrict_access(run, dst, dst_at);
     return run->mapped || run->fetched;
 }
 
-static void take(struct twill_run *run, uint32_t local, const struct twill_vote_line *line)
+static void collect_addresses(struct twill_run *run, uint32_t local,
+                              const struct twill_address_line *line)
 {
     struct twill_comm *comm = run->comm;
     uint32_t rank = comm->node->rank[local];
     uint64_t src = atomic_load_explicit(&line->src, memory_order_relaxed);
     uint64_t dst = atomic_load_explicit(&line->dst, memory_order_relaxed);
-    uint64_t *there = &run->there[local * TWILL_SIDES];
-    there[TWILL_SRC] = atomic_load_explicit(&line->src_at, memory_order_relaxed);
-    there[TWILL_DST] = atomic_load_explicit(&line->dst_at, memory_order_relaxed);
-    allow(run, src, there[TWILL_SRC]);
-    allow(run, dst, there[TWILL_DST]);
+    uint64_t *address = &run->address[local * TWILL_SIDES];
+    address[TWILL_SRC] = atomic_load_explicit(&line->src_at, memory_order_relaxed);
+    address[TWILL_DST] = atomic_load_explicit(&line->dst_at, memory_order_relaxed);
+    restrict_access(run, src, address[TWILL_SRC]);
+    restrict_access(run, dst, address[TWILL_DST]);
     struct twill_heap_view *view = &comm->view[local];
     bool in_src = needs(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
     bool in_dst = needs(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
@@ -121,65 +123,66 @@ static void take(struct twill_run *run, uint32_t local, const struct twill_vote_
         twill_heap_view_touch(view, dst, twill_run_side_bytes(run, TWILL_DST));
 }
 
-static bool votes(const struct twill_run *run, uint32_t local)
+static bool publishes(const struct twill_run *run, uint32_t local)
 {
     uint32_t rank = run->comm->node->rank[local];
     return needs(run, TWILL_SRC, rank) || needs(run, TWILL_DST, rank);
 }
 
 /* Then who has counted has seen everybody in the call. */
-static bool all_vote(const struct twill_run *run)
+static bool all_publish(const struct twill_run *run)
 {
     bool all = true;
     for (uint32_t l = 0; l < run->comm->local_size; l++)
-        all &= votes(run, l);
+        all &= publishes(run, l);
     return all;
 }
 
-int twill_run_vote(struct twill_run *run)
+int twill_addresses_exchange(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (run->counted)
+    if (run->collected)
         return 1;
-    if (!run->voted) {
+    if (!run->published) {
         if (!twill_comm_has_arrived(comm, comm->epoch - TWILL_WINDOW))
             return 0;
-        run->voted = true;
-        run->mapped = (run->asked & TWILL_ACCESS_MAPPED) != 0;
-        run->fetched = (run->asked & TWILL_ACCESS_FETCHED) != 0;
-        run->next_vote = 0;
-        if (votes(run, comm->local) && !publish(run)) {
-            run->counted = true;
+        run->published = true;
+        run->mapped = (run->access & TWILL_ACCESS_MAPPED) != 0;
+        run->fetched = (run->access & TWILL_ACCESS_FETCHED) != 0;
+        run->next_address = 0;
+        if (publishes(run, comm->local) && !publish(run)) {
+            run->collected = true;
             return 1;
         }
     }
-    for (; run->next_vote < comm->local_size; run->next_vote++) {
-        if (!votes(run, run->next_vote)) {
-            memset(&run->there[run->next_vote * TWILL_SIDES], 0, TWILL_SIDES * sizeof(*run->there));
+    for (; run->next_address < comm->local_size; run->next_address++) {
+        if (!publishes(run, run->next_address)) {
+            memset(&run->address[run->next_address * TWILL_SIDES], 0,
+                   TWILL_SIDES * sizeof(*run->address));
             continue;
         }
-        const struct twill_vote_line *line = vote_of(run, run->next_vote);
+        const struct twill_address_line *line = address_line_of(run, run->next_address);
         if (line == NULL)
             return 0;
         if (TWILL_UNLIKELY(atomic_load_explicit(&line->signature, memory_order_relaxed) !=
                            run->signature)) {
-            uint32_t rank = comm->node->rank[run->next_vote];
+            uint32_t rank = comm->node->rank[run->next_address];
             return twill_run_differs(run, rank, twill_run_is_written_down(run, rank));
         }
-        take(run, run->next_vote, line);
+        collect_addresses(run, run->next_address, line);
     }
-    run->counted = true;
-    run->arrived = all_vote(run);
+    run->collected = true;
+    run->arrived = all_publish(run);
     return 1;
 }
 
-unsigned twill_run_votes_missing(const struct twill_run *run, uint32_t *ranks, unsigned most)
+unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, unsigned most)
 {
     unsigned n = 0;
-    if (!run->voted || run->counted)
+    if (!run->published || run->collected)
         return 0;
-    for (uint32_t l = run->next_vote; l < run->comm->local_size && n < most; l++)
-        if (votes(run, l) && vote_of(run, l) == NULL)
+    for (uint32_t l = run->next_address; l < run->comm->local_size && n < most; l++)
+        if (publishes(run, l) && address_line_of(run, l) == NULL)
             ranks[n++] = run->comm->node->rank[l];
     return n;
 }

@@ -50,24 +50,24 @@ static twill_status have_chooser(struct twill_comm *comm)
                                 &comm->error);
 }
 
-twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask)
+twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool *any_exchanges)
 {
     struct twill_comm *comm = run->comm;
-    *asks = *all_ask = false;
+    *exchanges = *any_exchanges = false;
     run->mapped = run->fetched = false;
-    run->asked = 0;
+    run->access = 0;
     bool scaled = run->created != NULL && run->created->scaled;
     struct twill_select_request request = twill_run_select_request(run);
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
         return TWILL_OK;
     TWILL_TRY(&comm->error, have_chooser(comm));
     request.fetched = comm->world->nodes == 1 && twill_reach_fetches(comm->reach);
-    run->asked = twill_mapping_matters(comm->chooser, &request);
-    *all_ask = run->asked != 0;
+    run->access = twill_mapping_matters(comm->chooser, &request);
+    *any_exchanges = run->access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
     bool shares = comm->context->heap.region != NULL || comm->reach != NULL;
-    *asks = *all_ask && shares && !away;
+    *exchanges = *any_exchanges && shares && !away;
     return TWILL_OK;
 }
 
@@ -132,26 +132,26 @@ static twill_status find_plan(struct twill_run *run)
     return TWILL_OK;
 }
 
-void twill_run_ask_again(struct twill_run *run)
+void twill_addresses_restart(struct twill_run *run)
 {
     run->before = run->plan;
     run->were_mapped = run->mapped;
     run->were_fetched = run->fetched;
     twill_run_let_go(run);
     run->plan = NULL;
-    run->voted = run->counted = run->arrived = false;
+    run->published = run->collected = run->arrived = false;
 }
 
 int twill_run_choose(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
-    if (run->before == NULL && !run->voted && !run->counted) {
-        bool asks, all_ask;
-        TWILL_TRY(&comm->error, twill_run_asks(run, &asks, &all_ask));
-        run->counted = !asks;
+    if (run->before == NULL && !run->published && !run->collected) {
+        bool exchanges, any_exchanges;
+        TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
+        run->collected = !exchanges;
     }
-    if (!run->counted) {
-        int answer = twill_run_vote(run);
+    if (!run->collected) {
+        int answer = twill_addresses_exchange(run);
         if (answer <= 0)
             return answer;
     }

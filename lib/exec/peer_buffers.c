@@ -27,12 +27,12 @@ twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, con
                              size_t bytes)
 {
     struct twill_comm *comm = run->comm;
-    uint64_t there = (uint64_t)(uintptr_t)from;
+    uint64_t address = (uint64_t)(uintptr_t)from;
     if (bytes == 0)
         return TWILL_OK;
-    int cause = twill_reach_fetch(comm->reach, comm->world->local[peer], to, there, bytes);
+    int cause = twill_reach_fetch(comm->reach, comm->world->local[peer], to, address, bytes);
     comm->counters.bytes_copied += bytes;
-    return cause == 0 ? TWILL_OK : refuse(run, peer, "read", there, bytes, cause);
+    return cause == 0 ? TWILL_OK : refuse(run, peer, "read", address, bytes, cause);
 }
 
 void twill_run_let_go(struct twill_run *run)
@@ -50,14 +50,14 @@ static twill_status have(struct twill_run *run, uint32_t local, unsigned side, v
 {
     struct twill_comm *comm = run->comm;
     uint32_t place = local * TWILL_SIDES + side, rank = comm->node->rank[local];
-    uint64_t there = run->there[place];
+    uint64_t address = run->address[place];
     if (run->plan->fetches)
-        *at = (void *)(uintptr_t)there;
-    if (run->plan->fetches || *at != NULL || there == 0)
+        *at = (void *)(uintptr_t)address;
+    if (run->plan->fetches || *at != NULL || address == 0)
         return TWILL_OK;
     size_t bytes = twill_run_side_bytes(run, side);
-    int cause = twill_reach_attach(comm->reach, local, there, bytes, &run->region[place], at);
-    return cause == 0 ? TWILL_OK : refuse(run, rank, "attached", there, bytes, cause);
+    int cause = twill_reach_attach(comm->reach, local, address, bytes, &run->region[place], at);
+    return cause == 0 ? TWILL_OK : refuse(run, rank, "attached", address, bytes, cause);
 }
 
 twill_status twill_run_reach(struct twill_run *run)
@@ -65,7 +65,7 @@ twill_status twill_run_reach(struct twill_run *run)
     struct twill_comm *comm = run->comm;
     const struct twill_schedule *s = &run->plan->schedule;
     bool uses = s->uses_peer_src || s->uses_peer_dst;
-    if (TWILL_LIKELY(comm->reach == NULL || !run->voted || !uses))
+    if (TWILL_LIKELY(comm->reach == NULL || !run->published || !uses))
         return TWILL_OK;
     for (uint32_t l = 0; l < comm->local_size; l++) {
         void *src = (void *)(uintptr_t)run->peer_src[l], *dst = run->peer_dst[l];

@@ -131,7 +131,7 @@ twill_status twill_request_launch(struct twill_request *request);
 /* Take over the call and check its arguments. */
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
 /* Hash the summary: ranks that hash alike are in the same call. */
-void twill_run_mark(struct twill_run *run);
+void twill_run_hash_call(struct twill_run *run);
 /* Number, sign and queue it. */
 void twill_request_begin(struct twill_request *request);
 /* Say on the node which call this rank is in. */
@@ -145,12 +145,12 @@ void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uin
 /* Have the run a plan: 1, or 0 while other ranks are asked, or an error. */
 int twill_run_choose(struct twill_run *run);
 /* The same call with other buffers: ask where they are; all else is known. */
-void twill_run_ask_again(struct twill_run *run);
+void twill_addresses_restart(struct twill_run *run);
 /* The same in parts: whether the node's ranks are to be asked, and whether some node's are, which
  * is the same on all ranks; asking them. */
-twill_status twill_run_asks(struct twill_run *run, bool *asks, bool *all_ask);
-int twill_run_vote(struct twill_run *run);
-unsigned twill_run_votes_missing(const struct twill_run *run, uint32_t *ranks, unsigned most);
+twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool *any_exchanges);
+int twill_addresses_exchange(struct twill_run *run);
+unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, unsigned most);
 /* Of a side that all ranks, or the root, have: of SRC or DST as it lies in memory. */
 size_t twill_run_side_bytes(const struct twill_run *run, unsigned side);
 struct twill_select_request twill_run_select_request(const struct twill_run *run);

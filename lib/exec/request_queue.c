@@ -132,10 +132,10 @@ bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch)
 /* Ranks of the node that keep the next instance from beginning. */
 static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned most)
 {
-    const struct twill_run *run = comm->filling != NULL ? &comm->filling->run : comm->asking;
+    const struct twill_run *run = comm->filling != NULL ? &comm->filling->run : comm->exchanging;
     unsigned n = 0;
     if (run == NULL || comm->slot[comm->epoch % TWILL_WINDOW].instance.active ||
-        (run->plan == NULL && (run->voted || run->counted)))
+        (run->plan == NULL && (run->published || run->collected)))
         return 0;
     uint32_t ahead = run->plan != NULL ? run->ahead : TWILL_WINDOW;
     for (uint32_t l = 0; l < comm->local_size && n < most; l++)
@@ -195,8 +195,9 @@ static int advance_transports(struct twill_comm *comm)
 
 int twill_comm_advance(struct twill_comm *comm)
 {
-    int moved =
-        TWILL_UNLIKELY(comm->asking != NULL) ? twill_run_vote(comm->asking) : begin_slices(comm);
+    int moved = TWILL_UNLIKELY(comm->exchanging != NULL)
+                    ? twill_addresses_exchange(comm->exchanging)
+                    : begin_slices(comm);
     if (moved < 0)
         return moved;
     for (unsigned i = 0; i < TWILL_WINDOW; i++) { /* the oldest first */
@@ -252,9 +253,10 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
     unsigned n = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
         n += twill_run_waits_for(&comm->slot[i], ranks + n, most - n, step);
-    const struct twill_run *asking = comm->filling != NULL ? &comm->filling->run : comm->asking;
-    if (asking != NULL && asking->plan == NULL) {
-        unsigned missing = twill_run_votes_missing(asking, ranks + n, most - n);
+    const struct twill_run *exchanging =
+        comm->filling != NULL ? &comm->filling->run : comm->exchanging;
+    if (exchanging != NULL && exchanging->plan == NULL) {
+        unsigned missing = twill_addresses_missing(exchanging, ranks + n, most - n);
         if (missing > 0)
             *step = "entry";
         n += missing;
@@ -298,10 +300,10 @@ twill_status twill_request_open(struct twill_request *request, struct twill_comm
     request->born = request->generation;
     request->run.peer_src = calloc(comm->local_size, sizeof(*request->run.peer_src));
     request->run.peer_dst = calloc(comm->local_size, sizeof(*request->run.peer_dst));
-    request->run.there = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.there));
+    request->run.address = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.address));
     request->run.region = calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.region));
     if (request->run.peer_src == NULL || request->run.peer_dst == NULL ||
-        request->run.there == NULL || request->run.region == NULL)
+        request->run.address == NULL || request->run.region == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
     return TWILL_OK;
 }
@@ -316,7 +318,7 @@ void twill_request_close(struct twill_request *request)
         twill_run_let_go(&request->run);
     free((void *)request->run.peer_src);
     free((void *)request->run.peer_dst);
-    free(request->run.there);
+    free(request->run.address);
     free((void *)request->run.region);
     free(request->counts);
     *request = (struct twill_request){.generation = request->generation + 1};

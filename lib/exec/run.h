@@ -97,16 +97,16 @@ struct twill_run {
     struct twill_call call;
     struct twill_call summary; /* what ranks compare: with the kind of the operation, and a hash of
                                   counts that all ranks know */
-    uint64_t mark;             /* of the summary */
+    uint64_t call_hash;        /* of the summary */
     uint64_t sequence;         /* of the call */
     uint32_t signature;
-    bool voted, counted;  /* lib/exec/buffer_addresses.c: this rank has said where its buffers are;
-                             all have */
-    unsigned asked;       /* enum twill_access: what the votes are about */
-    bool mapped, fetched; /* to be had of all buffers */
+    bool published, collected; /* lib/exec/buffer_addresses.c: this rank has said where its buffers
+                            are; all have */
+    unsigned access;           /* enum twill_access: what the votes are about */
+    bool mapped, fetched;      /* to be had of all buffers */
     bool arrived; /* all ranks of the node have been seen in this call, by their votes: no other
                  meeting is needed to begin it */
-    uint32_t next_vote;
+    uint32_t next_address;
     const struct twill_plan *before; /* of the same call with other buffers, or NULL; and how those
                                         were to be had */
     bool were_mapped, were_fetched;
@@ -132,7 +132,7 @@ struct twill_run {
     struct twill_opening opening;
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED; for FETCHED */
     unsigned char **peer_dst;       /* addresses in the peers' processes */
-    uint64_t *there;                /* [local_size][TWILL_SIDES] those, as the votes have them */
+    uint64_t *address;              /* [local_size][TWILL_SIDES] those, as the votes have them */
     struct twill_region **region;   /* [local_size][TWILL_SIDES] attached, or NULL */
     size_t fetched_at;    /* in a slot's scratch: strips of what is fetched to be folded */
     unsigned store_flags; /* TWILL_KERNEL_STREAM for big messages, of what goes to callers */

@@ -160,7 +160,7 @@ static struct twill_mpi_comm *take_grave(const struct twill_mpi_comm *end)
     return first;
 }
 
-#define GRAVES_ASKED 4
+#define DEFERRED_CHECKED 4
 
 /* What can go goes; `making` is held. How many were asked and stay is returned. A program may free
  * a thousand at a time, and the other ranks later: few are asked at a time, then, each in turn. */
@@ -168,7 +168,7 @@ static unsigned reap(bool at_once)
 {
     unsigned left = 0;
     struct twill_mpi_comm *comm, *end = NULL; /* the first that stays */
-    while ((at_once || left < GRAVES_ASKED) && (comm = take_grave(end)) != NULL) {
+    while ((at_once || left < DEFERRED_CHECKED) && (comm = take_grave(end)) != NULL) {
         if (has_parted(comm, at_once)) {
             twill_comm_leave(comm->comm);
             give_entry(comm);

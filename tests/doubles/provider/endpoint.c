@@ -286,7 +286,7 @@ static ssize_t ep_cancel(fid_t fid, void *context)
 
 /* Who has asked for an operation back and waited for it in vain, as its peer has stopped in the
  * midst of it, can do no more than give up the memory. */
-void mr_forget_asked(struct mr *mr)
+void mr_forget_requested(struct mr *mr)
 {
     struct endpoint *ep = mr->bound;
     for (size_t i = 0; ep != NULL && i < ep->op_count; i++) {

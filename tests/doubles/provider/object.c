@@ -50,7 +50,7 @@ static int mr_close(struct fid *fid)
     struct mr *mr = container_of(fid, struct mr, fid.fid);
     struct domain *domain = mr->domain;
     enter(domain, "fi_close of memory");
-    mr_forget_asked(mr);
+    mr_forget_requested(mr);
     if (mr->uses > 0)
         refuse("memory of %zu bytes is given up with %u operations in it", mr->bytes, mr->uses);
     struct mr **at = &domain->mrs;

@@ -156,7 +156,7 @@ int ep_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, vo
 void ep_flush(struct endpoint *ep);
 /* An operation has ended: false if its owner is not to hear of it. */
 bool op_end(struct op *op, void **context);
-void mr_forget_asked(struct mr *mr);
+void mr_forget_requested(struct mr *mr);
 
 /* completion_queue.c */
 int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);

@@ -21,7 +21,7 @@ static void common_close(struct twill_common *common)
 }
 
 /* Both ways, small and large, folded and not, on several lanes. */
-static bool exchange(struct end *end, uint32_t salt, uint32_t rounds)
+static bool exchange(struct end *end, uint32_t seed, uint32_t rounds)
 {
     static const size_t sizes[] = {8, 300, 9000, 70000, 0, 1u << 18};
     uint32_t peer = 1 - end->rank;
@@ -30,8 +30,8 @@ static bool exchange(struct end *end, uint32_t salt, uint32_t rounds)
         struct message *m = calloc(4, sizeof(*m));
         for (uint32_t k = 0; k < 4; k++)
             message_make(&m[k], end, k < 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, peer,
-                         i % TWILL_OFI_LANES, salt + i * 2 + k % 2,
-                         sizes[(salt + i) % TWILL_ARRAY_LENGTH(sizes)], k == 3);
+                         i % TWILL_OFI_LANES, seed + i * 2 + k % 2,
+                         sizes[(seed + i) % TWILL_ARRAY_LENGTH(sizes)], k == 3);
         fine = messages_run(end, m, 4);
         message_free(m, 4);
     }
@@ -44,14 +44,14 @@ static bool exchange(struct end *end, uint32_t salt, uint32_t rounds)
 
 struct driver {
     struct end *end;
-    uint32_t salt;
+    uint32_t seed;
     bool fine;
 };
 
 static void *drive(void *user)
 {
     struct driver *driver = user;
-    driver->fine = exchange(driver->end, driver->salt, 24);
+    driver->fine = exchange(driver->end, driver->seed, 24);
     return NULL;
 }
 

@@ -41,9 +41,9 @@ static bool intruder_open(struct intruder *s, const struct end *end)
 static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from,
                            enum twill_ofi_channel channel)
 {
-    struct twill_ofi_endpoint endpoint = {.salt = 2166136261u};
+    struct twill_ofi_endpoint endpoint = {.tag_secret = 2166136261u};
     for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
-        endpoint.salt = (endpoint.salt ^ nonce[i]) * 16777619u;
+        endpoint.tag_secret = (endpoint.tag_secret ^ nonce[i]) * 16777619u;
     return twill_ofi_tag(&endpoint, NUMBER, 0, from, channel);
 }
 
