@@ -67,7 +67,7 @@ static inline void twill_common_forget(struct twill_common *const *place, const 
 }
 
 /* Memory that stays until common->forget() says otherwise. */
-struct twill_lasting {
+struct twill_persistent {
     /* The whole piece of it that these bytes lie in; false: they lie in none. */
     bool (*find)(void *user, const void *start, size_t bytes, void **piece, size_t *piece_bytes);
     void *user;
@@ -92,8 +92,8 @@ struct twill_transport_params {
     bool own_tcp;           /* between nodes: twill's tcp, not libfabric; see internode.c */
     const char *congestion; /* TWILL_CONGESTION, or NULL */
     const char *mock;       /* TWILL_MOCK: the mock's script, or NULL */
-    const struct twill_lasting *lasting; /* or NULL */
-    bool caches;                         /* TWILL_REGISTRATION */
+    const struct twill_persistent *persistent; /* or NULL */
+    bool caches;                               /* TWILL_REGISTRATION */
     struct twill_log *log;
 };
 

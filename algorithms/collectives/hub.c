@@ -41,7 +41,7 @@ static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool 
     for (uint32_t k = 0; back && k + 1 < g->size; k++) {
         size_t mark = twill_emit_mark(e);
         twill_emit_send(e, g->rank[k + (k >= g->me)], twill_operand_make(TWILL_DST, 0), 1, 0);
-        twill_emit_settle(e, mark);
+        twill_emit_insert_wait(e, mark);
     }
     if (back)
         twill_emit_wait(e);

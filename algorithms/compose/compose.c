@@ -73,7 +73,7 @@ uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_
     return n;
 }
 
-void twill_compose_settle(struct twill_emitter *e, bool all)
+void twill_compose_insert_wait(struct twill_emitter *e, bool all)
 {
     const struct twill_step_list *list = &e->lanes[e->lane];
     bool waits = false;
@@ -118,7 +118,7 @@ static void emit_top(struct twill_compose *c)
             c->list[m] = twill_ladder_owner(l, l->count - 1, c->e.rank, m, s);
         twill_compose_allreduce(r->choice.how)(&c->e, &g, l->scatters == 0 ? TWILL_SRC : TWILL_TMP);
     }
-    twill_compose_settle(&c->e, false);
+    twill_compose_insert_wait(&c->e, false);
 }
 
 static void emit_all(struct twill_compose *c)
@@ -141,7 +141,7 @@ static void emit_all(struct twill_compose *c)
         twill_compose_end_down(c);
     if (c->gives)
         twill_compose_end_give(c);
-    twill_compose_settle(&c->e, true);
+    twill_compose_insert_wait(&c->e, true);
 }
 
 /* What the schedule needs: the same on all ranks. */

@@ -31,7 +31,7 @@ void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up);
 uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s);
 /* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
  * before the next WAIT, so that the next round need not wait for it. */
-void twill_compose_settle(struct twill_emitter *e, bool all);
+void twill_compose_insert_wait(struct twill_emitter *e, bool all);
 
 /* Return the function that emits an allreduce at the top, and the number of copies of the blocks in
  * TMP that it needs among `members` ranks. Not for DIRECT. */

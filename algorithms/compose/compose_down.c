@@ -83,7 +83,7 @@ static void down_ring(struct twill_compose *c, uint32_t rung)
                                        hop + 1 == r->fan ? target_of(c, rung, s) : tmp, source,
                                        c->each, moved | own | TWILL_STEP_FIRST);
         }
-        twill_compose_settle(&c->e, false);
+        twill_compose_insert_wait(&c->e, false);
     }
 }
 

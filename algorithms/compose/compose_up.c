@@ -127,7 +127,7 @@ static void up_ring(struct twill_compose *c, uint32_t rung)
                 twill_emit_recv(&c->e, twill_ladder_owner(l, rung, c->e.rank, left, s), dst,
                                 c->each, 0);
         }
-        twill_compose_settle(&c->e, false);
+        twill_compose_insert_wait(&c->e, false);
     }
 }
 

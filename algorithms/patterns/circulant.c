@@ -79,7 +79,7 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
         size_t mark = twill_emit_mark(e);
         emit_span(e, g, &in, next);
         emit_span(e, g, &out, 0);
-        twill_emit_settle(e, mark);
+        twill_emit_insert_wait(e, mark);
     }
     twill_emit_wait(e);
 }
@@ -98,7 +98,7 @@ void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_
         size_t mark = twill_emit_mark(e);
         emit_span(e, g, &out, 0);
         emit_span(e, g, &in, 0);
-        twill_emit_settle(e, mark);
+        twill_emit_insert_wait(e, mark);
     }
     if (rounds > 0)
         twill_emit_wait(e);

@@ -36,7 +36,7 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_recv(e, g->rank[turn.from],
                         twill_operand_make(TWILL_DST, twill_group_block(g, turn.from)), each, 0);
         if (k % (TWILL_EMIT_POSTED / 2) == 0)
-            twill_emit_settle(e, mark);
+            twill_emit_insert_wait(e, mark);
     }
     if (g->size > 1)
         twill_emit_wait(e);

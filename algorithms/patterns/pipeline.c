@@ -91,7 +91,7 @@ void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
             post_up_send(e, &p, time);
         if (down != NULL)
             post_down(e, &p, time, start);
-        twill_emit_settle(e, mark);
+        twill_emit_insert_wait(e, mark);
     }
     twill_emit_wait(e);
 }

@@ -113,7 +113,7 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 size_t twill_emit_mark(const struct twill_emitter *e);
 /* A WAIT at the mark if a step from there on needs it: it touches what the messages posted before
  * may still write, or writes what they may still read; or there are TWILL_EMIT_POSTED of them. */
-void twill_emit_settle(struct twill_emitter *e, size_t mark);
+void twill_emit_insert_wait(struct twill_emitter *e, size_t mark);
 #define TWILL_EMIT_POSTED 16 /* enough to overlap, few enough not to flood anyone */
 
 /* Does `rank` hear, by the algorithm's messages, that `other` has begun? */

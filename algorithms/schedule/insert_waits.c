@@ -70,7 +70,7 @@ static void hurry(struct twill_step_list *list, size_t mark, size_t step)
     list->steps[mark] = first;
 }
 
-void twill_emit_settle(struct twill_emitter *e, size_t mark)
+void twill_emit_insert_wait(struct twill_emitter *e, size_t mark)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
     size_t posted = 0, end = list->count, needs = list->count; /* the first that needs it */

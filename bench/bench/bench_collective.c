@@ -34,8 +34,8 @@ const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective co
         ROW(SCATTERV, "scatterv", ROOT, OWN, MOST, .rooted = true, .parts = true, .vector = true),
         ROW(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .parts = true),
         ROW(ALLTOALLV, "alltoallv", EVERYTHING, EVERYTHING, MOST, .parts = true, .vector = true,
-            .settled = true),
-        ROW(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .settled = true),
+            .out_of_place = true),
+        ROW(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .out_of_place = true),
     };
     return &facts[collective];
 }
@@ -113,7 +113,7 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
     const struct twill_bench_facts *facts = facts_of(subject);
     size_t own =
         twill_bench_part_first(subject, subject->rank, subject->rank) * element_of(subject);
-    if (!subject->in_place || facts->settled)
+    if (!subject->in_place || facts->out_of_place)
         return (struct twill_bench_pointers){src, dst};
     if (!is_root(subject)) /* it has only one of them */
         return (struct twill_bench_pointers){dst, dst};

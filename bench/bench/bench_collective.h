@@ -40,9 +40,9 @@ enum twill_bench_holder {
 struct twill_bench_facts {
     const char *name;
     bool reduces, rooted;
-    bool parts;   /* a part for each rank: a size is that of all parts together */
-    bool vector;  /* of uneven parts: every other one half as large again, the rest half as large */
-    bool settled; /* never in place */
+    bool parts;  /* a part for each rank: a size is that of all parts together */
+    bool vector; /* of uneven parts: every other one half as large again, the rest half as large */
+    bool out_of_place; /* never in place */
     enum twill_bench_holder src, dst;
     enum {
         TWILL_BENCH_BUS_NONE,

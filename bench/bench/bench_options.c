@@ -251,8 +251,8 @@ static bool set_form(struct twill_bench_options *options, const char *text, bool
 static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)
 {
     options->overlap = true;
-    options->looks = strcmp(text, "test") == 0;
-    return options->looks || strcmp(text, "none") == 0 ||
+    options->tests = strcmp(text, "test") == 0;
+    return options->tests || strcmp(text, "none") == 0 ||
            complain(speak, OPTION_OVERLAP, text, "test or none");
 }
 

@@ -39,7 +39,7 @@ struct twill_bench_options {
     enum twill_bench_form form; /* of the calls timed */
     bool verify;                /* check every form of the call */
     bool overlap;               /* columns of calls with computing in between */
-    bool looks;                 /* with twill_test() during the computing */
+    bool tests;                 /* with twill_test() during the computing */
     bool reproducible;          /* columns of the same calls with TWILL_REPRODUCIBLE=1 */
     const char *algorithm;      /* TWILL_ALGORITHM for this run, or NULL */
     const char *calibration;    /* a file to write instead of measuring one collective, or NULL */

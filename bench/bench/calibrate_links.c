@@ -123,7 +123,7 @@ static twill_status measure_types(struct twill_bench_calibration *c)
 twill_status twill_bench_calibrate_links(struct twill_bench_calibration *c)
 {
     /* A neighbour of rank 0, and the first rank elsewhere: both are where nodes say. */
-    int node = twill_comm_node(c->comm), near = 0, far = 0;
+    int node = twill_comm_node(c->comm), near = 0, remote = 0;
     int64_t *nodes = calloc((size_t)c->size, sizeof(*nodes));
     twill_status status = nodes != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     if (status == TWILL_OK) {
@@ -132,15 +132,15 @@ twill_status twill_bench_calibrate_links(struct twill_bench_calibration *c)
     }
     for (int r = c->size - 1; r > 0 && status == TWILL_OK; r--) {
         near = nodes[r] == nodes[0] ? r : near;
-        far = nodes[r] != nodes[0] ? r : far;
+        remote = nodes[r] != nodes[0] ? r : remote;
     }
     free(nodes);
     if (status == TWILL_OK && near > 0)
         status = measure_link(c, "node", near);
-    if (status == TWILL_OK && far > 0)
-        status = measure_link(c, "network", far);
+    if (status == TWILL_OK && remote > 0)
+        status = measure_link(c, "network", remote);
     double seconds;
-    if (status == TWILL_OK && near > 0 && far == 0) {
+    if (status == TWILL_OK && near > 0 && remote == 0) {
         status =
             twill_bench_time_calls(c, c->comm, barrier, NULL, NULL, 0, TWILL_F32, true, &seconds);
         say(c, "node", "signal", seconds * 0.8); /* the rest is the call, and looking */

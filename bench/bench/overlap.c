@@ -4,7 +4,7 @@
  * as long with a look at the call now and then, and the wait for it. */
 #include "bench/bench/bench_run.h"
 
-#define LOOKS 16 /* calls of twill_test() during the computing */
+#define TESTS 16 /* calls of twill_test() during the computing */
 
 /* Numbers that nobody needs, from registers alone. */
 static double compute(size_t turns)
@@ -45,9 +45,9 @@ static twill_status once(struct twill_bench_run *run, const struct twill_bench_s
     struct twill_bench_pointers at = twill_bench_place(run, subject, iteration);
     TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->vectors,
                                       TWILL_BENCH_NONBLOCKING, &request));
-    for (int look = 0; look < LOOKS && turns > 0; look++) {
-        (void)compute(turns / LOOKS);
-        if (!done && run->options.looks)
+    for (int test = 0; test < TESTS && turns > 0; test++) {
+        (void)compute(turns / TESTS);
+        if (!done && run->options.tests)
             TWILL_BENCH_TRY(twill_test(&request, &done));
     }
     return twill_wait(&request);

@@ -24,7 +24,7 @@ enum twill_compare_said {
     TWILL_COMPARE_HELLO = 0x7c01, /* rank: who and where it is */
     TWILL_COMPARE_WELCOME,        /* driver: the board's head */
     TWILL_COMPARE_ORDERED,        /* driver: what to measure */
-    TWILL_COMPARE_SETTLED,        /* rank 0, and the driver to all others: calls, batches */
+    TWILL_COMPARE_COUNTS,         /* rank 0, and the driver to all others: calls, batches */
     TWILL_COMPARE_POSTED,         /* rank: its part of an allgather; driver: all parts */
     TWILL_COMPARE_RESULT          /* rank: it is through, with its start too */
 };
@@ -49,7 +49,7 @@ struct twill_compare_welcome {
     double patience; /* seconds until a turn has failed */
 };
 
-struct twill_compare_settled {
+struct twill_compare_counts {
     uint64_t calls, batches;
 };
 

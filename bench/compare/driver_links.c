@@ -208,14 +208,14 @@ static bool take_post(struct twill_compare_contender *contender, int rank, size_
     return true;
 }
 
-static bool take_settled(struct twill_compare_contender *contender, int rank)
+static bool forward_counts(struct twill_compare_contender *contender, int rank)
 {
-    struct twill_compare_settled settled;
-    if (rank != 0 || twill_compare_move(contender->link[rank], &settled, sizeof(settled), 0, 10))
+    struct twill_compare_counts counts;
+    if (rank != 0 || twill_compare_move(contender->link[rank], &counts, sizeof(counts), 0, 10))
         return false;
     for (int to = 1; to < contender->board->ranks; to++)
-        if (twill_compare_tell(contender->link[to], TWILL_COMPARE_SETTLED, to, &settled,
-                               sizeof(settled)) != 0)
+        if (twill_compare_tell(contender->link[to], TWILL_COMPARE_COUNTS, to, &counts,
+                               sizeof(counts)) != 0)
             return false;
     return true;
 }
@@ -249,8 +249,8 @@ static bool take_frame(struct twill_compare_contender *contender, int rank)
         return false;
     if (frame.said == TWILL_COMPARE_POSTED)
         return take_post(contender, rank, frame.bytes);
-    if (frame.said == TWILL_COMPARE_SETTLED && frame.bytes == sizeof(struct twill_compare_settled))
-        return take_settled(contender, rank);
+    if (frame.said == TWILL_COMPARE_COUNTS && frame.bytes == sizeof(struct twill_compare_counts))
+        return forward_counts(contender, rank);
     return frame.said == TWILL_COMPARE_RESULT &&
            frame.bytes == sizeof(struct twill_compare_result) && take_result(contender, rank);
 }

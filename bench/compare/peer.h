@@ -290,12 +290,13 @@ static inline double peer_batch(const struct peer_program *program, struct peer 
 
 /* How many calls a batch shall have. Rank 0 decides by the batch before; the barrier that follows
  * keeps it from deciding again before all have read it. */
-static inline int peer_settle(const struct peer_program *program, struct peer *peer,
-                              const struct peer_call *call, const struct twill_compare_order *order)
+static inline int peer_choose_counts(const struct peer_program *program, struct peer *peer,
+                                     const struct peer_call *call,
+                                     const struct twill_compare_order *order)
 {
     struct twill_compare_board *board = peer->board;
-    uint64_t calls = 1, settled = 0;
-    for (int step = 0; settled == 0; step++) {
+    uint64_t calls = 1, counts = 0;
+    for (int step = 0; counts == 0; step++) {
         double seconds = peer_batch(program, peer, call, calls);
         if (seconds < 0)
             return 1;
@@ -313,12 +314,12 @@ static inline int peer_settle(const struct peer_program *program, struct peer *p
                 board->batches = 0;
             }
         }
-        if (peer->link.socket >= 0 && peer_link_settle(&peer->link, peer->rank, board) != 0)
+        if (peer->link.socket >= 0 && peer_link_agree_counts(&peer->link, peer->rank, board) != 0)
             return 1;
         if (program->barrier(peer) != 0)
             return 1;
         calls = __atomic_load_n(&board->calls, __ATOMIC_ACQUIRE);
-        settled = __atomic_load_n(&board->batches, __ATOMIC_ACQUIRE);
+        counts = __atomic_load_n(&board->batches, __ATOMIC_ACQUIRE);
     }
     return 0;
 }
@@ -336,7 +337,7 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
     if (failed == 0 && order->line && peer->rank < 2 && peer->size > 1)
         peer_line(peer);
     if (failed == 0)
-        failed = peer_settle(program, peer, &call, order);
+        failed = peer_choose_counts(program, peer, &call, order);
     uint64_t calls = board->calls, batches = board->batches;
     for (uint64_t i = 0; failed == 0 && i < batches; i++) {
         board->seconds[peer->rank][i] = peer_batch(program, peer, &call, calls);

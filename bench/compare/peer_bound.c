@@ -221,9 +221,9 @@ static int barrier(struct peer *peer)
     uint64_t mine = ++state->barriers;
     __atomic_store_n(&state->flags[peer->rank].value, mine, __ATOMIC_RELEASE);
     for (int rank = 0; rank < peer->size; rank++)
-        for (int looks = 0; __atomic_load_n(&state->flags[rank].value, __ATOMIC_ACQUIRE) < mine;) {
+        for (int polls = 0; __atomic_load_n(&state->flags[rank].value, __ATOMIC_ACQUIRE) < mine;) {
             rest();
-            if (++looks % state->patience == 0)
+            if (++polls % state->patience == 0)
                 sched_yield();
         }
     return 0;

@@ -119,17 +119,16 @@ static inline int peer_link_order(const struct peer_link *link, int rank,
 }
 
 /* What rank 0 has written is everyone's. */
-static inline int peer_link_settle(const struct peer_link *link, int rank,
-                                   struct twill_compare_board *board)
+static inline int peer_link_agree_counts(const struct peer_link *link, int rank,
+                                         struct twill_compare_board *board)
 {
-    struct twill_compare_settled settled = {board->calls, board->batches};
+    struct twill_compare_counts counts = {board->calls, board->batches};
     if (rank == 0)
-        return twill_compare_tell(link->socket, TWILL_COMPARE_SETTLED, 0, &settled,
-                                  sizeof(settled));
-    if (twill_compare_receive(link->socket, TWILL_COMPARE_SETTLED, &settled, sizeof(settled)) != 0)
+        return twill_compare_tell(link->socket, TWILL_COMPARE_COUNTS, 0, &counts, sizeof(counts));
+    if (twill_compare_receive(link->socket, TWILL_COMPARE_COUNTS, &counts, sizeof(counts)) != 0)
         return -1;
-    board->calls = settled.calls;
-    board->batches = settled.batches;
+    board->calls = counts.calls;
+    board->batches = counts.batches;
     return 0;
 }
 

@@ -45,7 +45,7 @@ static int fail(struct peer *peer, const char *what)
     return peer_say(peer, text);
 }
 
-static int settle(int link)
+static int configure_socket(int link)
 {
     int one = 1;
     if (link < 0 || setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)) != 0 ||
@@ -82,9 +82,9 @@ static int connect_ring(struct peer *peer)
     bool last = peer->rank + state->places >= peer->size;
     const struct address *to = &all[(peer->rank + state->places) % peer->size];
     if (state->hosts > 2 || !last)
-        state->next = settle(peer_link_dial(to->host, to->port));
+        state->next = configure_socket(peer_link_dial(to->host, to->port));
     if (state->hosts > 2 || last)
-        state->before = settle(accept(listener, NULL, NULL));
+        state->before = configure_socket(accept(listener, NULL, NULL));
     if (state->hosts == 2 && last)
         state->next = state->before;
     else if (state->hosts == 2)

@@ -51,8 +51,8 @@ static bool take_samples(const struct twill_compare_board *board, struct twill_c
     return true;
 }
 
-static void look_at_values(struct twill_compare_run *run, const struct twill_compare_row *row,
-                           int index, struct twill_compare_cell *cell)
+static void check_results(struct twill_compare_run *run, const struct twill_compare_row *row,
+                          int index, struct twill_compare_cell *cell)
 {
     const struct twill_compare_contender *contender = &run->contenders[index];
     uint64_t wrong = 0;
@@ -125,7 +125,7 @@ static bool take_turn(struct twill_compare_run *run, struct twill_compare_row *r
         return go_and_come(run, row, index);
     if (!twill_compare_turn(run, contender, &order))
         return true; /* it is out, the others go on */
-    look_at_values(run, row, index, cell);
+    check_results(run, row, index, cell);
     if (contender->board->line_seconds > 0) /* of the last contender in the round */
         row->lines[round] = contender->board->line_seconds;
     row->n_lines = round + 1;

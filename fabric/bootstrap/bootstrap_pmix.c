@@ -135,7 +135,7 @@ static twill_status get_number(const struct session *s, const char *key, uint32_
     return TWILL_OK;
 }
 
-static void let_go(struct fence *fence)
+static void release_fence(struct fence *fence)
 {
     if (atomic_fetch_sub(&fence->users, 1) != 1)
         return;
@@ -148,7 +148,7 @@ static void fence_done(pmix_status_t status, void *user)
     struct fence *fence = user;
     fence->status = status;
     sem_post(&fence->done);
-    let_go(fence);
+    release_fence(fence);
 }
 
 /* All ranks have come to here, and have each other's cards. PMIx_Fence() would wait for ever. */
@@ -170,8 +170,8 @@ static twill_status fence(const struct session *s, struct twill_error *error)
     collect.value.data.flag = true;
     pmix_status_t outcome = s->library.fence(&all, 1, &collect, 1, fence_done, fence);
     if (outcome != PMIX_SUCCESS) {
-        let_go(fence); /* nobody will call back */
-        let_go(fence);
+        release_fence(fence); /* nobody will call back */
+        release_fence(fence);
         return check(s, outcome, "PMIx_Fence", error);
     }
     clock_gettime(CLOCK_REALTIME, &until);
@@ -181,7 +181,7 @@ static twill_status fence(const struct session *s, struct twill_error *error)
         waited = sem_timedwait(&fence->done, &until);
     while (waited != 0 && errno == EINTR);
     outcome = waited == 0 ? fence->status : PMIX_ERR_TIMEOUT;
-    let_go(fence);
+    release_fence(fence);
     return check(s, outcome, "PMIx_Fence: not all ranks have come to twill's set-up", error);
 }
 

@@ -153,7 +153,7 @@ static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_e
 
 /* What was asked for; else what the connections came to, which is loopback when none came from
  * elsewhere. */
-static void settle_address(struct twill_oob *oob, const char *wanted)
+static void choose_address(struct twill_oob *oob, const char *wanted)
 {
     const char *why = "where other ranks reach rank 0";
     if (given(wanted)) {
@@ -212,7 +212,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_serve(tcp, params->listen_fd, error));
     else if ((*oob)->size > 1)
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_join(tcp, error));
-    settle_address(*oob, wanted);
+    choose_address(*oob, wanted);
     note_rejected(*oob);
     twill_secret_wipe(&tcp->key, sizeof(tcp->key)); /* this run has its own */
     tcp->job = NULL;

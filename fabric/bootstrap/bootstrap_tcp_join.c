@@ -126,7 +126,7 @@ static enum twill_wire_moved say_hello(struct search *s)
 
 /* After a welcome: the name of the run, and the address of this host. A rank that reached rank 0 by
  * loopback is on its host. */
-static enum twill_wire_moved settle(struct search *s, const struct twill_wire_header *header)
+static enum twill_wire_moved read_welcome(struct search *s, const struct twill_wire_header *header)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
     struct twill_endpoint here;
@@ -173,7 +173,7 @@ static twill_status greet(struct search *s, bool *final, struct twill_error *err
     if (*final) {
         bool welcome = header.kind == TWILL_WIRE_WELCOME &&
                        header.length == sizeof(struct twill_bootstrap_welcome);
-        outcome = welcome ? settle(s, &header) : TWILL_WIRE_GONE;
+        outcome = welcome ? read_welcome(s, &header) : TWILL_WIRE_GONE;
         *final = outcome == TWILL_WIRE_DONE;
     }
     if (outcome == TWILL_WIRE_LATER)

@@ -119,7 +119,7 @@ static bool is_silent(const struct twill_agent *agent)
 }
 
 /* Time is over for those that have not answered. */
-static void look_at_time(struct front *front)
+static void check_deadlines(struct front *front)
 {
     uint64_t now = twill_now(), timeout_ns = front->options->timeout_ns;
     char after[64];
@@ -376,7 +376,7 @@ static bool turn(struct front *front)
         relay(front, root);
     if (polls[0].revents != 0)
         read_signals(front);
-    look_at_time(front);
+    check_deadlines(front);
     return true;
 }
 

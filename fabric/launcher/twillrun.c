@@ -140,7 +140,7 @@ static bool relay_stdin(struct twill_launch *launch)
 }
 
 /* Rank 0 has them now, and is to be the only one. */
-static void let_go(struct twill_launch *launch)
+static void close_handed_over(struct twill_launch *launch)
 {
     if (launch->listener < 0)
         return;
@@ -187,7 +187,7 @@ int twill_launch_start(struct twill_launch *launch)
         code = twill_child_start(launch, i);
         launch->alive += code == 0;
         if (i == 0) /* rank 0 is the first where it is at all */
-            let_go(launch);
+            close_handed_over(launch);
     }
     close(launch->rank_socket[1]); /* or their end would not be its end */
     launch->rank_socket[1] = -1;

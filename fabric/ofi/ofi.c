@@ -35,7 +35,7 @@ twill_status twill_ofi_open(struct twill_transport **transport,
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory");
     twill_status status = set_up(t, params, options, error);
     if (status != TWILL_OK) {
-        twill_ofi_bury(t);
+        twill_ofi_destroy(t);
         return status;
     }
     *transport = &t->base;

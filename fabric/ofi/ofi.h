@@ -51,14 +51,15 @@
 #define TWILL_OFI_IN_FLIGHT    512u /* sends asked of the provider, at most */
 #define TWILL_OFI_CACHED       128u /* registrations kept, at most: each use asks for all, */
 #define TWILL_OFI_CACHED_BYTES ((size_t)4 << 30) /* and bytes of them */
-#define TWILL_OFI_LOOKS        100u /* before it is given up, if late: the machine may have stopped */
-#define TWILL_OFI_COMM_BITS    26
-#define TWILL_OFI_TAG_BITS     48
-#define TWILL_OFI_LONG_TAG     60 /* bits, where the provider has them */
-#define TWILL_OFI_SEGMENT      (64u << 20)
-#define TWILL_OFI_PULLED       16384u     /* longer messages are pulled by some providers */
-#define TWILL_OFI_FOLDED       (1u << 20) /* segment when it is folded: overlaps with the next */
-#define TWILL_OFI_EASY         16384u /* what providers send without asking the receiver, mostly */
+#define TWILL_OFI_POLLS_LEAST                                                                      \
+    100u /* before it is given up, if late: the machine may have stopped */
+#define TWILL_OFI_COMM_BITS 26
+#define TWILL_OFI_TAG_BITS  48
+#define TWILL_OFI_LONG_TAG  60 /* bits, where the provider has them */
+#define TWILL_OFI_SEGMENT   (64u << 20)
+#define TWILL_OFI_PULLED    16384u     /* longer messages are pulled by some providers */
+#define TWILL_OFI_FOLDED    (1u << 20) /* segment when it is folded: overlaps with the next */
+#define TWILL_OFI_EASY      16384u     /* what providers send without asking the receiver, mostly */
 
 enum twill_ofi_channel { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
 
@@ -250,10 +251,10 @@ struct twill_ofi_endpoint {
     struct twill_ofi_op sends[TWILL_OFI_BUFFERS];
     struct twill_ofi_op *free_sends;
     struct twill_ofi_op controls[TWILL_OFI_CONTROLS];
-    uint32_t controls_idle;   /* to be posted again */
-    struct twill_ofi *open;   /* communicators */
-    struct twill_ofi *graves; /* closed ones of whom the provider still has operations */
-    twill_status failed;      /* for all communicators, and why */
+    uint32_t controls_idle;     /* to be posted again */
+    struct twill_ofi *open;     /* communicators */
+    struct twill_ofi *deferred; /* closed ones of whom the provider still has operations */
+    twill_status failed;        /* for all communicators, and why */
     char failure[256];
     char why[192];
     char description[512];
@@ -326,7 +327,7 @@ void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status s
 void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
                            const struct twill_error *error);
 /* Memory of a communicator. */
-void twill_ofi_bury(struct twill_ofi *t);
+void twill_ofi_destroy(struct twill_ofi *t);
 
 /* --- ofi_endpoint.c: the fids
  * ----------------------------------------------------------------------
@@ -348,13 +349,13 @@ void twill_ofi_unregister(struct fid_mr **mr);
 /* Of a caller's memory, for the time of one request of t. */
 twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
                             struct twill_ofi_registration **memory, struct twill_error *error);
-void twill_ofi_let_go(struct twill_ofi *t, struct twill_ofi_registration **memory);
+void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory);
 /* Keep nothing of this memory; NULL: of any. */
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
 /* Keep what nobody declared too, where the kernel tells of it. */
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
 /* Of all posted requests of a communicator; and of its peers' memory. */
-void twill_ofi_let_go_all(struct twill_ofi *t);
+void twill_ofi_release_all(struct twill_ofi *t);
 void twill_ofi_unregister_peers(struct twill_ofi *t);
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 

@@ -59,9 +59,9 @@ static void forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *l
 static void wait_for(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
-    for (unsigned look = 0;
-         *busy > 0 && endpoint->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit);
-         look++) {
+    for (unsigned turn = 0;
+         *busy > 0 && endpoint->ep != NULL && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit);
+         turn++) {
         struct twill_error error = {0};
         if (twill_ofi_read(endpoint, &error) != TWILL_OK)
             break;
@@ -116,7 +116,7 @@ void twill_ofi_cancel(struct twill_transport *transport)
         t->cancelled = true;
         disown_sends(t);
         take_back(t);
-        twill_ofi_let_go_all(t);
+        twill_ofi_release_all(t);
         each_lane(t, forget);
         t->stuck_head = t->stuck_tail = NULL;
         t->sent = t->sent_last = NULL;
@@ -133,8 +133,8 @@ void twill_ofi_close(struct twill_transport *transport)
         return;
     uint64_t limit = twill_now() + FLUSH_NS;
     bool busy = true;
-    for (unsigned look = 0;
-         busy && !t->cancelled && (look < TWILL_OFI_LOOKS || twill_now() < limit); look++) {
+    for (unsigned turn = 0;
+         busy && !t->cancelled && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit); turn++) {
         busy = twill_ofi_progress(transport, NULL) >= 0;
         pthread_mutex_lock(&t->endpoint->lock);
         busy = busy && t->sends_busy > 0 && t->endpoint->ep != NULL;

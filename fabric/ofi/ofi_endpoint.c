@@ -193,10 +193,10 @@ static void unregister_all(struct twill_ofi_endpoint *endpoint)
 {
     twill_ofi_unregister(&endpoint->mr);
     twill_ofi_forget(endpoint, NULL, 0);
-    struct twill_ofi *const lists[] = {endpoint->open, endpoint->graves};
+    struct twill_ofi *const lists[] = {endpoint->open, endpoint->deferred};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(lists); i++) {
         for (struct twill_ofi *t = lists[i]; t != NULL; t = t->next) {
-            twill_ofi_let_go_all(t);
+            twill_ofi_release_all(t);
             twill_ofi_unregister_peers(t);
         }
     }
@@ -222,12 +222,12 @@ static void drain(struct twill_ofi_endpoint *endpoint)
     for (uint32_t i = 0; endpoint->ep != NULL && i < TWILL_OFI_CONTROLS; i++)
         if (endpoint->controls[i].posted)
             fi_cancel(&endpoint->ep->fid, &endpoint->controls[i].context);
-    for (unsigned look = 0;
-         endpoint->ep != NULL && (look < TWILL_OFI_LOOKS || twill_now() < limit) &&
+    for (unsigned turn = 0;
+         endpoint->ep != NULL && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit) &&
          (is_posted(endpoint->controls, TWILL_OFI_CONTROLS) ||
           is_posted(endpoint->sends, TWILL_OFI_BUFFERS)) &&
          twill_ofi_read(endpoint, NULL) == TWILL_OK;
-         look++)
+         turn++)
         sched_yield();
 }
 

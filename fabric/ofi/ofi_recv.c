@@ -159,7 +159,7 @@ static void deliver(struct twill_transfer *request, const unsigned char *data, s
 static void finish(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_transfer *request,
                    twill_status status)
 {
-    twill_ofi_let_go(t, &twill_ofi_private(request)->memory);
+    twill_ofi_release(t, &twill_ofi_private(request)->memory);
     twill_transfer_pop(&lane->in, status);
 }
 

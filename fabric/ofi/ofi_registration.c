@@ -22,10 +22,10 @@
 #define PAGE 4096u
 
 enum kind {
-    ONCE,    /* for one request */
-    CACHED,  /* for as long as the memory is what it was */
-    LASTING, /* until it is forgotten */
-    DEAD     /* taken out, but in use */
+    ONCE,       /* for one request */
+    CACHED,     /* for as long as the memory is what it was */
+    PERSISTENT, /* until it is forgotten */
+    DEAD        /* taken out, but in use */
 };
 
 struct twill_ofi_registration {
@@ -80,15 +80,15 @@ static void end(struct twill_ofi_registration *r)
 /* How much all transports of the context pin: counted before it is, and until it is not. */
 static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_t less)
 {
-    if (endpoint->params.lasting != NULL && endpoint->params.lasting->pinned != NULL)
-        __atomic_fetch_add(endpoint->params.lasting->pinned, more - less, __ATOMIC_RELAXED);
+    if (endpoint->params.persistent != NULL && endpoint->params.persistent->pinned != NULL)
+        __atomic_fetch_add(endpoint->params.persistent->pinned, more - less, __ATOMIC_RELAXED);
 }
 
 static size_t pinned_of(const struct twill_ofi_endpoint *endpoint)
 {
-    if (endpoint->params.lasting == NULL || endpoint->params.lasting->pinned == NULL)
+    if (endpoint->params.persistent == NULL || endpoint->params.persistent->pinned == NULL)
         return endpoint->cached_bytes;
-    return __atomic_load_n(endpoint->params.lasting->pinned, __ATOMIC_RELAXED);
+    return __atomic_load_n(endpoint->params.persistent->pinned, __ATOMIC_RELAXED);
 }
 
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint)
@@ -271,13 +271,13 @@ static bool is_ours(const struct twill_ofi_endpoint *endpoint, const unsigned ch
 static bool keep(struct twill_ofi *t, const void *start, size_t bytes,
                  struct twill_ofi_registration **made)
 {
-    const struct twill_lasting *lasting = t->endpoint->params.lasting;
+    const struct twill_persistent *persistent = t->endpoint->params.persistent;
     void *piece;
     size_t all;
     if (!t->endpoint->caches)
         return false;
-    if (lasting != NULL && lasting->find(lasting->user, start, bytes, &piece, &all))
-        return make(t, LASTING, piece, all, made, NULL) == TWILL_OK;
+    if (persistent != NULL && persistent->find(persistent->user, start, bytes, &piece, &all))
+        return make(t, PERSISTENT, piece, all, made, NULL) == TWILL_OK;
     if (!t->endpoint->monitors)
         return false;
     uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PAGE - 1);
@@ -310,37 +310,37 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
     return TWILL_OK;
 }
 
-void twill_ofi_let_go(struct twill_ofi *t, struct twill_ofi_registration **memory)
+void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory)
 {
     struct twill_ofi_registration *r = *memory;
     *memory = NULL;
-    if (r == NULL || --r->users > 0 || r->kind == CACHED || r->kind == LASTING)
+    if (r == NULL || --r->users > 0 || r->kind == CACHED || r->kind == PERSISTENT)
         return;
     t->base.counters.deregistrations++;
     end(r);
 }
 
-static void let_go_queue(struct twill_ofi *t, const struct twill_transfer_queue *queue)
+static void release_queue(struct twill_ofi *t, const struct twill_transfer_queue *queue)
 {
     for (struct twill_transfer *r = queue->head; r != NULL; r = r->next)
-        twill_ofi_let_go(t, &twill_ofi_private(r)->memory);
+        twill_ofi_release(t, &twill_ofi_private(r)->memory);
 }
 
-static void let_go_lane(struct twill_ofi *t, struct twill_ofi_lane *lane)
+static void release_lane(struct twill_ofi *t, struct twill_ofi_lane *lane)
 {
-    let_go_queue(t, &lane->payload_out);
-    let_go_queue(t, &lane->in);
-    twill_ofi_let_go(t, &lane->orphan);
+    release_queue(t, &lane->payload_out);
+    release_queue(t, &lane->in);
+    twill_ofi_release(t, &lane->orphan);
     for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++)
         if (lane->segment_out[i].request != NULL)
-            twill_ofi_let_go(t, &twill_ofi_private(lane->segment_out[i].request)->memory);
+            twill_ofi_release(t, &twill_ofi_private(lane->segment_out[i].request)->memory);
 }
 
-void twill_ofi_let_go_all(struct twill_ofi *t)
+void twill_ofi_release_all(struct twill_ofi *t)
 {
     for (uint32_t r = 0; r < t->size; r++)
         for (uint32_t l = 0; t->peers[r] != NULL && l < TWILL_OFI_LANES; l++)
-            let_go_lane(t, &t->peers[r]->lanes[l]);
+            release_lane(t, &t->peers[r]->lanes[l]);
 }
 
 void twill_ofi_unregister_peers(struct twill_ofi *t)

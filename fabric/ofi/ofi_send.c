@@ -121,7 +121,7 @@ static int finish_segments(struct twill_ofi *t, struct twill_ofi_lane *lane)
         request->moved += op->bytes;
         if (request->moved < request->bytes)
             continue;
-        twill_ofi_let_go(t, &twill_ofi_private(request)->memory);
+        twill_ofi_release(t, &twill_ofi_private(request)->memory);
         twill_transfer_finish(request, TWILL_OK);
         finished++;
     }

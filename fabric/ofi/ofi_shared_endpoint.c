@@ -33,7 +33,7 @@ void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
     t->failure = *error;
 }
 
-void twill_ofi_bury(struct twill_ofi *t)
+void twill_ofi_destroy(struct twill_ofi *t)
 {
     for (uint32_t r = 0; t->peers != NULL && r < t->size; r++)
         twill_ofi_peer_free(t->peers[r]);
@@ -44,7 +44,7 @@ void twill_ofi_bury(struct twill_ofi *t)
 /* Closed communicators whose last operation the provider has given back. */
 static void sweep(struct twill_ofi_endpoint *endpoint, bool all)
 {
-    struct twill_ofi **at = &endpoint->graves;
+    struct twill_ofi **at = &endpoint->deferred;
     while (*at != NULL) {
         struct twill_ofi *t = *at;
         if (!all && t->headers_busy + t->segments_busy > 0) {
@@ -53,7 +53,7 @@ static void sweep(struct twill_ofi_endpoint *endpoint, bool all)
         }
         *at = t->next;
         twill_ofi_unregister_peers(t);
-        twill_ofi_bury(t);
+        twill_ofi_destroy(t);
     }
 }
 
@@ -189,8 +189,8 @@ void twill_ofi_leave(struct twill_ofi *t)
         at = &(*at)->next;
     if (*at == t)
         *at = t->next;
-    t->next = endpoint->graves;
-    endpoint->graves = t;
+    t->next = endpoint->deferred;
+    endpoint->deferred = t;
     sweep(endpoint, endpoint->ep == NULL);
     pthread_mutex_unlock(&endpoint->lock);
     if (endpoint->exclusive)

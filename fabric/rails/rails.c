@@ -162,7 +162,7 @@ static void explain_mismatch(struct twill_transfer *whole, const struct twill_tr
 
 /* Finish a large message whose parts are through, or one of whose parts failed: the others may
  * never come. true: the slot is free again. */
-static bool settle(const struct rails *t, struct slot *slot, int *finished)
+static bool complete_slot(const struct rails *t, struct slot *slot, int *finished)
 {
     bool pending = false;
     for (uint32_t r = 0; r < t->count; r++) {
@@ -249,13 +249,13 @@ static twill_status start_waiting(struct rails *t, struct stream *stream, struct
 }
 
 /* How many large messages are through, or an error. */
-static int settle_all(struct rails *t, struct twill_error *error)
+static int complete_slots(struct rails *t, struct twill_error *error)
 {
     int finished = 0;
     struct slot *left = NULL, *next, *done = NULL;
     for (struct slot *slot = t->active; slot != NULL; slot = next) {
         next = slot->next;
-        if (settle(t, slot, &finished)) {
+        if (complete_slot(t, slot, &finished)) {
             slot->next_done = done;
             done = slot;
         } else {
@@ -300,7 +300,7 @@ static int rails_progress(struct twill_transport *transport, struct twill_error 
         moved += answer;
     }
     if (t->active != NULL) {
-        int finished = settle_all(t, error);
+        int finished = complete_slots(t, error);
         if (finished < 0)
             return finished;
         moved += finished;

@@ -111,8 +111,9 @@ static void keep_equals(struct own *own, size_t found)
     own->info.count = kept;
 }
 
-static twill_status look(struct own *own, const struct twill_transport_ops *ops,
-                         const struct twill_transport_params *params, struct twill_error *error)
+static twill_status find_rails(struct own *own, const struct twill_transport_ops *ops,
+                               const struct twill_transport_params *params,
+                               struct twill_error *error)
 {
     struct twill_rails_info *info = &own->info;
     const char *listed = params->interface != NULL ? strchr(params->interface, ',') : NULL;
@@ -147,7 +148,7 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
 {
     struct own own;
     memset(&own, 0, sizeof(own));
-    return look(&own, ops, params, error);
+    return find_rails(&own, ops, params, error);
 }
 
 static void fill_info(struct own *own, twill_status status, const struct twill_error *error)
@@ -315,7 +316,7 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
     struct twill_error local = {0};
     memset(&own, 0, sizeof(own));
     uint32_t ranks = (uint32_t)params->oob->size, rank = (uint32_t)params->oob->rank;
-    fill_info(&own, look(&own, ops, params, &local), &local);
+    fill_info(&own, find_rails(&own, ops, params, &local), &local);
     struct twill_rails_info *all = calloc(ranks, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);

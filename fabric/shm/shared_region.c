@@ -322,7 +322,7 @@ static void go_alone(struct twill_shm_region *region)
 }
 
 /* Close what has no more use, forget the token, and give labels to those who are alone. */
-static void settle(struct share *share, uint32_t *label, const char **why)
+static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;
     uint32_t own = share->first[region->rank];
@@ -375,7 +375,7 @@ static twill_status share_memory(struct share *share, uint32_t *label, const cha
         anybody = anybody || share->crosses[r];
     if (anybody)
         TWILL_TRY(share->error, share_processes(share));
-    settle(share, label, why);
+    decide_labels(share, label, why);
     region->view[region->rank].at = region->mine->at;
     return TWILL_OK;
 }

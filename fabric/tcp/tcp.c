@@ -13,7 +13,7 @@
 /* What has been sent is given to leave this host by itself when a transport is closed. */
 #define FLUSH_NS UINT64_C(1000000000)
 /* However late it is then: a machine that was stopped for as long has sent nothing meanwhile. */
-#define LOOKS 1000
+#define POLLS_LEAST 1000
 
 static bool tcp_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
@@ -79,12 +79,14 @@ static void flush(struct twill_tcp *t)
 {
     uint64_t limit = twill_now() + FLUSH_NS;
     size_t unsafe = 1;
-    unsigned look = 0;
-    for (; t->failed == TWILL_OK && has_sends(t) && (look < LOOKS || twill_now() < limit); look++)
+    unsigned turn = 0;
+    for (; t->failed == TWILL_OK && has_sends(t) && (turn < POLLS_LEAST || twill_now() < limit);
+         turn++)
         if (twill_tcp_progress(&t->base, NULL) == 0)
             usleep(100);
-    for (look = 0; t->failed == TWILL_OK && unsafe > 0 && (look < LOOKS || twill_now() < limit);
-         look++) {
+    for (turn = 0;
+         t->failed == TWILL_OK && unsafe > 0 && (turn < POLLS_LEAST || twill_now() < limit);
+         turn++) {
         unsafe = 0;
         each_lane(t, count_unsafe, &unsafe);
         if (unsafe > 0)

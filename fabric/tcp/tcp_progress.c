@@ -109,8 +109,8 @@ int twill_tcp_progress(struct twill_transport *transport, struct twill_error *er
     if (TWILL_UNLIKELY(t->failed != TWILL_OK))
         return TWILL_FAIL(error, t->failed, "tcp: the transport failed earlier");
     int moved = all_steps(t, error);
-    bool looks = t->waiting > 0 && (moved == 0 || ++t->polls % POLLS_PER_ADOPT == 0);
-    if (TWILL_UNLIKELY(moved >= 0 && looks)) {
+    bool checks = t->waiting > 0 && (moved == 0 || ++t->polls % POLLS_PER_ADOPT == 0);
+    if (TWILL_UNLIKELY(moved >= 0 && checks)) {
         int adopted = twill_tcp_common_adopt(t, error);
         moved = adopted < 0 ? adopted : moved + adopted;
     }

@@ -138,7 +138,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     run->call = *call;
     run->plan = run->before = NULL;
     run->published = run->collected = run->arrived = false;
-    twill_run_let_go(run);
+    twill_run_detach_peers(run);
     TWILL_TRY(&comm->error, twill_call_check(request));
     run->summary = summary_of(run);
     twill_run_hash_call(run);

@@ -116,7 +116,7 @@ twill_status twill_test(twill_request **handle, int *done)
         return status;
     uint64_t started = begin_time(request);
     if (!twill_request_done(request))
-        (void)twill_comm_poke(comm); /* a failure is the request's too */
+        (void)twill_comm_progress(comm); /* a failure is the request's too */
     *done = twill_request_done(request);
     if (*done)
         status = finish(request, handle);

@@ -29,7 +29,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .own_tcp = context->own_tcp,
         .congestion = twill_config_text(config, TWILL_VARIABLE_CONGESTION),
         .mock = twill_config_text(config, TWILL_VARIABLE_MOCK),
-        .lasting = &context->lasting,
+        .persistent = &context->persistent,
         .caches = context->config.number[TWILL_VARIABLE_REGISTRATION] != 0,
         .log = &context->log,
     };

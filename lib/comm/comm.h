@@ -17,7 +17,7 @@
 
 /* How long something has been waited for: lib/exec/wait.c. */
 struct twill_waiting {
-    uint64_t started, looked, next_look, next_liveness, next_report, sleep_ns;
+    uint64_t started, checked_at, next_check, next_liveness, next_report, sleep_ns;
     uint32_t yields, polls;
     uint32_t suspect; /* found dead once; UINT32_MAX: nobody */
 };
@@ -194,7 +194,7 @@ void twill_comm_hasten(struct twill_comm *comm);
 void twill_context_forget_vain(struct twill_context *context);
 /* Move things along once, for who looks in again and again; the error has broken the communicator.
  */
-twill_status twill_comm_poke(struct twill_comm *comm);
+twill_status twill_comm_progress(struct twill_comm *comm);
 
 /* lib/exec/request_queue.c: have all ranks of the node begun this instance? */
 bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch);

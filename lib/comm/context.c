@@ -345,7 +345,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
         pthread_mutex_init(&context->detector_lock, NULL) != 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
     context->lockable = true;
-    twill_lasting_init(context);
+    twill_persistent_init(context);
     TWILL_TRY(error, guard_against_fork(context));
     TWILL_TRY(error, twill_config_load(&context->config, settings, error));
     TWILL_TRY(error, twill_progress_configure(context));
@@ -423,7 +423,7 @@ void twill_context_destroy(twill_context *context)
     free(context->level);
     twill_tuning_destroy(context->tuning);
     free(context->why);
-    twill_lasting_clear(context);
+    twill_persistent_clear(context);
     twill_oob_close(context->oob);
     if (context->topology != NULL)
         twill_topology_close(context->topology);

@@ -75,10 +75,10 @@ struct twill_context {
     struct twill_preloaded preloaded;
     struct twill_heap heap;
     bool spilled; /* twill_alloc() gave private memory, as the heap was full, and this was said */
-    pthread_mutex_t lock;               /* of what follows, and of error and heap */
-    bool lockable;                      /* lock is made */
-    struct twill_lasting_piece *pieces; /* memory that stays, see lib/memory/registration.c */
-    struct twill_lasting lasting;
+    pthread_mutex_t lock;                   /* of what follows, and of error and heap */
+    bool lockable;                          /* lock is made */
+    struct twill_persistent_region *pieces; /* memory that stays, see lib/memory/registration.c */
+    struct twill_persistent persistent;
     size_t pinned;            /* for it */
     uint32_t comms;           /* next number of a communicator; no lower one is in use here */
     struct twill_comm **open; /* [opened] communicators, in no order */
@@ -119,8 +119,8 @@ twill_status twill_context_take(struct twill_context *context, void **memory, si
 void twill_context_give(struct twill_context *context, void *memory, size_t bytes); /* NULL: no */
 /* Places what communicators share by the same half of TWILL_MEMORY, and counts it there. */
 struct twill_shm_region_placer twill_context_placer(struct twill_context *context);
-void twill_lasting_init(struct twill_context *context);
-void twill_lasting_clear(struct twill_context *context); /* forget all pieces */
+void twill_persistent_init(struct twill_context *context);
+void twill_persistent_clear(struct twill_context *context); /* forget all pieces */
 
 /* Add a line to what twill_context_describe() says. */
 void twill_context_note_nics(struct twill_context *context);

@@ -137,7 +137,7 @@ void twill_addresses_restart(struct twill_run *run)
     run->before = run->plan;
     run->were_mapped = run->mapped;
     run->were_fetched = run->fetched;
-    twill_run_let_go(run);
+    twill_run_detach_peers(run);
     run->plan = NULL;
     run->published = run->collected = run->arrived = false;
 }

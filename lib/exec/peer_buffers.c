@@ -8,8 +8,8 @@
 
 /* Fetching and attaching fail alike: who, what, why. A peer that has gone because the call had
  * failed has said so before it went, and that is the cause. */
-static twill_status refuse(struct twill_run *run, uint32_t peer, const char *what, uint64_t from,
-                           size_t bytes, int cause)
+static twill_status fail_access(struct twill_run *run, uint32_t peer, const char *what,
+                                uint64_t from, size_t bytes, int cause)
 {
     char text[TWILL_RANK_TEXT];
     TWILL_TRY(&run->comm->error, twill_comm_poll_failures(run->comm, false));
@@ -32,10 +32,10 @@ twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, con
         return TWILL_OK;
     int cause = twill_reach_fetch(comm->reach, comm->world->local[peer], to, address, bytes);
     comm->counters.bytes_copied += bytes;
-    return cause == 0 ? TWILL_OK : refuse(run, peer, "read", address, bytes, cause);
+    return cause == 0 ? TWILL_OK : fail_access(run, peer, "read", address, bytes, cause);
 }
 
-void twill_run_let_go(struct twill_run *run)
+void twill_run_detach_peers(struct twill_run *run)
 {
     if (TWILL_LIKELY(!twill_reach_maps(run->comm->reach))) /* nothing was attached */
         return;
@@ -46,7 +46,7 @@ void twill_run_let_go(struct twill_run *run)
 }
 
 /* A side of a peer, at its place in there[] and region[]: *at is where its heap has it, or NULL. */
-static twill_status have(struct twill_run *run, uint32_t local, unsigned side, void **at)
+static twill_status attach_side(struct twill_run *run, uint32_t local, unsigned side, void **at)
 {
     struct twill_comm *comm = run->comm;
     uint32_t place = local * TWILL_SIDES + side, rank = comm->node->rank[local];
@@ -57,7 +57,7 @@ static twill_status have(struct twill_run *run, uint32_t local, unsigned side, v
         return TWILL_OK;
     size_t bytes = twill_run_side_bytes(run, side);
     int cause = twill_reach_attach(comm->reach, local, address, bytes, &run->region[place], at);
-    return cause == 0 ? TWILL_OK : refuse(run, rank, "attached", address, bytes, cause);
+    return cause == 0 ? TWILL_OK : fail_access(run, rank, "attached", address, bytes, cause);
 }
 
 twill_status twill_run_reach(struct twill_run *run)
@@ -71,8 +71,8 @@ twill_status twill_run_reach(struct twill_run *run)
         void *src = (void *)(uintptr_t)run->peer_src[l], *dst = run->peer_dst[l];
         if (l == comm->local)
             continue;
-        TWILL_TRY(&comm->error, have(run, l, TWILL_SRC, &src));
-        TWILL_TRY(&comm->error, have(run, l, TWILL_DST, &dst));
+        TWILL_TRY(&comm->error, attach_side(run, l, TWILL_SRC, &src));
+        TWILL_TRY(&comm->error, attach_side(run, l, TWILL_DST, &dst));
         run->peer_src[l] = src;
         run->peer_dst[l] = dst;
     }

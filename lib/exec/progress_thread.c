@@ -93,7 +93,7 @@ static void sleep_until_kicked(struct twill_context *context)
 }
 
 /* Who waits or tests makes progress himself; this is for who does neither. */
-static void look_late(struct twill_context *context)
+static void progress_late(struct twill_context *context)
 {
     nap(NAP_LATE_NS);
     while (twill_context_advance(context, NULL) > 0 && !atomic_load(&context->progress.stop))
@@ -111,7 +111,7 @@ static void *progress_main(void *argument)
             sleep_until_kicked(context);
             idle = 0;
         } else if (progress->late) {
-            look_late(context);
+            progress_late(context);
         } else if (twill_context_advance(context, NULL) > 0) {
             idle = 0;
             nap_ns = NAP_LEAST_NS;

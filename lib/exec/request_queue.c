@@ -315,7 +315,7 @@ void twill_request_close(struct twill_request *request)
         return;
     twill_context_give(comm->context, request->staging, request->staging_bytes);
     if (request->run.region != NULL)
-        twill_run_let_go(&request->run);
+        twill_run_detach_peers(&request->run);
     free((void *)request->run.peer_src);
     free((void *)request->run.peer_dst);
     free(request->run.address);
@@ -366,7 +366,7 @@ struct twill_request *twill_request_take(struct twill_comm *comm)
 
 void twill_request_give(struct twill_request *request)
 {
-    twill_run_let_go(&request->run);
+    twill_run_detach_peers(&request->run);
     request->next = request->comm->spare;
     request->persistent = false;
     request->generation++;

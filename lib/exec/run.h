@@ -249,7 +249,7 @@ void twill_run_fold(struct twill_transfer *request, size_t offset, const void *d
 /* The votes are in and the plan is made: have the peers' buffers ready for it. */
 twill_status twill_run_reach(struct twill_run *run);
 /* Attachments of the last time may be given up. */
-void twill_run_let_go(struct twill_run *run);
+void twill_run_detach_peers(struct twill_run *run);
 /* From an address that twill_run_span() gave of a peer's SRC or DST. */
 twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, const void *from,
                              size_t bytes);

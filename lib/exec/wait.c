@@ -15,24 +15,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#define POLLS_PER_LOOK       4096u /* however long TWILL_SPIN lets it spin */
-#define POLLS_PER_POKE       64u
-#define YIELDS               200u             /* before sleeping */
-#define RESTS_PER_YIELD      32u              /* where the core was gone for long: look again */
-#define YIELD_ALONE_NS       UINT64_C(700)    /* a system call; somebody else: twice a switch */
-#define YIELD_LOST_NS        UINT64_C(200000) /* who had the core did not wait */
-#define TICKS_COUNTED_NS     UINT64_C(1000000)
-#define SLEEP_LEAST_NS       UINT64_C(50000) /* a lost ring costs no more than a sleep */
-#define SLEEP_MOST_NS        UINT64_C(2000000)
-#define SLEEP_POLLED_NS      UINT64_C(100000)  /* when a network must be polled */
-#define IDLE_AFTER_NS        UINT64_C(20000)   /* before the caller's own function is called */
-#define LOOK_FIRST_NS        UINT64_C(2000000) /* for other ranks' failures and mismatches */
-#define LOOK_EVERY_NS        UINT64_C(20000000)
-#define LIVENESS_EVERY_NS    UINT64_C(200000000)  /* costs a system call a peer */
-#define REPORT_EVERY_NS      UINT64_C(1000000000) /* to ranks of other nodes that are waited for */
-#define MOST_RANKS_LOOKED_AT 16u
-#define LEAVE_NS             UINT64_C(100000000) /* where a rank was waited for in vain before */
-#define GRACE_NS             UINT64_C(10000000)  /* where it was the same one all along */
+#define POLLS_PER_CHECK    4096u /* however long TWILL_SPIN lets it spin */
+#define TESTS_PER_CHECK    64u
+#define YIELDS             200u             /* before sleeping */
+#define RESTS_PER_YIELD    32u              /* where the core was gone for long: look again */
+#define YIELD_ALONE_NS     UINT64_C(700)    /* a system call; somebody else: twice a switch */
+#define YIELD_LOST_NS      UINT64_C(200000) /* who had the core did not wait */
+#define TICKS_COUNTED_NS   UINT64_C(1000000)
+#define SLEEP_LEAST_NS     UINT64_C(50000) /* a lost ring costs no more than a sleep */
+#define SLEEP_MOST_NS      UINT64_C(2000000)
+#define SLEEP_POLLED_NS    UINT64_C(100000)  /* when a network must be polled */
+#define IDLE_AFTER_NS      UINT64_C(20000)   /* before the caller's own function is called */
+#define CHECK_FIRST_NS     UINT64_C(2000000) /* for other ranks' failures and mismatches */
+#define CHECK_EVERY_NS     UINT64_C(20000000)
+#define LIVENESS_EVERY_NS  UINT64_C(200000000)  /* costs a system call a peer */
+#define REPORT_EVERY_NS    UINT64_C(1000000000) /* to ranks of other nodes that are waited for */
+#define MOST_RANKS_CHECKED 16u
+#define LEAVE_NS           UINT64_C(100000000) /* where a rank was waited for in vain before */
+#define GRACE_NS           UINT64_C(10000000)  /* where it was the same one all along */
 
 /* The last collective that has ended here; the communicator is an open one, which may be another
  * thread's. */
@@ -97,9 +97,9 @@ void twill_comm_hasten(struct twill_comm *comm)
 
 static twill_status time_out(struct twill_comm *comm, uint64_t since)
 {
-    uint32_t ranks[MOST_RANKS_LOOKED_AT];
+    uint32_t ranks[MOST_RANKS_CHECKED];
     const char *step = "message";
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     note_vain(comm, since, ranks, n);
     char list[160] = "", doing[200] = "";
     size_t used = 0;
@@ -126,14 +126,14 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
 
 /* Will those we wait for come at all? Who is found dead gets another look, because it may have done
  * its part between our last poll and its end. */
-static twill_status look(struct twill_comm *comm, struct twill_waiting *state, bool liveness,
-                         bool report)
+static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
+                                  bool liveness, bool report)
 {
-    uint32_t ranks[MOST_RANKS_LOOKED_AT];
+    uint32_t ranks[MOST_RANKS_CHECKED];
     const char *step;
     char text[TWILL_DEATH_TEXT];
     TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, false));
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_LOOKED_AT, &step);
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t suspect = UINT32_MAX;
     if (report)
         twill_comm_report(comm, ranks, n);
@@ -227,25 +227,25 @@ static uint64_t began(const struct twill_comm *comm, uint64_t now)
 }
 
 /* Nothing has moved: look around, ever so often. */
-static twill_status look_around(struct twill_comm *comm, struct twill_waiting *state)
+static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
     uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->timeout_ns / 4);
     if (state->started == 0) {
         state->started = began(comm, now);
-        state->next_look = now + LOOK_FIRST_NS;
+        state->next_check = now + CHECK_FIRST_NS;
         state->next_liveness = now + LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
     }
-    state->looked = now;
+    state->checked_at = now;
     TWILL_TRY(&comm->error, twill_comm_torn(comm));
-    if (now >= state->next_look) {
+    if (now >= state->next_check) {
         bool liveness = now >= state->next_liveness || state->suspect != UINT32_MAX;
         bool report = now >= state->next_report;
-        TWILL_TRY(&comm->error, look(comm, state, liveness, report));
+        TWILL_TRY(&comm->error, check_awaited(comm, state, liveness, report));
         if (report)
             state->next_report = now + report_every;
-        state->next_look = now + LOOK_EVERY_NS;
+        state->next_check = now + CHECK_EVERY_NS;
         if (liveness)
             state->next_liveness = now + LIVENESS_EVERY_NS;
     }
@@ -258,7 +258,7 @@ static twill_status look_around(struct twill_comm *comm, struct twill_waiting *s
 static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
 {
     const struct twill_context *context = comm->context;
-    if (context->idle != NULL && state->looked - state->started >= IDLE_AFTER_NS)
+    if (context->idle != NULL && state->checked_at - state->started >= IDLE_AFTER_NS)
         context->idle(context->idle_user);
 }
 
@@ -296,9 +296,9 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         }
         bool rests = idle >= comm->spin;
         twill_pause();
-        if (!rests && ++idle % POLLS_PER_LOOK != 0)
+        if (!rests && ++idle % POLLS_PER_CHECK != 0)
             continue;
-        moved = look_around(comm, &state);
+        moved = check_stall(comm, &state);
         call_idle(comm, &state);
         if (moved == TWILL_OK && rests)
             moved = rest(comm, &state, done, of);
@@ -309,14 +309,14 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
     }
 }
 
-twill_status twill_comm_poke(struct twill_comm *comm)
+twill_status twill_comm_progress(struct twill_comm *comm)
 {
     struct twill_waiting *state = &comm->standing;
     int moved = advance(comm);
     if (moved > 0)
         moved_on(comm, state);
-    else if (moved == 0 && ++state->polls % POLLS_PER_POKE == 0)
-        moved = look_around(comm, state);
+    else if (moved == 0 && ++state->polls % TESTS_PER_CHECK == 0)
+        moved = check_stall(comm, state);
     if (TWILL_LIKELY(moved >= 0))
         return TWILL_OK;
     moved_on(comm, state);

@@ -9,8 +9,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-struct twill_lasting_piece {
-    struct twill_lasting_piece *next;
+struct twill_persistent_region {
+    struct twill_persistent_region *next;
     void *start;
     size_t bytes;
     bool theirs; /* of twill_register() */
@@ -21,7 +21,7 @@ static bool find(void *user, const void *start, size_t bytes, void **piece, size
     struct twill_context *context = user;
     uintptr_t from = (uintptr_t)start;
     twill_context_lock(context);
-    const struct twill_lasting_piece *p = context->pieces;
+    const struct twill_persistent_region *p = context->pieces;
     while (p != NULL && (from < (uintptr_t)p->start || bytes > p->bytes ||
                          from - (uintptr_t)p->start > p->bytes - bytes))
         p = p->next;
@@ -34,25 +34,25 @@ static bool find(void *user, const void *start, size_t bytes, void **piece, size
 }
 
 /* The lock is held. */
-static twill_status lasting_add(struct twill_context *context, void *start, size_t bytes,
-                                bool theirs, struct twill_error *error)
+static twill_status persistent_add(struct twill_context *context, void *start, size_t bytes,
+                                   bool theirs, struct twill_error *error)
 {
-    struct twill_lasting_piece *piece = malloc(sizeof(*piece));
+    struct twill_persistent_region *piece = malloc(sizeof(*piece));
     if (piece == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    *piece = (struct twill_lasting_piece){context->pieces, start, bytes, theirs};
+    *piece = (struct twill_persistent_region){context->pieces, start, bytes, theirs};
     context->pieces = piece;
     return TWILL_OK;
 }
 
 /* Before the memory goes: transports have locks of their own, which come before the context's. */
-static bool lasting_remove(struct twill_context *context, const void *start, bool theirs)
+static bool persistent_remove(struct twill_context *context, const void *start, bool theirs)
 {
     twill_context_lock(context);
-    struct twill_lasting_piece **at = &context->pieces;
+    struct twill_persistent_region **at = &context->pieces;
     while (*at != NULL && ((*at)->start != start || (*at)->theirs != theirs))
         at = &(*at)->next;
-    struct twill_lasting_piece *piece = *at;
+    struct twill_persistent_region *piece = *at;
     if (piece != NULL)
         *at = piece->next;
     twill_context_unlock(context);
@@ -64,16 +64,16 @@ static bool lasting_remove(struct twill_context *context, const void *start, boo
     return true;
 }
 
-void twill_lasting_init(struct twill_context *context)
+void twill_persistent_init(struct twill_context *context)
 {
-    context->lasting =
-        (struct twill_lasting){.find = find, .user = context, .pinned = &context->pinned};
+    context->persistent =
+        (struct twill_persistent){.find = find, .user = context, .pinned = &context->pinned};
 }
 
-void twill_lasting_clear(struct twill_context *context)
+void twill_persistent_clear(struct twill_context *context)
 {
     while (context->pieces != NULL) {
-        struct twill_lasting_piece *piece = context->pieces;
+        struct twill_persistent_region *piece = context->pieces;
         context->pieces = piece->next;
         free(piece);
     }
@@ -85,7 +85,7 @@ twill_status twill_context_take(struct twill_context *context, void **memory, si
     twill_context_lock(context);
     twill_status status = twill_memory_alloc(context->library_memory, memory, bytes, error);
     if (status == TWILL_OK) {
-        status = lasting_add(context, *memory, bytes, false, error);
+        status = persistent_add(context, *memory, bytes, false, error);
         if (status != TWILL_OK)
             twill_memory_free(context->library_memory, *memory, bytes);
     }
@@ -97,7 +97,7 @@ void twill_context_give(struct twill_context *context, void *memory, size_t byte
 {
     if (memory == NULL)
         return;
-    (void)lasting_remove(context, memory, false);
+    (void)persistent_remove(context, memory, false);
     twill_context_lock(context);
     twill_memory_free(context->library_memory, memory, bytes);
     twill_context_unlock(context);
@@ -172,7 +172,7 @@ static twill_status alloc(struct twill_context *context, void **memory, size_t b
 {
     TWILL_TRY(error, twill_heap_alloc(&context->heap, memory, bytes, error));
     tell_of_spill(context, *memory, bytes);
-    twill_status status = lasting_add(context, *memory, bytes, false, error);
+    twill_status status = persistent_add(context, *memory, bytes, false, error);
     if (status != TWILL_OK)
         (void)twill_heap_free(&context->heap, *memory, NULL);
     return status;
@@ -201,7 +201,7 @@ twill_status twill_free(twill_context *context, void *memory)
         return TWILL_ERR_ARGUMENT;
     twill_status status = check_use(context, "twill_free", &error);
     if (status == TWILL_OK) {
-        (void)lasting_remove(context, memory, false);
+        (void)persistent_remove(context, memory, false);
         twill_context_lock(context);
         status = twill_heap_free(&context->heap, memory, &error);
         twill_context_unlock(context);
@@ -240,7 +240,7 @@ twill_status twill_register(twill_context *context, void *memory, size_t bytes)
         status = twill_context_check_host(context, "twill_register", memory, &error);
     if (status == TWILL_OK) {
         twill_context_lock(context);
-        status = lasting_add(context, memory, bytes, true, &error);
+        status = persistent_add(context, memory, bytes, true, &error);
         twill_context_unlock(context);
     }
     return twill_context_outcome(context, status, &error);
@@ -252,7 +252,7 @@ twill_status twill_deregister(twill_context *context, void *memory)
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
     twill_status status = check_use(context, "twill_deregister", &error);
-    if (status == TWILL_OK && !lasting_remove(context, memory, true))
+    if (status == TWILL_OK && !persistent_remove(context, memory, true))
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
                             "twill_deregister: nothing was registered at %p", memory);
     return twill_context_outcome(context, status, &error);

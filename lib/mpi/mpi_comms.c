@@ -132,30 +132,31 @@ static bool has_parted(struct twill_mpi_comm *comm, bool at_once)
 }
 
 /* Behind all others. */
-static void add_grave(struct twill_mpi_comm *comm)
+static void defer_free(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
     pthread_mutex_lock(&comms->lock);
-    struct twill_mpi_comm *last = comms->graves;
-    comm->grave = last != NULL ? last->grave : comm;
+    struct twill_mpi_comm *last = comms->deferred;
+    comm->next_deferred = last != NULL ? last->next_deferred : comm;
     if (last != NULL)
-        last->grave = comm;
-    comms->graves = comm;
+        last->next_deferred = comm;
+    comms->deferred = comm;
     pthread_mutex_unlock(&comms->lock);
 }
 
 /* The first, or NULL if there are no more, or it is `end`, which has been asked before. */
-static struct twill_mpi_comm *take_grave(const struct twill_mpi_comm *end)
+static struct twill_mpi_comm *take_deferred(const struct twill_mpi_comm *end)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
     pthread_mutex_lock(&comms->lock);
-    struct twill_mpi_comm *last = comms->graves, *first = last != NULL ? last->grave : NULL;
+    struct twill_mpi_comm *last = comms->deferred,
+                          *first = last != NULL ? last->next_deferred : NULL;
     if (first == end)
         first = NULL;
     else if (first == last)
-        comms->graves = NULL;
+        comms->deferred = NULL;
     else
-        last->grave = first->grave;
+        last->next_deferred = first->next_deferred;
     pthread_mutex_unlock(&comms->lock);
     return first;
 }
@@ -168,14 +169,14 @@ static unsigned reap(bool at_once)
 {
     unsigned left = 0;
     struct twill_mpi_comm *comm, *end = NULL; /* the first that stays */
-    while ((at_once || left < DEFERRED_CHECKED) && (comm = take_grave(end)) != NULL) {
+    while ((at_once || left < DEFERRED_CHECKED) && (comm = take_deferred(end)) != NULL) {
         if (has_parted(comm, at_once)) {
             twill_comm_leave(comm->comm);
             give_entry(comm);
             continue;
         }
         end = left++ == 0 ? comm : end;
-        add_grave(comm);
+        defer_free(comm);
     }
     return left;
 }
@@ -189,13 +190,13 @@ void twill_mpi_comms_reap(void)
 }
 
 /* Its communicator is no more. */
-static void bury(struct twill_mpi_comm *comm)
+static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
     if (comm->comm == NULL)
         give_entry(comm);
     else
-        add_grave(comm);
+        defer_free(comm);
 }
 
 /* The attribute's. Others may hold `making` here, and this thread is inside the MPI, and may be in
@@ -206,7 +207,7 @@ static int at_free(MPI_Comm handle, int keyval, void *value, void *extra)
     (void)keyval, (void)extra;
     if (!atomic_load(&twill_mpi.ready) || !is_of(comm, handle))
         return MPI_SUCCESS; /* all have gone */
-    bury(comm);
+    free_or_defer(comm);
     return MPI_SUCCESS;
 }
 
@@ -372,7 +373,7 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
     enum twill_mpi_fate fate = kind_of(handle, &size, &rank);
     struct twill_mpi_comm *comm = twill_mpi_comm_find(handle);
     if (comm != NULL) /* freed, and the attribute did not tell */
-        bury(comm);
+        free_or_defer(comm);
     comm = take_entry(handle, size);
     if (comm != NULL && PMPI_Comm_set_attr(handle, twill_mpi.comms.keyval, comm) != MPI_SUCCESS) {
         give_entry(comm);
@@ -422,7 +423,7 @@ bool twill_mpi_comm_share(const struct twill_mpi_comm *of, struct twill_mpi_comm
 
 void twill_mpi_comm_end(struct twill_mpi_comm *another)
 {
-    add_grave(another);
+    defer_free(another);
     twill_mpi_comms_reap();
 }
 
@@ -462,11 +463,11 @@ bool twill_mpi_comms_close(void)
     for (unsigned p = 0; p < TWILL_MPI_PLACES; p++)
         for (struct twill_mpi_comm *c = atomic_load(&comms->place[p]); c != NULL; c = c->next)
             if (!is_of(c, MPI_COMM_NULL))
-                bury(c);
+                free_or_defer(c);
     uint64_t from = twill_now();
     PMPI_Comm_free_keyval(&comms->keyval);
     PMPI_Group_free(&comms->world);
     while (reap(true) > 0 && twill_now() - from < PATIENCE_NS)
         sched_yield();
-    return comms->graves == NULL;
+    return comms->deferred == NULL;
 }

@@ -101,7 +101,7 @@ int MPI_Comm_disconnect(MPI_Comm *comm)
 {
     struct twill_mpi_comm *mine = comm != NULL ? twill_mpi_comm_find(*comm) : NULL;
     if (mine != NULL && mine->comm != NULL)
-        twill_mpi_requests_settle(mine);
+        twill_mpi_requests_complete(mine);
     int code = PMPI_Comm_disconnect(comm);
     twill_mpi_comms_reap();
     return code;

@@ -177,7 +177,7 @@ void twill_mpi_share_text(char *text, size_t bytes)
 static void on_idle(void *user)
 {
     (void)user;
-    twill_mpi_poke();
+    twill_mpi_progress();
 }
 
 /* What is wanted otherwise than twill has it, unless the user says so: MPI programs may let others

@@ -29,7 +29,7 @@ struct span {
 /* --- sides ----------------------------------------------------------------------------------- */
 
 /* All looks: what is wrong, or 0. */
-static inline unsigned look_at_type(struct span *span, const void *user, MPI_Datatype type)
+static inline unsigned check_span_type(struct span *span, const void *user, MPI_Datatype type)
 {
     span->handle = type;
     span->user = user;
@@ -40,17 +40,17 @@ static inline unsigned look_at_type(struct span *span, const void *user, MPI_Dat
 }
 
 /* Nobody has bytes at no address, but in a type that says where. */
-static inline unsigned look_at_place(const struct span *span)
+static inline unsigned check_address(const struct span *span)
 {
     return span->bytes == 0 || span->begin != NULL || !span->type->plain ? 0
                                                                          : TWILL_MPI_WRONG_ADDRESS;
 }
 
-static inline unsigned look(struct span *span, const void *user, MPI_Count count, int parts,
-                            MPI_Datatype type)
+static inline unsigned check_span(struct span *span, const void *user, MPI_Count count, int parts,
+                                  MPI_Datatype type)
 {
     MPI_Count part;
-    const unsigned wrong = count < 0 ? TWILL_MPI_WRONG_COUNT : look_at_type(span, user, type);
+    const unsigned wrong = count < 0 ? TWILL_MPI_WRONG_COUNT : check_span_type(span, user, type);
     if (TWILL_UNLIKELY(wrong != 0))
         return wrong;
     if (__builtin_mul_overflow(count, span->type->size, &part) || part > BYTES_MOST / parts)
@@ -63,7 +63,7 @@ static inline unsigned look(struct span *span, const void *user, MPI_Count count
     span->part = (size_t)part;
     span->bytes = span->reach = (size_t)part * (size_t)parts;
     span->begin = twill_mpi_at(user, span->type->true_lb);
-    return look_at_place(span);
+    return check_address(span);
 }
 
 /* Counts into lengths, displacements into offsets from the least of them on, which is begin. Where
@@ -107,11 +107,11 @@ static unsigned measure(struct span *span)
 }
 
 /* Parts by counts and displacements. numbers: [2][parts] to write to. */
-static unsigned look_at_parts(struct span *span, const void *user, const void *counts,
-                              const void *displs, const struct twill_mpi_call *call,
-                              MPI_Datatype type, int parts, size_t *numbers)
+static unsigned check_shards(struct span *span, const void *user, const void *counts,
+                             const void *displs, const struct twill_mpi_call *call,
+                             MPI_Datatype type, int parts, size_t *numbers)
 {
-    unsigned wrong = counts == NULL ? TWILL_MPI_WRONG_ARRAY : look_at_type(span, user, type);
+    unsigned wrong = counts == NULL ? TWILL_MPI_WRONG_ARRAY : check_span_type(span, user, type);
     if (TWILL_UNLIKELY(wrong != 0))
         return wrong;
     span->counts = counts;
@@ -123,7 +123,7 @@ static unsigned look_at_parts(struct span *span, const void *user, const void *c
     span->lengths = numbers;
     span->offsets = numbers + parts;
     wrong = measure(span);
-    return TWILL_UNLIKELY(wrong != 0) ? wrong : look_at_place(span);
+    return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(span);
 }
 
 /* Twill works on what it is told by one base and offsets: not on what is all over memory. */
@@ -162,8 +162,8 @@ static void stage(struct twill_mpi_bound *bound, unsigned which, const struct sp
 }
 
 /* Where twill finds this side. */
-static inline void settle(struct twill_mpi_bound *bound, unsigned which, const struct span *span,
-                          int skip)
+static inline void bind_side(struct twill_mpi_bound *bound, unsigned which, const struct span *span,
+                             int skip)
 {
     const bool direct = is_direct(span);
     const size_t *offsets = direct ? span->offsets : NULL;
@@ -198,9 +198,10 @@ enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
                                         struct twill_mpi_bound *bound)
 {
     struct span span;
-    const unsigned wrong = call->root < 0 || call->root >= bound->comm->size
-                               ? TWILL_MPI_WRONG_ROOT
-                               : look(&span, call->recv, call->recv_count, 1, call->recv_type);
+    const unsigned wrong =
+        call->root < 0 || call->root >= bound->comm->size
+            ? TWILL_MPI_WRONG_ROOT
+            : check_span(&span, call->recv, call->recv_count, 1, call->recv_type);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     bound->src = bound->dst = span.begin;
@@ -269,13 +270,13 @@ static bool move_own(const struct span *from, const struct span *to)
 }
 
 /* MPI_IN_PLACE: the part is in the whole. */
-static void settle_in_place(struct twill_mpi_bound *bound, struct shape shape,
-                            const struct span *whole)
+static void bind_in_place(struct twill_mpi_bound *bound, struct shape shape,
+                          const struct span *whole)
 {
     const int rank = bound->comm->rank;
     const bool direct = is_direct(whole);
     const size_t at = own_at(whole, rank, direct);
-    settle(bound, shape.gathers ? TWILL_MPI_STAGES_OUT : TWILL_MPI_STAGES_IN, whole, rank);
+    bind_side(bound, shape.gathers ? TWILL_MPI_STAGES_OUT : TWILL_MPI_STAGES_IN, whole, rank);
     if (direct) {
         if (shape.gathers)
             bound->src = whole->begin + at;
@@ -292,58 +293,59 @@ static void settle_in_place(struct twill_mpi_bound *bound, struct shape shape,
     }
 }
 
-static inline unsigned look_at_whole(struct span *whole, const struct twill_mpi_call *call,
-                                     struct twill_mpi_bound *bound, struct shape shape)
+static inline unsigned check_whole(struct span *whole, const struct twill_mpi_call *call,
+                                   struct twill_mpi_bound *bound, struct shape shape)
 {
     const int size = bound->comm->size;
     const void *user = shape.gathers ? call->recv : call->send;
     MPI_Datatype type = shape.gathers ? call->recv_type : call->send_type;
     unsigned wrong;
     if (!shape.vector)
-        wrong = look(whole, user, shape.gathers ? call->recv_count : call->send_count, size, type);
+        wrong = check_span(whole, user, shape.gathers ? call->recv_count : call->send_count, size,
+                           type);
     else
-        wrong = look_at_parts(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
-                              shape.gathers ? call->recv_displs : call->send_displs, call, type,
-                              size, bound->comm->numbers);
+        wrong = check_shards(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
+                             shape.gathers ? call->recv_displs : call->send_displs, call, type,
+                             size, bound->comm->numbers);
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
-static inline unsigned look_at_part(struct span *part, const struct twill_mpi_call *call,
-                                    struct shape shape)
+static inline unsigned check_shard(struct span *part, const struct twill_mpi_call *call,
+                                   struct shape shape)
 {
-    return shape.gathers
-               ? look(part, call->send, call->send_count, 1, call->send_type)
-               : twill_mpi_received(look(part, call->recv, call->recv_count, 1, call->recv_type));
+    return shape.gathers ? check_span(part, call->send, call->send_count, 1, call->send_type)
+                         : twill_mpi_received(
+                               check_span(part, call->recv, call->recv_count, 1, call->recv_type));
 }
 
 /* A rank whose own part is not as long as its place in the whole. MPI has no such call, but the
  * MPIs do it, and the others cannot know of it: as in place, with what comes of the own part made
  * of it at once. */
-static enum twill_mpi_why settle_unequal(struct twill_mpi_bound *bound, struct shape shape,
-                                         const struct span *part, const struct span *whole)
+static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct shape shape,
+                                       const struct span *part, const struct span *whole)
 {
     const struct span own = own_part(whole, bound->comm->rank);
     const struct span *from = shape.gathers ? part : &own, *to = shape.gathers ? &own : part;
     bound->count = own.bytes;
-    settle_in_place(bound, shape, whole);
+    bind_in_place(bound, shape, whole);
     if (bound->form == TWILL_MPI_PERSISTENT || !move_own(from, to))
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
     return TWILL_MPI_WHY_TAKEN;
 }
 
 /* Both are here. */
-static inline enum twill_mpi_why settle_both(const struct twill_mpi_call *call,
-                                             struct twill_mpi_bound *bound, struct shape shape,
-                                             const struct span *part, const struct span *whole)
+static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
+                                           struct twill_mpi_bound *bound, struct shape shape,
+                                           const struct span *part, const struct span *whole)
 {
     const int rank = bound->comm->rank;
     const unsigned mine = shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT;
     const unsigned others = TWILL_MPI_STAGES_IN + TWILL_MPI_STAGES_OUT - mine;
     if (TWILL_UNLIKELY(part->bytes !=
                        (whole->lengths != NULL ? whole->lengths[rank] : whole->part)))
-        return settle_unequal(bound, shape, part, whole);
-    settle(bound, others, whole, -1);
-    settle(bound, mine, part, -1);
+        return bind_unequal(bound, shape, part, whole);
+    bind_side(bound, others, whole, -1);
+    bind_side(bound, mine, part, -1);
     if (bound->staged == 0 && TWILL_UNLIKELY(overlap(part, whole))) {
         const char *own = whole->begin + own_at(whole, rank, true);
         if (is_refused(call, bound, part, part->begin, whole, own))
@@ -364,24 +366,24 @@ bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, str
     const bool in_place = has_whole && (shape.gathers ? call->send : call->recv) == MPI_IN_PLACE;
     unsigned wrong = shape.rooted && (call->root < 0 || call->root >= comm->size)
                          ? TWILL_MPI_WRONG_ROOT
-                     : has_whole ? look_at_whole(&whole, call, bound, shape)
+                     : has_whole ? check_whole(&whole, call, bound, shape)
                                  : 0;
     if (wrong == 0 && !in_place)
-        wrong = look_at_part(&part, call, shape);
+        wrong = check_shard(&part, call, shape);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     bound->type = TWILL_U8;
     bound->root = call->root;
     if (in_place) {
         bound->count = whole.lengths != NULL ? whole.lengths[comm->rank] : whole.part;
-        settle_in_place(bound, shape, &whole);
+        bind_in_place(bound, shape, &whole);
         return TWILL_MPI_WHY_TAKEN;
     }
     bound->count = part.bytes;
     if (has_whole)
-        return settle_both(call, bound, shape, &part, &whole);
+        return bind_both(call, bound, shape, &part, &whole);
     bound->src = bound->dst = NULL;
-    settle(bound, shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT, &part, -1);
+    bind_side(bound, shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT, &part, -1);
     return TWILL_MPI_WHY_TAKEN;
 }
 
@@ -407,9 +409,9 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     const int size = bound->comm->size;
     const bool in_place = call->send == MPI_IN_PLACE;
     unsigned wrong =
-        twill_mpi_received(look(&dst, call->recv, call->recv_count, size, call->recv_type));
+        twill_mpi_received(check_span(&dst, call->recv, call->recv_count, size, call->recv_type));
     if (wrong == 0 && !in_place)
-        wrong = look(&src, call->send, call->send_count, size, call->send_type);
+        wrong = check_span(&src, call->send, call->send_count, size, call->send_type);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     if (!in_place && src.part != dst.part) { /* no other rank can know of it */
@@ -418,8 +420,8 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     }
     bound->count = dst.part;
     bound->type = TWILL_U8;
-    settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
-    settle(bound, TWILL_MPI_STAGES_IN, in_place ? &dst : &src, -1);
+    bind_side(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
+    bind_side(bound, TWILL_MPI_STAGES_IN, in_place ? &dst : &src, -1);
     if (in_place) {
         bound->shared = bound->staged != 0;
         bound->src_at = bound->dst_at = 0;
@@ -440,19 +442,19 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
     const bool in_place = call->send == MPI_IN_PLACE;
     size_t *numbers = bound->comm->numbers;
     unsigned wrong =
-        twill_mpi_received(look_at_parts(&dst, call->recv, call->recv_counts, call->recv_displs,
-                                         call, call->recv_type, size, numbers + 2 * size));
+        twill_mpi_received(check_shards(&dst, call->recv, call->recv_counts, call->recv_displs,
+                                        call, call->recv_type, size, numbers + 2 * size));
     if (wrong == 0 && !in_place)
-        wrong = look_at_parts(&src, call->send, call->send_counts, call->send_displs, call,
-                              call->send_type, size, numbers);
+        wrong = check_shards(&src, call->send, call->send_counts, call->send_displs, call,
+                             call->send_type, size, numbers);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know of it */
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
     const struct span *from = in_place ? &dst : &src;
     bound->type = TWILL_U8;
-    settle(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
-    settle(bound, TWILL_MPI_STAGES_IN, from, -1);
+    bind_side(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
+    bind_side(bound, TWILL_MPI_STAGES_IN, from, -1);
     if (bound->staged == 0 && TWILL_UNLIKELY(overlap(from, &dst))) {
         if (!in_place && is_refused(call, bound, from, from->begin, &dst, dst.begin))
             return TWILL_MPI_WHY_ERRONEOUS;

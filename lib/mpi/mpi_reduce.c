@@ -6,8 +6,8 @@
 
 /* What is wrong with the buffers of so many elements, or 0. One for both is none of MPI's either,
  * but where the MPI does not say so it has a result, and so has twill. */
-static unsigned look_at_buffers(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
-                                size_t given, size_t received)
+static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
+                              size_t given, size_t received)
 {
     const bool receives = call->kind != TWILL_MPI_Reduce || comm->rank == call->root;
     const bool in_place = call->send == MPI_IN_PLACE;
@@ -41,7 +41,7 @@ static enum twill_mpi_why find(const struct twill_mpi_call *call, struct twill_m
     if (why != TWILL_MPI_WHY_TAKEN)
         return why;
     bound->made = found->made;
-    wrong = look_at_buffers(call, bound->comm, given, received);
+    wrong = check_buffers(call, bound->comm, given, received);
     if (TWILL_UNLIKELY(wrong != 0)) {
         why = twill_mpi_wrong(call, bound, wrong);
         if (why != TWILL_MPI_WHY_TAKEN)

@@ -160,7 +160,7 @@ bool twill_mpi_request_poll(struct twill_mpi_request *request)
 
 /* Each test of what is not complete moves all of the communicator along. So few are tested: the
  * oldest, mostly the first to be complete, and as another may be so before it, each in turn. */
-static void look_at_some(struct twill_mpi_comm *comm)
+static void test_some(struct twill_mpi_comm *comm)
 {
     while (comm->active != NULL && test(comm->active))
         ;
@@ -185,7 +185,7 @@ bool twill_mpi_request_glance(struct twill_mpi_request *request, uint64_t glance
     if (!twill_mpi_try_lock(comm))
         return false;
     if (comm->glance != glance)
-        look_at_some(comm);
+        test_some(comm);
     comm->glance = glance;
     twill_mpi_unlock(comm);
     return twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE;
@@ -416,7 +416,7 @@ void twill_mpi_requests_sweep(void)
 
 /* As the MPI does for its own where a communicator is disconnected: moved along until complete. A
  * thread that waits for one of them collects it, so none is held on to. */
-void twill_mpi_requests_settle(struct twill_mpi_comm *comm)
+void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_rest rest = {0};
     for (bool left = true; left;) {

@@ -205,7 +205,7 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
         return code;
     *flag = poll_all(&taken);
     if (!*flag)
-        twill_mpi_poke();
+        twill_mpi_progress();
     else if (any_failed(&taken))
         code = test_each(count, requests, statuses);
     else if (taken.theirs > 0)
@@ -295,7 +295,7 @@ int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_St
         return code;
     *index = MPI_UNDEFINED;
     put_back(&taken);
-    twill_mpi_poke();
+    twill_mpi_progress();
     return MPI_SUCCESS;
 }
 
@@ -372,7 +372,7 @@ int MPI_Testsome(int incount, MPI_Request requests[], int *outcount, int indices
     if (code != MPI_SUCCESS)
         return code;
     if (!try_some(incount, &taken, outcount, indices, statuses, &code))
-        twill_mpi_poke();
+        twill_mpi_progress();
     put_back(&taken);
     return code;
 }

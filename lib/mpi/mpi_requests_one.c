@@ -46,7 +46,7 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
         return twill_mpi_request_refuse(NULL);
     *flag = twill_mpi_request_poll(mine);
     if (!*flag) {
-        twill_mpi_poke();
+        twill_mpi_progress();
         return MPI_SUCCESS;
     }
     twill_mpi_status_empty(status);
@@ -64,7 +64,7 @@ int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
     if (*flag)
         twill_mpi_status_empty(status);
     else
-        twill_mpi_poke();
+        twill_mpi_progress();
     return MPI_SUCCESS;
 }
 

@@ -276,7 +276,7 @@ static bool is_committed(MPI_Datatype type)
 }
 
 /* Threads may meet a type at the same time: one looks into it. */
-static const struct twill_mpi_type *look_into(MPI_Datatype type, struct twill_mpi_type *room)
+static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *room)
 {
     pthread_mutex_lock(&twill_mpi.types.lock);
     const struct twill_mpi_type *known = recall(type);
@@ -304,7 +304,7 @@ const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill
     if (type == MPI_DATATYPE_NULL)
         return NULL;
     const struct twill_mpi_type *known = recall(type);
-    return known != NULL ? known : look_into(type, room);
+    return known != NULL ? known : inspect_type(type, room);
 }
 
 bool twill_mpi_types_open(void)

@@ -128,11 +128,11 @@ void twill_mpi_started(void)
 #define TURNS_LEAST 4u
 #define TURNS_MOST  64u
 
-void twill_mpi_let_progress(const struct twill_mpi_comm *comm)
+void twill_mpi_progress_windows(const struct twill_mpi_comm *comm)
 {
     unsigned turns = 1;
     if (atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0)
         turns = TURNS_LEAST + 2 * (unsigned)comm->size;
     for (turns = turns < TURNS_MOST ? turns : TURNS_MOST; turns > 0; turns--)
-        twill_mpi_poke();
+        twill_mpi_progress();
 }

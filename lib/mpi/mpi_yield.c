@@ -5,16 +5,16 @@
 #include <sched.h>
 #include <time.h>
 
-#define SPINS        512u
-#define SPINS_LOG    9u
-#define TURNS_A_POKE 64u
-#define ALONE_NS     UINT64_C(1500)   /* giving the core away, when nobody else wants it */
-#define LOST_NS      UINT64_C(200000) /* who had it did not wait */
-#define NAP_AFTER_NS UINT64_C(2000000)
-#define NAP_NS       50000
+#define SPINS              512u
+#define SPINS_LOG          9u
+#define TURNS_PER_PROGRESS 64u
+#define ALONE_NS           UINT64_C(1500)   /* giving the core away, when nobody else wants it */
+#define LOST_NS            UINT64_C(200000) /* who had it did not wait */
+#define NAP_AFTER_NS       UINT64_C(2000000)
+#define NAP_NS             50000
 
 /* The MPI's own messages move along. */
-void twill_mpi_poke(void)
+void twill_mpi_progress(void)
 {
     int flag;
     (void)PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, twill_mpi.shadow, &flag, MPI_STATUS_IGNORE);
@@ -37,11 +37,11 @@ void twill_mpi_rest(struct twill_mpi_rest *rest)
     unsigned spins = SPINS >> atomic_load_explicit(&twill_mpi.requests.crowd, memory_order_relaxed);
     if (++rest->turns < spins) {
         twill_pause();
-        if (rest->turns % TURNS_A_POKE == 0)
-            twill_mpi_poke();
+        if (rest->turns % TURNS_PER_PROGRESS == 0)
+            twill_mpi_progress();
         return;
     }
-    twill_mpi_poke();
+    twill_mpi_progress();
     uint64_t before = twill_now();
     if (rest->started == 0)
         rest->started = before;

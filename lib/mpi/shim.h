@@ -150,15 +150,15 @@ struct twill_mpi_comm {
     size_t *numbers;                           /* [4][size] counts and offsets of a blocking call */
     void *scratch;                             /* staging of a blocking call, grown as needed */
     size_t scratch_bytes;
-    bool held;                    /* cannot be had for another communicator */
-    struct twill_mpi_comm *of;    /* of a persistent request, not in the table: whose it is ... */
-    unsigned of_lives;            /* ... in which of its lives */
-    _Atomic unsigned lives;       /* how often this has come to serve for a communicator */
-    bool parting;                 /* freed, and farewell has been started */
-    int broken_code;              /* of MPI's, once it has failed; else 0 */
-    twill_request *farewell;      /* the barrier after which it may go; NULL: it is over */
-    struct twill_mpi_comm *next;  /* in its place of the table, for ever */
-    struct twill_mpi_comm *grave; /* the next one that was freed and has not gone */
+    bool held;                   /* cannot be had for another communicator */
+    struct twill_mpi_comm *of;   /* of a persistent request, not in the table: whose it is ... */
+    unsigned of_lives;           /* ... in which of its lives */
+    _Atomic unsigned lives;      /* how often this has come to serve for a communicator */
+    bool parting;                /* freed, and farewell has been started */
+    int broken_code;             /* of MPI's, once it has failed; else 0 */
+    twill_request *farewell;     /* the barrier after which it may go; NULL: it is over */
+    struct twill_mpi_comm *next; /* in its place of the table, for ever */
+    struct twill_mpi_comm *next_deferred; /* the next one that was freed and has not gone */
 };
 #define TWILL_MPI_PLACES 1024u /* of the table; a power of two */
 struct twill_mpi_comms {
@@ -167,7 +167,7 @@ struct twill_mpi_comms {
     pthread_mutex_t making; /* communicators of twill's, or unmaking them. Only ever tried: it is
                                held while others are waited for */
     pthread_mutex_t lock; /* of what follows, and for more in a place. Never held in an MPI call */
-    struct twill_mpi_comm *graves; /* a ring: the last of them, whose next one is the first */
+    struct twill_mpi_comm *deferred; /* a ring: the last of them, whose next one is the first */
     uint64_t fates[TWILL_MPI_FATE_COUNT]; /* of those where this is rank 0 */
     char failure[256];                    /* of the first that failed here */
     int keyval;                           /* of the attribute that tells when one goes */
@@ -343,11 +343,11 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
 /* Free what the program has freed, as far as it is complete. Cheap when there is nothing. */
 void twill_mpi_requests_sweep(void);
 /* Wait for what is under way on a communicator. */
-void twill_mpi_requests_settle(struct twill_mpi_comm *comm);
+void twill_mpi_requests_complete(struct twill_mpi_comm *comm);
 /* The end: before communicators and context go. */
 void twill_mpi_requests_end(void);
 /* Something to do for the MPI below. */
-void twill_mpi_poke(void);
+void twill_mpi_progress(void);
 
 /* --- what needs the MPI's progress (mpi_windows.c)
  * ------------------------------------------------ */
@@ -367,7 +367,7 @@ int twill_mpi_file_closed(int code);
 /* A request of the MPI's was started. */
 void twill_mpi_started(void);
 /* Let the MPI make progress: a collective of this communicator is complete. */
-void twill_mpi_let_progress(const struct twill_mpi_comm *comm);
+void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
 
 /* --- calls that MPI does not allow (mpi_check.c) -------------------------------------------------
  */
@@ -443,7 +443,7 @@ static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
 {
     if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
                        atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed)))
-        twill_mpi_let_progress(comm);
+        twill_mpi_progress_windows(comm);
 }
 
 /* --- counting -------------------------------------------------------------------------------- */

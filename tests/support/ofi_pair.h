@@ -60,7 +60,8 @@ static inline struct twill_transport_counters *counters(struct pair *pair)
 
 /* ops: how one of two rails is opened; NULL: there are none. */
 static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
-                                const struct setup *setup, const struct twill_lasting *lasting,
+                                const struct setup *setup,
+                                const struct twill_persistent *persistent,
                                 const struct twill_transport_ops *ops)
 {
     memset(pair, 0, sizeof(*pair));
@@ -71,7 +72,7 @@ static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
     end->params = (struct twill_transport_params){.oob = end->oob,
                                                   .provider = setup->provider,
                                                   .common = &pair->common,
-                                                  .lasting = lasting,
+                                                  .persistent = persistent,
                                                   .caches = true,
                                                   .rails = "2"};
     for (unsigned i = 0; i < 2; i++)
@@ -85,9 +86,9 @@ static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
 }
 
 static inline bool pair_open(struct pair *pair, twill_bootstrap *caller, const struct setup *setup,
-                             const struct twill_lasting *lasting)
+                             const struct twill_persistent *persistent)
 {
-    return pair_open_on(pair, caller, setup, lasting, NULL);
+    return pair_open_on(pair, caller, setup, persistent, NULL);
 }
 
 static inline void pair_close(struct pair *pair)
@@ -142,12 +143,12 @@ static inline bool counted(struct pair *pair, uint64_t made, uint64_t ended, uin
 static inline bool find(void *user, const void *start, size_t bytes, void **piece,
                         size_t *piece_bytes)
 {
-    unsigned char **lasting = user;
+    unsigned char **persistent = user;
     const unsigned char *p = start;
     for (unsigned i = 0; i < 2; i++) {
-        *piece = lasting[i];
+        *piece = persistent[i];
         *piece_bytes = BYTES;
-        if (lasting[i] != NULL && p >= lasting[i] && p + bytes <= lasting[i] + BYTES)
+        if (persistent[i] != NULL && p >= persistent[i] && p + bytes <= persistent[i] + BYTES)
             return true;
     }
     return false;

@@ -210,13 +210,14 @@ static int life_errors(void)
 }
 
 /* Several fail at a time: the program has its requests back when its handler is called, once. */
-static MPI_Request watched[3], lasting;
+static MPI_Request watched[3], persistent;
 
 static void watcher(MPI_Comm *comm, int *code, ...)
 {
     (void)comm;
     called += *code != MPI_SUCCESS;
-    CHECK(watched[0] == MPI_REQUEST_NULL && watched[1] == MPI_REQUEST_NULL && watched[2] == lasting,
+    CHECK(watched[0] == MPI_REQUEST_NULL && watched[1] == MPI_REQUEST_NULL &&
+              watched[2] == persistent,
           "the handler sees requests as they are not");
 }
 
@@ -227,8 +228,8 @@ static int life_failures(void)
     MPI_Status statuses[3];
     int in[2] = {1, 1}, out[2][2], count = harness.rank == 0 ? 1 : 2;
     OK(MPI_Comm_create_errhandler(watcher, &mine));
-    OK(PERSISTENT(Barrier)(MPI_COMM_WORLD, MPI_INFO_NULL, &lasting));
-    watched[2] = lasting;
+    OK(PERSISTENT(Barrier)(MPI_COMM_WORLD, MPI_INFO_NULL, &persistent));
+    watched[2] = persistent;
     OK(MPI_Start(&watched[2]));
     for (int i = 0; i < 2; i++) {
         OK(MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]));

@@ -73,10 +73,10 @@ static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
     (void)user;
     struct pair pair;
     unsigned char *pieces[2] = {NULL, NULL};
-    struct twill_lasting lasting = {find, pieces, NULL};
+    struct twill_persistent persistent = {find, pieces, NULL};
     struct twill_transport_ops ops = twill_ofi_transport;
     ops.open = open_wanting;
-    if (pair_open_on(&pair, caller, &wanting, &lasting, &ops)) {
+    if (pair_open_on(&pair, caller, &wanting, &persistent, &ops)) {
         memcpy(pieces, pair.data, sizeof(pieces));
         swap(&pair);
         swap(&pair);

@@ -50,8 +50,8 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
     (void)size;
     (void)rank;
     struct pair pair;
-    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
-    if (pair_open(&pair, caller, &wanting, &lasting)) {
+    struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
+    if (pair_open(&pair, caller, &wanting, &persistent)) {
         for (unsigned i = 0; i < 100 && swap(&pair); i++)
             if (!counted(&pair, 2, 0, 2 * i, __LINE__))
                 break;
@@ -84,8 +84,8 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
     (void)size;
     (void)rank;
     struct pair pair;
-    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
-    if (pair_open(&pair, caller, &wanting, &lasting)) {
+    struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
+    if (pair_open(&pair, caller, &wanting, &persistent)) {
         for (unsigned i = 0; i < 6 && swap(&pair); i++) {
             counted(&pair, 2 + 2 * i, 2 * i, 0, __LINE__); /* nor is the other believed any more */
             munmap(pair.data[i % 2], BYTES);
@@ -127,9 +127,9 @@ static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
     (void)size;
     (void)rank;
     struct pair pair;
-    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
+    struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     size_t part = BYTES / 8;
-    if (pair_open(&pair, caller, &narrow, &lasting)) {
+    if (pair_open(&pair, caller, &narrow, &persistent)) {
         for (unsigned i = 0; i < 8; i++) /* 16 pieces, 3 are kept */
             swap_at(&pair, pair.data[0] + i * part, pair.data[1] + i * part, part);
         counted(&pair, 16, 13, 0, __LINE__);
@@ -159,15 +159,15 @@ static void test_evict(void **state)
 /* --- memory that lasts
  * ----------------------------------------------------------------------------------- */
 
-static void rank_lasting(int rank, int size, twill_bootstrap *caller, void *user)
+static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
     (void)rank;
     (void)user;
     struct pair pair;
     unsigned char *pieces[2] = {NULL, NULL};
-    struct twill_lasting lasting = {find, pieces, NULL};
-    if (pair_open(&pair, caller, &wanting, &lasting)) {
+    struct twill_persistent persistent = {find, pieces, NULL};
+    if (pair_open(&pair, caller, &wanting, &persistent)) {
         memcpy(pieces, pair.data, sizeof(pieces));
         for (unsigned i = 0; i < 8; i++)
             swap_at(&pair, pair.data[0] + i * 70000, pair.data[1] + i * 70000, 70000);
@@ -184,10 +184,10 @@ static void rank_lasting(int rank, int size, twill_bootstrap *caller, void *user
     pair_close(&pair);
 }
 
-static void test_lasting(void **state)
+static void test_persistent(void **state)
 {
     (void)state;
-    twill_test_run_ranks(2, rank_lasting, NULL);
+    twill_test_run_ranks(2, rank_persistent, NULL);
 }
 
 /* --- a child that writes what the parent still sends
@@ -243,9 +243,9 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
     (void)size;
     (void)rank;
     struct pair pair[2];
-    struct twill_lasting lasting = {.find = find_nothing, .pinned = user};
+    struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     pthread_t thread;
-    if (pair_open(&pair[0], caller, &wanting, &lasting)) {
+    if (pair_open(&pair[0], caller, &wanting, &persistent)) {
         pair[1] = pair[0];
         struct end *end = &pair[1].end;
         end->params.comm = 1;
@@ -280,9 +280,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_locked),  cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_reuse),   cmocka_unit_test(test_evict),
-        cmocka_unit_test(test_lasting), cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_locked),     cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_reuse),      cmocka_unit_test(test_evict),
+        cmocka_unit_test(test_persistent), cmocka_unit_test(test_fork),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -84,7 +84,7 @@ static bool lie(struct intruder *s, struct end *end, uint32_t number)
     if (!forge(s, end, TWILL_OFI_HEADER, &message, sizeof(message)) ||
         (!s->informed && !forge(s, end, TWILL_OFI_CONTROL, &credit, sizeof(credit))))
         return false;
-    for (int look = 0; look < 100; look++) { /* it has come by then */
+    for (int turn = 0; turn < 100; turn++) { /* it has come by then */
         if (!progress(end))
             return false;
         usleep(1000);

@@ -175,7 +175,7 @@ static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, vo
     free(data);
 }
 
-static void looked_after(void **unused)
+static void progressed_late(void **unused)
 {
     (void)unused;
     twill_test_run_ranks(2, rank_is_elsewhere, (void *)(uintptr_t) "");
@@ -199,7 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_a_node),       cmocka_unit_test(between_nodes),
         cmocka_unit_test(beside_a_thread), cmocka_unit_test(while_it_spins),
-        cmocka_unit_test(looked_after),    cmocka_unit_test(nobody_to_tell),
+        cmocka_unit_test(progressed_late), cmocka_unit_test(nobody_to_tell),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,7 +63,7 @@ static const struct described {
     {"pack:2 core:2 pu:1", "1x5", "hierarchy: 1 node x 5 ranks", "  node 0 (ranks 0-4)", 5},
 };
 
-static void look(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static void report_levels(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct described *d = user;
     char topology[64], nodes[32];
@@ -92,7 +92,7 @@ static void test_described(void **state)
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(described); i++) {
         struct described one = described[i];
-        twill_test_run_ranks(one.ranks, look, &one);
+        twill_test_run_ranks(one.ranks, report_levels, &one);
     }
 }
 
