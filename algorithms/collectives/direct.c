@@ -13,7 +13,7 @@
  *
  * Out of place the root's own copy (n) follows when the others need it no more. At the second
  * meeting a rank that is not the root needs to hear of the root only; it hears of all, because
- * votes stand for the first one (twill_schedule_opening), and the second tells who has counted
+ * votes stand for the first one (twill_schedule_entry_steps), and the second tells who has counted
  * them. */
 #include "algorithms/collectives/direct.h"
 

@@ -111,7 +111,8 @@ static uint32_t behind_awaits(const struct twill_schedule *schedule, uint32_t i,
     return others == size - 1 ? i : 0;
 }
 
-uint32_t twill_schedule_opening(const struct twill_schedule *schedule, uint32_t rank, uint32_t size)
+uint32_t twill_schedule_entry_steps(const struct twill_schedule *schedule, uint32_t rank,
+                                    uint32_t size)
 {
     if (schedule->lanes != 1 || schedule->count == 0 || size < 2 ||
         schedule->steps[0].op != TWILL_STEP_SIGNAL)

@@ -153,8 +153,8 @@ void twill_schedule_destroy(struct twill_schedule *schedule);
  * and meet once more later: the steps of lane 0 that the first meeting takes; else 0. Who knows by
  * other means that everybody has come may begin behind them. The second meeting then tells that all
  * have known it, so that those means may be used again. `rank` is whose schedule it is. */
-uint32_t twill_schedule_opening(const struct twill_schedule *schedule, uint32_t rank,
-                                uint32_t size);
+uint32_t twill_schedule_entry_steps(const struct twill_schedule *schedule, uint32_t rank,
+                                    uint32_t size);
 
 /* Copies of SHARED (and of IMM lines) when `window` instances are in flight: instance e uses copy
  * e % copies. An instance may begin when the one `window` before it is complete on this rank. */

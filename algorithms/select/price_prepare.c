@@ -249,7 +249,7 @@ static bool exchanges(const struct twill_pricing *p)
     const struct twill_schedule *first = &p->schedule[0];
     if (!first->uses_peer_src && !first->uses_peer_dst)
         return false;
-    return p->truth->nodes > 1 || twill_schedule_opening(first, 0, p->world->size) == 0;
+    return p->truth->nodes > 1 || twill_schedule_entry_steps(first, 0, p->world->size) == 0;
 }
 
 /* As the executor does: what crosses the network, or goes by messages, in large slices, what is

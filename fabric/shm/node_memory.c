@@ -70,7 +70,7 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
     uint32_t size = (uint32_t)oob->size, l = 0;
     for (uint32_t r = 0; r < size; r++)
         node->size += twill_shm_region_at(node->region, r) != NULL;
-    node->swap = node->size == 2;
+    node->alternate = node->size == 2;
     node->area = calloc(node->size, sizeof(*node->area));
     node->shared = calloc(node->size, sizeof(*node->shared));
     node->small = calloc(node->size, sizeof(*node->small));

@@ -120,7 +120,7 @@ struct twill_node {
     struct twill_shm_region *region;
     uint32_t me;                   /* own local rank */
     uint32_t size;                 /* ranks on this node */
-    uint32_t swap;                 /* 1 where they are two, else 0: see twill_node_area_index() */
+    uint32_t alternate;            /* 1 where they are two, else 0: see twill_node_area_index() */
     struct twill_node_area **area; /* [size] */
     unsigned char **shared;        /* [size] first byte of the staging memory */
     size_t shared_bytes;           /* of one copy */
@@ -188,17 +188,17 @@ static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l
 static inline uint32_t twill_node_area_index(const struct twill_node *node, uint32_t l,
                                              uint64_t round)
 {
-    return l ^ ((uint32_t)round & node->swap);
+    return l ^ ((uint32_t)round & node->alternate);
 }
 
 /* Local rank l's copy of SHARED in an epoch; `swaps`: two ranks swap it as above; `small`: among
  * the copies for small messages. Those are not a power of two apart: they would meet in the same
  * places of a cache. */
 static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
-                                               uint64_t epoch, bool swaps, bool small)
+                                               uint64_t epoch, bool alternates, bool small)
 {
     uint64_t copies = small ? TWILL_LINES : TWILL_COPIES;
-    uint32_t area = swaps ? twill_node_area_index(node, l, epoch / copies) : l;
+    uint32_t area = alternates ? twill_node_area_index(node, l, epoch / copies) : l;
     return small ? node->small[area] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }

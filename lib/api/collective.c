@@ -152,13 +152,13 @@ static inline void begin_at(struct twill_request *request, uint64_t entered)
     struct twill_run *run = &request->run;
     struct twill_comm *comm = request->comm;
     compute_signature(run);
-    bool leads = comm->queue == NULL && run->plan != NULL &&
-                 twill_comm_has_arrived(comm, comm->epoch - run->ahead);
-    if (TWILL_LIKELY(leads))
-        twill_run_open(run);
+    bool is_fast = comm->queue == NULL && run->plan != NULL &&
+                   twill_comm_has_arrived(comm, comm->epoch - run->max_ahead);
+    if (TWILL_LIKELY(is_fast))
+        twill_run_fast_post(run);
     run->started = run->finished = 0;
-    if (TWILL_LIKELY(leads))
-        twill_run_lead(run);
+    if (TWILL_LIKELY(is_fast))
+        twill_run_fast_start(run);
     number(run);
     request->ticks = entered != 0 ? entered : twill_ticks();
     if (TWILL_UNLIKELY(comm->traced)) /* what others wait for is on its way */

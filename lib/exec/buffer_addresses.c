@@ -10,8 +10,8 @@
  *
  * Where everybody votes, who has counted knows that all are in the call, with their buffers ready:
  * the votes are the meeting that the schedule would begin with, and its first slice begins behind
- * it (twill_schedule_opening). That everybody has begun is then known from a later meeting only,
- * which those schedules have. */
+ * it (twill_schedule_entry_steps). That everybody has begun is then known from a later meeting
+ * only, which those schedules have. */
 #include "lib/comm/comm.h"
 
 #include <string.h>

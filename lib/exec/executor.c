@@ -276,14 +276,14 @@ static bool may_wait(const struct twill_step *step)
 
 /* Issue the steps of a lane until one blocks, or might. */
 static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane,
-                        bool leads)
+                        bool nonblocking)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     uint32_t length = s->lane_first[lane + 1] - s->lane_first[lane];
     const struct twill_step *steps = s->steps + s->lane_first[lane];
     int moved = 0;
     while (instance->at[lane] < length) {
-        if (leads && may_wait(&steps[instance->at[lane]]))
+        if (nonblocking && may_wait(&steps[instance->at[lane]]))
             return moved;
         int answer = issue(run, instance, &steps[instance->at[lane]]);
         if (answer < 0)
@@ -330,8 +330,8 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
-    if (run->arrived && run->plan->opening > 0) {
-        instance->at[0] = run->plan->opening;
+    if (run->arrived && run->plan->entry_steps > 0) {
+        instance->at[0] = run->plan->entry_steps;
         instance->signalled[0] = 1; /* flags count it, on all ranks alike */
     }
     run->arrived = false;
@@ -352,15 +352,15 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     return TWILL_OK;
 }
 
-void twill_run_lead(struct twill_run *run)
+void twill_run_fast_start(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
     if (run->plan->most_posted > 0 || twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK)
         return; /* what fails does so again in its turn */
     comm->epoch++;
-    slot->instance.at[0] = run->opening.steps;
-    slot->instance.signalled[0] = run->opening.signals;
+    slot->instance.at[0] = run->fast_path.steps;
+    slot->instance.signalled[0] = run->fast_path.signals;
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
         (void)advance_lane(run, &slot->instance, lane, true);
 }

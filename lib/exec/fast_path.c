@@ -9,7 +9,7 @@
 
 /* A block of a side as it lies from the side's base on; false if it does not lie there. */
 static bool find_source(const struct twill_run *run, const struct twill_step *step,
-                        struct twill_opening *opening)
+                        struct twill_fast_path *fast_path)
 {
     unsigned side = twill_operand_space(step->src);
     if (side >= TWILL_SIDES || run->side[side].staged || run->side[side].base == NULL)
@@ -18,11 +18,11 @@ static bool find_source(const struct twill_run *run, const struct twill_step *st
         .length = run->most, .base = {run->side[TWILL_SRC].base, run->side[TWILL_DST].base}};
     struct twill_operand_place where = {.operand = step->src, .blocks = step->blocks};
     struct twill_span span = twill_run_span(run, &whole, &where);
-    opening->side = (uint8_t)side;
-    opening->at = (size_t)(span.start - run->side[side].base);
-    opening->from = span.start;
-    opening->bytes = span.count * run->element;
-    return opening->bytes > 0;
+    fast_path->side = (uint8_t)side;
+    fast_path->at = (size_t)(span.start - run->side[side].base);
+    fast_path->from = span.start;
+    fast_path->bytes = span.count * run->element;
+    return fast_path->bytes > 0;
 }
 
 /* Bytes from the beginning of a copy of SHARED. */
@@ -31,11 +31,12 @@ static size_t place_in_shared(const struct twill_run *run, const struct twill_st
     const struct twill_instance first = {.length = run->most};
     struct twill_operand_place where = {.operand = step->dst, .blocks = step->blocks};
     const struct twill_comm *comm = run->comm;
-    return (size_t)(twill_run_span(run, &first, &where).start -
-                    twill_node_shared(comm->node, comm->local, 0, run->plan->swaps, run->small));
+    return (
+        size_t)(twill_run_span(run, &first, &where).start -
+                twill_node_shared(comm->node, comm->local, 0, run->plan->alternates, run->small));
 }
 
-static bool copies_in(const struct twill_run *run, const struct twill_step *step)
+static bool is_copy_in(const struct twill_run *run, const struct twill_step *step)
 {
     return step->op == TWILL_STEP_COPY && step->flags == 0 && step->blocks > 0 &&
            twill_operand_space(step->dst) == TWILL_SHARED && !twill_operand_is_peer(step->dst) &&
@@ -43,31 +44,31 @@ static bool copies_in(const struct twill_run *run, const struct twill_step *step
            twill_run_together(run, step->dst, 0, step->blocks) == step->blocks;
 }
 
-void twill_run_find_opening(struct twill_run *run)
+void twill_run_find_fast_path(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     const struct twill_step *step = s->steps;
-    struct twill_opening found = {.kind = TWILL_OPENS_NOT};
-    run->opening = found;
+    struct twill_fast_path found = {.kind = TWILL_FAST_NONE};
+    run->fast_path = found;
     if (run->plan->most_posted > 0 || run->slices != 1 || s->lanes != 1 || s->count == 0 ||
         run->slice_count == SIZE_MAX)
         return;
     if (step->op == TWILL_STEP_SIGNAL) {
-        found.kind = TWILL_OPENS_SIGNAL;
+        found.kind = TWILL_FAST_SIGNAL;
     } else if (step->op == TWILL_STEP_PUT_IMM && step->flags == 0 &&
                find_source(run, step, &found) && found.bytes <= TWILL_IMM_BYTES) {
-        bool words = found.bytes - sizeof(uint64_t) <= sizeof(uint64_t);
-        found.kind = words ? TWILL_OPENS_WORDS : TWILL_OPENS_LINE;
-    } else if (s->count > 1 && copies_in(run, step) && step[1].op == TWILL_STEP_SIGNAL &&
+        bool is_short = found.bytes - sizeof(uint64_t) <= sizeof(uint64_t);
+        found.kind = is_short ? TWILL_FAST_IMM16 : TWILL_FAST_IMM;
+    } else if (s->count > 1 && is_copy_in(run, step) && step[1].op == TWILL_STEP_SIGNAL &&
                find_source(run, step, &found)) {
-        found.kind = TWILL_OPENS_COPY;
+        found.kind = TWILL_FAST_COPY;
         found.to = place_in_shared(run, step);
     } else {
         return;
     }
-    found.steps = found.kind == TWILL_OPENS_COPY ? 2 : 1;
-    found.signals = found.kind == TWILL_OPENS_COPY || found.kind == TWILL_OPENS_SIGNAL;
-    run->opening = found;
+    found.steps = found.kind == TWILL_FAST_COPY ? 2 : 1;
+    found.signals = found.kind == TWILL_FAST_COPY || found.kind == TWILL_FAST_SIGNAL;
+    run->fast_path = found;
 }
 
 static unsigned lane_of(uint64_t epoch)
@@ -75,28 +76,29 @@ static unsigned lane_of(uint64_t epoch)
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
-static void show_copy(const struct twill_run *run, unsigned char *shared)
+static void post_copy(const struct twill_run *run, unsigned char *shared)
 {
     struct twill_comm *comm = run->comm;
-    const struct twill_opening *opening = &run->opening;
-    twill_kernels_copy(comm->context->kernels, shared + opening->to, opening->from, opening->bytes,
-                       0, comm->threads);
-    comm->counters.bytes_copied += opening->bytes;
+    const struct twill_fast_path *fast_path = &run->fast_path;
+    twill_kernels_copy(comm->context->kernels, shared + fast_path->to, fast_path->from,
+                       fast_path->bytes, 0, comm->threads);
+    comm->counters.bytes_copied += fast_path->bytes;
 }
 
-static __attribute__((noinline)) void show(const struct twill_run *run)
+static __attribute__((noinline)) void post_first(const struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     struct twill_node *node = comm->node;
     uint64_t epoch = comm->epoch;
     unsigned lane = lane_of(epoch);
-    const struct twill_opening *opening = &run->opening;
-    if (opening->kind == TWILL_OPENS_LINE) {
-        twill_node_put(node, lane, epoch, run->signature, opening->from, opening->bytes);
+    const struct twill_fast_path *fast_path = &run->fast_path;
+    if (fast_path->kind == TWILL_FAST_IMM) {
+        twill_node_put(node, lane, epoch, run->signature, fast_path->from, fast_path->bytes);
         return;
     }
-    if (opening->kind == TWILL_OPENS_COPY)
-        show_copy(run, twill_node_shared(node, comm->local, epoch, run->plan->swaps, run->small));
+    if (fast_path->kind == TWILL_FAST_COPY)
+        post_copy(run,
+                  twill_node_shared(node, comm->local, epoch, run->plan->alternates, run->small));
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 
@@ -107,19 +109,19 @@ static __attribute__((noinline)) void ring(struct twill_node *node)
 
 /* The shortest messages are what a start costs most of: two words, one after the other or one over
  * the other, and no register saved before they are out. */
-void twill_run_open(const struct twill_run *run)
+void twill_run_fast_post(const struct twill_run *run)
 {
-    const struct twill_opening *opening = &run->opening;
-    if (TWILL_LIKELY(opening->kind == TWILL_OPENS_WORDS)) {
+    const struct twill_fast_path *fast_path = &run->fast_path;
+    if (TWILL_LIKELY(fast_path->kind == TWILL_FAST_IMM16)) {
         struct twill_node *node = run->comm->node;
         uint64_t epoch = run->comm->epoch;
         struct twill_immediate *line = twill_node_imm_at(node, node->me, lane_of(epoch), epoch);
-        const unsigned char *last = opening->from + opening->bytes - sizeof(uint64_t);
-        memcpy(line->payload, opening->from, sizeof(uint64_t));
-        memcpy(line->payload + opening->bytes - sizeof(uint64_t), last, sizeof(uint64_t));
-        twill_node_show_imm(line, epoch, run->signature, opening->bytes);
+        const unsigned char *last = fast_path->from + fast_path->bytes - sizeof(uint64_t);
+        memcpy(line->payload, fast_path->from, sizeof(uint64_t));
+        memcpy(line->payload + fast_path->bytes - sizeof(uint64_t), last, sizeof(uint64_t));
+        twill_node_show_imm(line, epoch, run->signature, fast_path->bytes);
         ring(node);
-    } else if (opening->kind != TWILL_OPENS_NOT) {
-        show(run);
+    } else if (fast_path->kind != TWILL_FAST_NONE) {
+        post_first(run);
     }
 }

@@ -183,7 +183,7 @@ twill_status twill_run_lay_out(struct twill_run *run)
         run->slices = (run->most + limit - 1) / limit;
     }
     run->pieces = s->blocks / s->parts;
-    run->mirrored = run->plan->swaps && s->parts == 2;
+    run->mirrored = run->plan->alternates && s->parts == 2;
     run->joined = s->parts == 1 || (!run->call.vector && run->slices == 1 && !run->mirrored);
     size_t elements = unknown ? 0 : s->parts * run->slice_count;
     run->partial_at = 0;
@@ -194,12 +194,13 @@ twill_status twill_run_lay_out(struct twill_run *run)
     }
     size_t shared = run->copy_bytes * (s->shared_blocks / s->blocks);
     run->small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
-    run->ahead = (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
+    run->max_ahead =
+        (s->shared_blocks > 0 && !run->small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
     run->late = run->element > 8 || (run->element & (run->element - 1)) != 0;
     size_scratch(run);
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
-    twill_run_find_opening(run);
+    twill_run_find_fast_path(run);
     return TWILL_OK;
 }
 
@@ -227,7 +228,7 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
         return instance->base[space];
     if (space == TWILL_TMP)
         return comm->slot[instance->epoch % TWILL_WINDOW].scratch;
-    return twill_node_shared(comm->node, local, instance->epoch, run->plan->swaps, run->small);
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->alternates, run->small);
 }
 
 /* Elements of the slice in a part. */

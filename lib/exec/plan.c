@@ -150,7 +150,7 @@ static bool writes_to_peers(const struct twill_schedule *s)
 /* Where two ranks only read each other's SHARED, every line of it has one writer and one reader:
  * they swap. Where results go back into the peer's, lines return by themselves. Both ranks must
  * come to the same answer, so both schedules are looked at. */
-static twill_status decide_swap(struct twill_comm *comm, struct twill_plan *plan)
+static twill_status decide_alternation(struct twill_comm *comm, struct twill_plan *plan)
 {
     struct twill_schedule other = {0};
     if (comm->local_size != 2 || plan->schedule.shared_blocks == 0)
@@ -158,26 +158,26 @@ static twill_status decide_swap(struct twill_comm *comm, struct twill_plan *plan
     TWILL_TRY(&comm->error, twill_schedule_emit(&other, plan->choice.algorithm, comm->world,
                                                 comm->node->rank[1 - comm->local],
                                                 &plan->choice.shape, &comm->error));
-    plan->swaps = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
+    plan->alternates = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
     twill_schedule_destroy(&other);
     return TWILL_OK;
 }
 
 /* All ranks leave it out alike: tests/unit/algorithms/test_algorithms_sweep.c sees to it. */
-static uint32_t opening_of(const struct twill_comm *comm, const struct twill_plan *plan)
+static uint32_t entry_steps_of(const struct twill_comm *comm, const struct twill_plan *plan)
 {
     const struct twill_choice *choice = &plan->choice;
     if (comm->world->nodes > 1 || choice->algorithm->flavours == 0 ||
         choice->shape.flavour != TWILL_FLAVOUR_MAPPED)
         return 0;
-    return twill_schedule_opening(&plan->schedule, comm->rank, comm->world->size);
+    return twill_schedule_entry_steps(&plan->schedule, comm->rank, comm->world->size);
 }
 
 static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
 {
     struct copies copies;
-    TWILL_TRY(&comm->error, decide_swap(comm, plan));
-    plan->opening = opening_of(comm, plan);
+    TWILL_TRY(&comm->error, decide_alternation(comm, plan));
+    plan->entry_steps = entry_steps_of(comm, plan);
     TWILL_TRY(&comm->error, declared(comm, plan, &copies));
     plan->fetches = plan->choice.shape.flavour == TWILL_FLAVOUR_FETCHED &&
                     (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);

@@ -18,12 +18,12 @@ struct twill_plan {
     size_t tmp_bytes;     /* TMP of an instance */
     size_t bounce_bytes;  /* for one RECV_REDUCE, where the transport wants it */
     size_t late_bytes;    /* for one RECV_REDUCE that is folded when it is complete */
-    uint32_t opening;     /* steps that may be left out when the node has met by its votes */
+    uint32_t entry_steps; /* steps that may be left out when the node has met by its votes */
     uint32_t most_posted; /* messages in a lane between WAITs, one for each part */
     bool fetches;         /* peers' SRC and DST are read by a system call */
     bool polled;          /* some message goes through a transport that must be polled */
     uint64_t told;        /* powers of two of bytes that lib/config/log.c has told it for */
-    bool swaps;           /* the node's two ranks swap their SHARED every time round */
+    bool alternates;      /* the node's two ranks swap their SHARED every time round */
 };
 
 /* The communicator's plan for this choice; made at first use. */

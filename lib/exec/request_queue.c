@@ -19,7 +19,7 @@ bool twill_request_done(const void *request)
 /* --- the queue ------------------------------------------------------------------------------- */
 
 /* The first of the queue is the call that this rank is in, as others see it. */
-static void show_first(struct twill_comm *comm)
+static void publish_first(struct twill_comm *comm)
 {
     if (comm->queue != NULL && comm->queue->run.sequence != comm->sequence)
         twill_comm_publish(comm, comm->queue);
@@ -36,10 +36,10 @@ void twill_request_enqueue(struct twill_request *request)
     else
         comm->queue_tail->next = request;
     comm->queue_tail = request;
-    bool led = request->run.started > 0;
-    if (comm->filling == NULL && (!led || request->run.started < request->run.slices))
+    bool started = request->run.started > 0;
+    if (comm->filling == NULL && (!started || request->run.started < request->run.slices))
         comm->filling = request;
-    show_first(comm);
+    publish_first(comm);
 }
 
 /* At most the window's calls are before it. */
@@ -69,7 +69,7 @@ void twill_request_complete(struct twill_request *request, twill_status status)
         atomic_store_explicit(&comm->node->area[comm->local]->call.left, request->run.sequence,
                               memory_order_relaxed);
         comm->counters.calls++;
-        show_first(comm);
+        publish_first(comm);
     }
     if (request->talks)
         comm->talking--;
@@ -137,9 +137,9 @@ static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned 
     if (run == NULL || comm->slot[comm->epoch % TWILL_WINDOW].instance.active ||
         (run->plan == NULL && (run->published || run->collected)))
         return 0;
-    uint32_t ahead = run->plan != NULL ? run->ahead : TWILL_WINDOW;
+    uint32_t max_ahead = run->plan != NULL ? run->max_ahead : TWILL_WINDOW;
     for (uint32_t l = 0; l < comm->local_size && n < most; l++)
-        if (l != comm->local && twill_node_started(comm->node, l) + ahead < comm->epoch)
+        if (l != comm->local && twill_node_started(comm->node, l) + max_ahead < comm->epoch)
             ranks[n++] = comm->node->rank[l];
     return n;
 }
@@ -161,7 +161,7 @@ static int begin_slices(struct twill_comm *comm)
                 return answer < 0 ? answer : started;
             TWILL_TRY(&comm->error, reserve(run));
         }
-        if (!twill_comm_has_arrived(comm, comm->epoch - run->ahead))
+        if (!twill_comm_has_arrived(comm, comm->epoch - run->max_ahead))
             break;
         if (run->started == 0 && run->plan->most_posted > 0) {
             comm->filling->talks = true;

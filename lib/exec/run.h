@@ -78,13 +78,13 @@ struct twill_slot {
 
 /* The first steps of a run of one slice, if they show a piece of the caller's buffer, or only that
  * this rank has come: found when the run is laid out, so that they can go out first. */
-struct twill_opening {
+struct twill_fast_path {
     enum {
-        TWILL_OPENS_NOT,
-        TWILL_OPENS_WORDS, /* an immediate of 8 to 16 bytes */
-        TWILL_OPENS_LINE,
-        TWILL_OPENS_COPY,
-        TWILL_OPENS_SIGNAL
+        TWILL_FAST_NONE,
+        TWILL_FAST_IMM16, /* an immediate of 8 to 16 bytes */
+        TWILL_FAST_IMM,
+        TWILL_FAST_COPY,
+        TWILL_FAST_SIGNAL
     } kind;
     uint8_t steps, signals, side;
     size_t at, to, bytes;      /* in the side; in the copy of SHARED */
@@ -121,7 +121,7 @@ struct twill_run {
     uint32_t pieces;     /* of a part */
     bool joined;         /* consecutive parts lie together: steps take them at once */
     bool small;          /* SHARED is among the copies for small messages */
-    uint32_t ahead;      /* instances that it may be ahead of the node's other ranks */
+    uint32_t max_ahead;  /* instances that it may be ahead of the node's other ranks */
     bool mirrored;       /* local rank 1 has the two parts of SHARED the other way round */
     bool late;           /* transports may cut elements: messages are folded when complete */
     size_t slice_count;  /* elements of a full slice of a part */
@@ -129,7 +129,7 @@ struct twill_run {
     size_t copy_bytes;   /* of `blocks` blocks of TMP or SHARED */
     size_t scratch_bytes, staged_at; /* of a slot; in it */
     size_t slices, started, finished;
-    struct twill_opening opening;
+    struct twill_fast_path fast_path;
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED; for FETCHED */
     unsigned char **peer_dst;       /* addresses in the peers' processes */
     uint64_t *address;              /* [local_size][TWILL_SIDES] those, as the votes have them */
@@ -151,7 +151,7 @@ static inline void twill_run_move(struct twill_run *run, const void *src, void *
     run->call.dst = dst;
     side[TWILL_SRC].base = side[TWILL_SRC].has ? (unsigned char *)(uintptr_t)src : NULL;
     side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
-    run->opening.from = side[run->opening.side].base + run->opening.at;
+    run->fast_path.from = side[run->fast_path.side].base + run->fast_path.at;
 }
 /* How the plan goes over the call: slices. */
 twill_status twill_run_lay_out(struct twill_run *run);
@@ -206,7 +206,7 @@ static inline twill_status twill_run_reserve(struct twill_run *run, struct twill
 /* Begin the first slice of a call without messages whose opening is done, nothing else being under
  * way, up to where it may have to wait: what the others wait for goes out before anything is
  * written down about it. */
-void twill_run_lead(struct twill_run *run);
+void twill_run_fast_start(struct twill_run *run);
 /* Do what can be done now: number of steps (0: blocked), or an error. */
 int twill_run_advance(struct twill_slot *slot);
 /* Ranks it waits for now, at most `most`, and the step's name. */
@@ -223,9 +223,9 @@ int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known);
 /* --- lib/exec/fast_path.c
  * --------------------------------------------------------------------------- */
 
-void twill_run_find_opening(struct twill_run *run);
+void twill_run_find_fast_path(struct twill_run *run);
 /* Do the opening, in the epoch that is next: nothing else is under way. */
-void twill_run_open(const struct twill_run *run);
+void twill_run_fast_post(const struct twill_run *run);
 
 /* --- lib/exec/compute.c: the steps that compute
  * --------------------------------------------------- */

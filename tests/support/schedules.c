@@ -257,7 +257,7 @@ bool test_is_covered(struct test_seen *seen, const struct test_case *test,
     return false;
 }
 
-bool test_opens_alike(const struct test_case *test, const struct twill_schedule *schedules)
+bool test_enters_alike(const struct test_case *test, const struct twill_schedule *schedules)
 {
     const uint32_t must_open = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER |
                                1u << TWILL_ALLGATHER | 1u << TWILL_ALLTOALL |
@@ -266,7 +266,7 @@ bool test_opens_alike(const struct test_case *test, const struct twill_schedule 
     if (test->shape.flavour != TWILL_FLAVOUR_MAPPED || test->world->nodes > 1 || size < 2)
         return true;
     for (uint32_t r = 0; r < size; r++)
-        open += twill_schedule_opening(&schedules[r], r, size) > 0;
+        open += twill_schedule_entry_steps(&schedules[r], r, size) > 0;
     bool open_all = strcmp(test->algorithm->name, "direct") == 0 &&
                     (must_open >> test->shape.collective & 1) != 0;
     return open == size || (open == 0 && !open_all);

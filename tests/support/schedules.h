@@ -58,7 +58,7 @@ bool test_is_covered(struct test_seen *seen, const struct test_case *test,
                      const struct twill_schedule *schedules);
 /* Where votes may take the place of the first meeting all ranks must leave it out, or none: do
  * they, and do those of "direct" leave it out where they should? */
-bool test_opens_alike(const struct test_case *test, const struct twill_schedule *schedules);
+bool test_enters_alike(const struct test_case *test, const struct twill_schedule *schedules);
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);
 
 /* TEST_SEED, or 1. TEST_WHOLE asks for everything that is otherwise sampled. */

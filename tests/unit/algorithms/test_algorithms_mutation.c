@@ -67,7 +67,8 @@ static void complain(struct scores *scores, const struct test_case *test,
 }
 
 /* By the verifier, or because votes could no longer stand for the first meeting: what comes after
- * that is needed to know who has counted them (twill_schedule_opening), which nothing else tells.
+ * that is needed to know who has counted them (twill_schedule_entry_steps), which nothing else
+ * tells.
  */
 static bool is_killed(const struct test_case *test, const struct twill_schedule *schedules)
 {
@@ -76,7 +77,7 @@ static bool is_killed(const struct test_case *test, const struct twill_schedule 
         if (twill_schedule_verify(schedules, test->world, &test->shape, in_place != 0, &error) !=
             TWILL_OK)
             return true;
-    return !test_opens_alike(test, schedules);
+    return !test_enters_alike(test, schedules);
 }
 
 static void judge(const struct test_case *test, struct twill_schedule *schedules, uint32_t rank,

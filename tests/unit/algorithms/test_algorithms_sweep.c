@@ -66,7 +66,7 @@ static void verify_case(const struct test_case *test, void *user)
         complain(row, test, error.message);
         return;
     }
-    if (!test_opens_alike(test, schedules))
+    if (!test_enters_alike(test, schedules))
         complain(row, test, "the ranks do not begin with the same meeting");
     bool covered = test_is_covered(&sweep->seen, test, schedules);
     int ways = test->shape.collective == TWILL_ALLTOALL ? 1 : 2;
