@@ -109,7 +109,7 @@ const struct twill_transport_ops twill_self_transport = {
     .name = "self",
     .needs_bounce = false,
     /* Nothing arrives but by this rank's own calls: there is nothing to poll for while asleep. */
-    .sleeps_on_bell = true,
+    .sleeps_on_doorbell = true,
     .reaches = self_reaches,
     .open = self_open,
     .close = self_close,

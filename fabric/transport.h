@@ -112,7 +112,7 @@ struct twill_transport_ops {
     size_t size_of;
     const char *name;
     bool needs_bounce;
-    bool sleeps_on_bell; /* arrival rings the node's bell: waits may sleep without polling */
+    bool sleeps_on_doorbell; /* arrival rings the node's bell: waits may sleep without polling */
     /* Can it carry messages between these two ranks? Pure: the same on all ranks. */
     bool (*reaches)(const struct twill_transport_params *params, uint32_t from, uint32_t to);
     twill_status (*open)(struct twill_transport **transport,

@@ -167,34 +167,34 @@ void twill_node_close(struct twill_node *node)
 
 void twill_node_wake(struct twill_node *node, uint32_t l)
 {
-    struct twill_bell_line *bell = &node->area[l]->bell;
-    atomic_fetch_add_explicit(&bell->rung, 1, memory_order_release);
-    syscall(SYS_futex, &bell->rung, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+    struct twill_doorbell_line *doorbell = &node->area[l]->doorbell;
+    atomic_fetch_add_explicit(&doorbell->rings, 1, memory_order_release);
+    syscall(SYS_futex, &doorbell->rings, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 uint32_t twill_node_sleep_begin(struct twill_node *node)
 {
-    struct twill_bell_line *bell = &node->area[node->me]->bell;
-    uint32_t word = atomic_load_explicit(&bell->rung, memory_order_acquire);
+    struct twill_doorbell_line *doorbell = &node->area[node->me]->doorbell;
+    uint32_t word = atomic_load_explicit(&doorbell->rings, memory_order_acquire);
     /* An exchange, as it is a full barrier here: the poll that follows must not run before others
      * can see this. (A fence would say so better, but the thread sanitizer does not know fences.)
      */
-    atomic_exchange_explicit(&bell->sleeping, 1, memory_order_seq_cst);
+    atomic_exchange_explicit(&doorbell->sleeping, 1, memory_order_seq_cst);
     return word;
 }
 
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns)
 {
-    struct twill_bell_line *bell = &node->area[node->me]->bell;
+    struct twill_doorbell_line *doorbell = &node->area[node->me]->doorbell;
     struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                              .tv_nsec = (long)(timeout_ns % 1000000000u)};
     /* Rung in between, a signal, the time being up: the caller polls in any case. */
-    syscall(SYS_futex, &bell->rung, FUTEX_WAIT, word, &limit, NULL, 0);
+    syscall(SYS_futex, &doorbell->rings, FUTEX_WAIT, word, &limit, NULL, 0);
 }
 
 void twill_node_sleep_end(struct twill_node *node)
 {
-    atomic_store_explicit(&node->area[node->me]->bell.sleeping, 0, memory_order_relaxed);
+    atomic_store_explicit(&node->area[node->me]->doorbell.sleeping, 0, memory_order_relaxed);
 }
 
 /* --- bad news -------------------------------------------------------------------------------- */
@@ -210,7 +210,7 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
     line->sequence = sequence;
     snprintf(line->message, sizeof(line->message), "%s", message);
     atomic_store_explicit(&line->set, 1, memory_order_release);
-    twill_node_ring_all(node);
+    twill_node_ring_doorbells(node);
 }
 
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence)

@@ -83,8 +83,8 @@ struct twill_address_line {
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 
-struct twill_bell_line {
-    _Atomic uint32_t rung;     /* futex word */
+struct twill_doorbell_line {
+    _Atomic uint32_t rings;    /* futex word */
     _Atomic uint32_t sleeping; /* owner is, or is about to be */
 } TWILL_ALIGNED(64);
 
@@ -109,7 +109,7 @@ struct twill_node_area {
     struct twill_started_line started;
     struct twill_past past[TWILL_PAST];     /* by sequence */
     struct twill_address_line addresses[2]; /* by parity of the sequence */
-    struct twill_bell_line bell;
+    struct twill_doorbell_line doorbell;
     struct twill_abort_line abort;
     struct twill_flag flag[TWILL_NODE_LANES];
     struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
@@ -142,17 +142,17 @@ void twill_node_close(struct twill_node *node);
 /* Wake local rank l if it sleeps. Cheap when it does not. Call after the store it waits for. No
  * fence: a sleeper never sleeps longer than a millisecond or so, so a lost wake costs little. */
 void twill_node_wake(struct twill_node *node, uint32_t l);
-static inline void twill_node_ring(struct twill_node *node, uint32_t l)
+static inline void twill_node_ring_doorbell(struct twill_node *node, uint32_t l)
 {
-    if (TWILL_UNLIKELY(atomic_load_explicit(&node->area[l]->bell.sleeping, memory_order_relaxed) !=
-                       0))
+    if (TWILL_UNLIKELY(
+            atomic_load_explicit(&node->area[l]->doorbell.sleeping, memory_order_relaxed) != 0))
         twill_node_wake(node, l);
 }
-static inline void twill_node_ring_all(struct twill_node *node)
+static inline void twill_node_ring_doorbells(struct twill_node *node)
 {
     for (uint32_t l = 0; l < node->size; l++)
         if (l != node->me)
-            twill_node_ring(node, l);
+            twill_node_ring_doorbell(node, l);
 }
 /* Sleep until rung, at most timeout_ns. The caller sets bell.sleeping, polls once more, sleeps,
  * clears it: twill_node_sleep_begin() returns the word to compare. */
@@ -172,7 +172,7 @@ static inline void twill_node_signal(struct twill_node *node, uint32_t lane, uin
     struct twill_flag *flag = &node->area[node->me]->flag[lane];
     atomic_store_explicit(&flag->signature, signature, memory_order_relaxed);
     atomic_store_explicit(&flag->value, value, memory_order_release);
-    twill_node_ring_all(node);
+    twill_node_ring_doorbells(node);
 }
 
 static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l, uint32_t lane)
@@ -225,7 +225,7 @@ static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64
     struct twill_immediate *imm = twill_node_imm_at(node, node->me, lane, epoch);
     memcpy(imm->payload, payload, bytes);
     twill_node_show_imm(imm, epoch, signature, bytes);
-    twill_node_ring_all(node);
+    twill_node_ring_doorbells(node);
 }
 
 /* The immediate of local rank l for this epoch, or NULL: not there yet. */

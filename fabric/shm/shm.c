@@ -216,7 +216,7 @@ static int advance(struct shm *shm, struct channel *channel, struct twill_error 
                           TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]),
                           (unsigned long long)channel->index);
     if (moved > 0)
-        twill_node_ring(shm->node, channel->local);
+        twill_node_ring_doorbell(shm->node, channel->local);
     if (is_idle(channel))
         deactivate(shm, channel);
     return moved;
@@ -362,7 +362,7 @@ const struct twill_transport_ops twill_shm_transport = {
     .size_of = sizeof(struct twill_transport_ops),
     .name = "shm",
     .needs_bounce = false,
-    .sleeps_on_bell = true,
+    .sleeps_on_doorbell = true,
     .reaches = shm_reaches,
     .open = shm_open,
     .close = shm_close,

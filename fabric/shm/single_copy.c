@@ -7,17 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct twill_reach_way *const ways[] = {&twill_reach_cma, &twill_reach_xpmem};
-_Static_assert(TWILL_ARRAY_LENGTH(ways) == 2, "cma is the first: twill_reach_hand_on()");
+static const struct twill_single_copy_way *const ways[] = {&twill_single_copy_cma,
+                                                           &twill_single_copy_xpmem};
+_Static_assert(TWILL_ARRAY_LENGTH(ways) == 2, "cma is the first: twill_single_copy_derive()");
 enum { WAYS = TWILL_ARRAY_LENGTH(ways) };
 
-struct twill_reach {
+struct twill_single_copy {
     uint32_t peers; /* ranks of the node */
     void *state[WAYS];
-    const struct twill_reach_way *fetches, *maps; /* or NULL */
-    void *fetcher, *mapper;                       /* their state */
-    unsigned char token[TWILL_NONCE_BYTES];       /* that others read here */
-    uint64_t *pid;                                /* [peers] */
+    const struct twill_single_copy_way *fetches, *maps; /* or NULL */
+    void *fetcher, *mapper;                             /* their state */
+    unsigned char token[TWILL_NONCE_BYTES];             /* that others read here */
+    uint64_t *pid;                                      /* [peers] */
 };
 
 /* What a rank found out of each way. */
@@ -30,21 +31,22 @@ struct probe_result {
 
 /* --- trying ---------------------------------------------------------------------------------- */
 
-static int read_token(struct twill_reach *reach, unsigned way, uint32_t peer,
-                      const struct twill_reach_info *info)
+static int read_token(struct twill_single_copy *single_copy, unsigned way, uint32_t peer,
+                      const struct twill_single_copy_info *info)
 {
     unsigned char token[TWILL_NONCE_BYTES] = {0};
-    int cause = ways[way]->connect_peer(reach->state[way], peer, info);
+    int cause = ways[way]->connect_peer(single_copy->state[way], peer, info);
     if (cause == 0 && ways[way]->fetch != NULL) {
-        cause = ways[way]->fetch(reach->state[way], peer, token, info->token_at, sizeof(token));
+        cause =
+            ways[way]->fetch(single_copy->state[way], peer, token, info->token_at, sizeof(token));
     } else if (cause == 0) {
         struct twill_region *region;
         void *at;
-        cause =
-            ways[way]->attach(reach->state[way], peer, info->token_at, sizeof(token), &region, &at);
+        cause = ways[way]->attach(single_copy->state[way], peer, info->token_at, sizeof(token),
+                                  &region, &at);
         if (cause == 0) {
             memcpy(token, at, sizeof(token));
-            twill_region_leave(region);
+            twill_region_release(region);
         }
     }
     if (cause == 0 && memcmp(token, info->token, sizeof(token)) != 0)
@@ -53,15 +55,16 @@ static int read_token(struct twill_reach *reach, unsigned way, uint32_t peer,
 }
 
 /* To all others of the node. */
-static void try_way(struct twill_reach *reach, unsigned way, const struct twill_world *world,
-                    uint32_t me, const struct twill_reach_info *infos, struct probe_result *mine)
+static void try_way(struct twill_single_copy *single_copy, unsigned way,
+                    const struct twill_world *world, uint32_t me,
+                    const struct twill_single_copy_info *infos, struct probe_result *mine)
 {
     uint32_t first = world->node_first[world->node[me]];
-    for (uint32_t i = 0; i < reach->peers && mine->open[way]; i++) {
+    for (uint32_t i = 0; i < single_copy->peers && mine->open[way]; i++) {
         uint32_t rank = world->member[first + i];
         if (rank == me)
             continue;
-        mine->cause[way] = read_token(reach, way, world->local[rank], &infos[rank]);
+        mine->cause[way] = read_token(single_copy, way, world->local[rank], &infos[rank]);
         mine->denied[way] = rank;
         mine->open[way] = mine->cause[way] == 0;
     }
@@ -69,11 +72,11 @@ static void try_way(struct twill_reach *reach, unsigned way, const struct twill_
 
 /* --- agreeing -------------------------------------------------------------------------------- */
 
-static void shut(struct twill_reach *reach, unsigned way)
+static void shut(struct twill_single_copy *single_copy, unsigned way)
 {
-    if (reach->state[way] != NULL)
-        ways[way]->close(reach->state[way]);
-    reach->state[way] = NULL;
+    if (single_copy->state[way] != NULL)
+        ways[way]->close(single_copy->state[way]);
+    single_copy->state[way] = NULL;
 }
 
 /* The first rank that could not, and why. */
@@ -92,8 +95,8 @@ static int tell_closed(const struct probe_result *results, uint32_t size, unsign
                     results[r].denied[way], cause);
 }
 
-static void agree(struct twill_reach *reach, const struct probe_result *results, uint32_t size,
-                  char *how, size_t how_bytes)
+static void agree(struct twill_single_copy *single_copy, const struct probe_result *results,
+                  uint32_t size, char *how, size_t how_bytes)
 {
     size_t used = 0;
     for (unsigned w = 0; w < WAYS; w++) {
@@ -106,171 +109,174 @@ static void agree(struct twill_reach *reach, const struct probe_result *results,
         size_t room = how_bytes - twill_min(used, how_bytes);
         if (!all) {
             used += (size_t)tell_closed(results, size, w, text, room);
-            shut(reach, w);
+            shut(single_copy, w);
             continue;
         }
         used += (size_t)snprintf(text, room, "%s: yes", ways[w]->name);
         if (ways[w]->fetch != NULL) {
-            reach->fetches = ways[w];
-            reach->fetcher = reach->state[w];
+            single_copy->fetches = ways[w];
+            single_copy->fetcher = single_copy->state[w];
         } else {
-            reach->maps = ways[w];
-            reach->mapper = reach->state[w];
+            single_copy->maps = ways[w];
+            single_copy->mapper = single_copy->state[w];
         }
     }
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-static void open_ways(struct twill_reach *reach, uint32_t me, enum twill_reach_wish wish,
-                      struct twill_reach_info *mine, struct probe_result *probe_result)
+static void open_ways(struct twill_single_copy *single_copy, uint32_t me,
+                      enum twill_single_copy_kind wish, struct twill_single_copy_info *mine,
+                      struct probe_result *probe_result)
 {
     for (unsigned w = 0; w < WAYS; w++) {
-        probe_result->wanted[w] = wish == TWILL_REACH_AUTO || wish == ways[w]->wish;
+        probe_result->wanted[w] = wish == TWILL_SINGLE_COPY_AUTO || wish == ways[w]->wish;
         probe_result->denied[w] = me;
         if (!probe_result->wanted[w])
             continue;
-        probe_result->cause[w] = ways[w]->open(&reach->state[w], reach->peers, mine);
+        probe_result->cause[w] = ways[w]->open(&single_copy->state[w], single_copy->peers, mine);
         probe_result->open[w] = probe_result->cause[w] == 0;
         if (!probe_result->open[w])
-            shut(reach, w);
+            shut(single_copy, w);
     }
 }
 
 /* Exchange cards, try, exchange findings. A token must be there until everybody has read it: that
  * is when the second exchange is over. */
-static twill_status negotiate(struct twill_reach *reach, struct twill_oob *oob,
-                              const struct twill_world *world, enum twill_reach_wish wish,
+static twill_status negotiate(struct twill_single_copy *single_copy, struct twill_oob *oob,
+                              const struct twill_world *world, enum twill_single_copy_kind wish,
                               char *how, size_t how_bytes, struct twill_error *error)
 {
     uint32_t size = (uint32_t)oob->size;
-    struct twill_reach_info mine = {.token_at = (uint64_t)(uintptr_t)reach->token};
+    struct twill_single_copy_info mine = {.token_at = (uint64_t)(uintptr_t)single_copy->token};
     struct probe_result probe_result = {.open = {false}};
-    struct twill_reach_info *infos = calloc(size, sizeof(*infos));
+    struct twill_single_copy_info *infos = calloc(size, sizeof(*infos));
     struct probe_result *results = calloc(size, sizeof(*results));
     twill_status status = TWILL_ERR_MEMORY;
     if (infos == NULL || results == NULL) {
         TWILL_FAIL(error, status, "rank %d: no memory for %u cards", oob->rank, size);
         goto done;
     }
-    memcpy(mine.token, reach->token, sizeof(mine.token));
-    open_ways(reach, (uint32_t)oob->rank, wish, &mine, &probe_result);
+    memcpy(mine.token, single_copy->token, sizeof(mine.token));
+    open_ways(single_copy, (uint32_t)oob->rank, wish, &mine, &probe_result);
     status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
     for (unsigned w = 0; w < WAYS && status == TWILL_OK; w++)
-        try_way(reach, w, world, (uint32_t)oob->rank, infos, &probe_result);
+        try_way(single_copy, w, world, (uint32_t)oob->rank, infos, &probe_result);
     if (status == TWILL_OK)
         status = twill_oob_allgather(oob, &probe_result, results, sizeof(probe_result), error);
     if (status == TWILL_OK)
-        agree(reach, results, size, how, how_bytes);
+        agree(single_copy, results, size, how, how_bytes);
     for (uint32_t r = 0; r < size; r++)
         if (world->node[r] == world->node[oob->rank])
-            reach->pid[world->local[r]] = infos[r].pid;
+            single_copy->pid[world->local[r]] = infos[r].pid;
 done:
     free(infos);
     free(results);
     return status;
 }
 
-static struct twill_reach *reach_new(uint32_t peers)
+static struct twill_single_copy *single_copy_new(uint32_t peers)
 {
-    struct twill_reach *reach = calloc(1, sizeof(*reach));
-    if (reach == NULL)
+    struct twill_single_copy *single_copy = calloc(1, sizeof(*single_copy));
+    if (single_copy == NULL)
         return NULL;
-    reach->peers = peers;
-    reach->pid = calloc(peers, sizeof(*reach->pid));
-    if (reach->pid != NULL)
-        return reach;
-    free(reach);
+    single_copy->peers = peers;
+    single_copy->pid = calloc(peers, sizeof(*single_copy->pid));
+    if (single_copy->pid != NULL)
+        return single_copy;
+    free(single_copy);
     return NULL;
 }
 
-twill_status twill_reach_open(struct twill_reach **reach, struct twill_oob *oob,
-                              const struct twill_world *world, enum twill_reach_wish wish,
-                              char *how, size_t how_bytes, struct twill_error *error)
+twill_status twill_single_copy_open(struct twill_single_copy **single_copy, struct twill_oob *oob,
+                                    const struct twill_world *world,
+                                    enum twill_single_copy_kind wish, char *how, size_t how_bytes,
+                                    struct twill_error *error)
 {
-    *reach = NULL;
+    *single_copy = NULL;
     bool alone = twill_world_widest(world) < 2;
     snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_REACH)");
-    if (alone || wish == TWILL_REACH_NONE)
+    if (alone || wish == TWILL_SINGLE_COPY_NONE)
         return TWILL_OK;
-    struct twill_reach *made = reach_new(world->node_size[world->node[oob->rank]]);
+    struct twill_single_copy *made = single_copy_new(world->node_size[world->node[oob->rank]]);
     if (made == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     twill_status status = twill_bootstrap_random(made->token, error);
     if (status == TWILL_OK)
         status = negotiate(made, oob, world, wish, how, how_bytes, error);
     if (status != TWILL_OK || (made->fetches == NULL && made->maps == NULL)) {
-        twill_reach_close(made);
+        twill_single_copy_close(made);
         return status == TWILL_OK ? TWILL_OK : twill_error_pass(error, status, __FILE__, __LINE__);
     }
-    *reach = made;
+    *single_copy = made;
     return TWILL_OK;
 }
 
 /* A process is read by its number, whoever asks: what was found holds for any of those ranks. */
-bool twill_reach_is_known(const struct twill_reach *of)
+bool twill_single_copy_is_known(const struct twill_single_copy *of)
 {
-    return of != NULL && of->fetches == &twill_reach_cma && of->maps == NULL;
+    return of != NULL && of->fetches == &twill_single_copy_cma && of->maps == NULL;
 }
 
-twill_status twill_reach_hand_on(struct twill_reach **reach, const struct twill_reach *of,
-                                 const struct twill_world *of_world, const uint32_t *ranks,
-                                 const struct twill_world *world, uint32_t me,
-                                 struct twill_error *error)
+twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
+                                      const struct twill_single_copy *of,
+                                      const struct twill_world *of_world, const uint32_t *ranks,
+                                      const struct twill_world *world, uint32_t me,
+                                      struct twill_error *error)
 {
-    struct twill_reach_info own;
-    *reach = NULL;
+    struct twill_single_copy_info own;
+    *single_copy = NULL;
     if (twill_world_widest(world) < 2)
         return TWILL_OK;
-    struct twill_reach *made = reach_new(world->node_size[world->node[me]]);
-    bool fine = made != NULL && twill_reach_cma.open(&made->state[0], made->peers, &own) == 0;
+    struct twill_single_copy *made = single_copy_new(world->node_size[world->node[me]]);
+    bool fine = made != NULL && twill_single_copy_cma.open(&made->state[0], made->peers, &own) == 0;
     for (uint32_t r = 0; fine && r < world->size; r++) {
         if (world->node[r] != world->node[me])
             continue;
-        struct twill_reach_info theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
+        struct twill_single_copy_info theirs = {.pid = of->pid[of_world->local[ranks[r]]]};
         made->pid[world->local[r]] = theirs.pid;
-        fine = twill_reach_cma.connect_peer(made->state[0], world->local[r], &theirs) == 0;
+        fine = twill_single_copy_cma.connect_peer(made->state[0], world->local[r], &theirs) == 0;
     }
     if (!fine) {
-        twill_reach_close(made);
+        twill_single_copy_close(made);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
-    made->fetches = &twill_reach_cma;
+    made->fetches = &twill_single_copy_cma;
     made->fetcher = made->state[0];
-    *reach = made;
+    *single_copy = made;
     return TWILL_OK;
 }
 
-void twill_reach_close(struct twill_reach *reach)
+void twill_single_copy_close(struct twill_single_copy *single_copy)
 {
-    if (reach == NULL)
+    if (single_copy == NULL)
         return;
     for (unsigned w = 0; w < WAYS; w++)
-        shut(reach, w);
-    free(reach->pid);
-    free(reach);
+        shut(single_copy, w);
+    free(single_copy->pid);
+    free(single_copy);
 }
 
 /* --- using ----------------------------------------------------------------------------------- */
 
-bool twill_reach_fetches(const struct twill_reach *reach)
+bool twill_single_copy_fetches(const struct twill_single_copy *single_copy)
 {
-    return reach != NULL && reach->fetches != NULL;
+    return single_copy != NULL && single_copy->fetches != NULL;
 }
 
-bool twill_reach_maps(const struct twill_reach *reach)
+bool twill_single_copy_maps(const struct twill_single_copy *single_copy)
 {
-    return reach != NULL && reach->maps != NULL;
+    return single_copy != NULL && single_copy->maps != NULL;
 }
 
-int twill_reach_fetch(struct twill_reach *reach, uint32_t peer, void *to, uint64_t from,
-                      size_t bytes)
+int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer, void *to,
+                            uint64_t from, size_t bytes)
 {
-    return reach->fetches->fetch(reach->fetcher, peer, to, from, bytes);
+    return single_copy->fetches->fetch(single_copy->fetcher, peer, to, from, bytes);
 }
 
-int twill_reach_attach(struct twill_reach *reach, uint32_t peer, uint64_t from, size_t bytes,
-                       struct twill_region **region, void **at)
+int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t peer, uint64_t from,
+                             size_t bytes, struct twill_region **region, void **at)
 {
-    return reach->maps->attach(reach->mapper, peer, from, bytes, region, at);
+    return single_copy->maps->attach(single_copy->mapper, peer, from, bytes, region, at);
 }

@@ -26,7 +26,7 @@ static void cma_close(void *state)
     free(cma);
 }
 
-static int cma_open(void **state, uint32_t peers, struct twill_reach_info *mine)
+static int cma_open(void **state, uint32_t peers, struct twill_single_copy_info *mine)
 {
     struct cma *cma = calloc(1, sizeof(*cma));
     *state = cma;
@@ -38,7 +38,7 @@ static int cma_open(void **state, uint32_t peers, struct twill_reach_info *mine)
     return 0;
 }
 
-static int cma_connect_peer(void *state, uint32_t peer, const struct twill_reach_info *theirs)
+static int cma_connect_peer(void *state, uint32_t peer, const struct twill_single_copy_info *theirs)
 {
     struct cma *cma = state;
     cma->pid[peer] = (pid_t)theirs->pid;
@@ -62,9 +62,9 @@ static int cma_fetch(void *state, uint32_t peer, void *to, uint64_t from, size_t
     return 0;
 }
 
-const struct twill_reach_way twill_reach_cma = {.name = "cma",
-                                                .wish = TWILL_REACH_CMA,
-                                                .open = cma_open,
-                                                .connect_peer = cma_connect_peer,
-                                                .fetch = cma_fetch,
-                                                .close = cma_close};
+const struct twill_single_copy_way twill_single_copy_cma = {.name = "cma",
+                                                            .wish = TWILL_SINGLE_COPY_CMA,
+                                                            .open = cma_open,
+                                                            .connect_peer = cma_connect_peer,
+                                                            .fetch = cma_fetch,
+                                                            .close = cma_close};

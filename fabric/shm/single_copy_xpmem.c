@@ -191,7 +191,7 @@ static int xpmem_attach_region(void *state, uint32_t number, uint64_t from, size
     return 0;
 }
 
-void twill_region_leave(struct twill_region *region)
+void twill_region_release(struct twill_region *region)
 {
     if (region != NULL)
         region->users--;
@@ -218,7 +218,7 @@ static void xpmem_close(void *state)
     free(x);
 }
 
-static int xpmem_open(void **state, uint32_t peers, struct twill_reach_info *mine)
+static int xpmem_open(void **state, uint32_t peers, struct twill_single_copy_info *mine)
 {
     struct xpmem *x = *state = calloc(1, sizeof(*x));
     if (x != NULL)
@@ -238,7 +238,8 @@ static int xpmem_open(void **state, uint32_t peers, struct twill_reach_info *min
     return 0;
 }
 
-static int xpmem_connect_peer(void *state, uint32_t number, const struct twill_reach_info *theirs)
+static int xpmem_connect_peer(void *state, uint32_t number,
+                              const struct twill_single_copy_info *theirs)
 {
     struct xpmem *x = state;
     if (theirs->segment == 0)
@@ -251,9 +252,9 @@ static int xpmem_connect_peer(void *state, uint32_t number, const struct twill_r
     return 0;
 }
 
-const struct twill_reach_way twill_reach_xpmem = {.name = "xpmem",
-                                                  .wish = TWILL_REACH_XPMEM,
-                                                  .open = xpmem_open,
-                                                  .connect_peer = xpmem_connect_peer,
-                                                  .attach = xpmem_attach_region,
-                                                  .close = xpmem_close};
+const struct twill_single_copy_way twill_single_copy_xpmem = {.name = "xpmem",
+                                                              .wish = TWILL_SINGLE_COPY_XPMEM,
+                                                              .open = xpmem_open,
+                                                              .connect_peer = xpmem_connect_peer,
+                                                              .attach = xpmem_attach_region,
+                                                              .close = xpmem_close};

@@ -191,21 +191,22 @@ static twill_status open_views(struct twill_comm *comm)
 }
 
 /* What is found is said of the context's own communicator only: others are of the same ranks. */
-static twill_status open_reach(struct twill_comm *comm, const struct twill_comm *parent,
-                               const uint32_t *ranks)
+static twill_status open_single_copy(struct twill_comm *comm, const struct twill_comm *parent,
+                                     const uint32_t *ranks)
 {
     char how[240];
-    if (parent != NULL && twill_reach_is_known(parent->reach))
-        return twill_reach_hand_on(&comm->reach, parent->reach, parent->world, ranks, comm->world,
-                                   comm->rank, &comm->error);
-    enum twill_reach_wish wish =
-        (enum twill_reach_wish)comm->context->config.number[TWILL_VARIABLE_REACH];
-    TWILL_TRY(&comm->error, twill_reach_open(&comm->reach, comm->oob, comm->world, wish, how,
-                                             sizeof(how), &comm->error));
+    if (parent != NULL && twill_single_copy_is_known(parent->single_copy))
+        return twill_single_copy_derive(&comm->single_copy, parent->single_copy, parent->world,
+                                        ranks, comm->world, comm->rank, &comm->error);
+    enum twill_single_copy_kind wish =
+        (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
+    TWILL_TRY(&comm->error, twill_single_copy_open(&comm->single_copy, comm->oob, comm->world, wish,
+                                                   how, sizeof(how), &comm->error));
     if (comm->oob != comm->context->oob)
         return TWILL_OK;
     twill_context_note(comm->context, "memory of other ranks: %s", how);
-    bool disappoints = wish != TWILL_REACH_AUTO && wish != TWILL_REACH_NONE && comm->reach == NULL;
+    bool disappoints = wish != TWILL_SINGLE_COPY_AUTO && wish != TWILL_SINGLE_COPY_NONE &&
+                       comm->single_copy == NULL;
     if (disappoints)
         twill_say(&comm->context->log,
                   twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&comm->context->log)),
@@ -376,7 +377,7 @@ void twill_comm_close(struct twill_comm *comm)
     twill_chooser_destroy(comm->chooser);
     twill_group_destroy(comm);
     twill_requests_destroy(comm);
-    twill_reach_close(comm->reach);
+    twill_single_copy_close(comm->single_copy);
     if (comm->node != NULL)
         twill_node_close(comm->node);
     free(comm->route);
@@ -405,7 +406,7 @@ static twill_status open_parts(struct twill_comm *comm, const struct twill_comm 
     configure(comm);
     TWILL_TRY(&comm->error, open_node(comm));
     TWILL_TRY(&comm->error, open_views(comm));
-    TWILL_TRY(&comm->error, open_reach(comm, parent, ranks));
+    TWILL_TRY(&comm->error, open_single_copy(comm, parent, ranks));
     TWILL_TRY(&comm->error, open_transports(comm));
     uint8_t *all = malloc(comm->world->size);
     if (all == NULL)
@@ -471,7 +472,7 @@ void twill_comm_count(const struct twill_comm *comm, twill_counters *counters)
         counters->registrations += transport->counters.registrations;
         counters->deregistrations += transport->counters.deregistrations;
         counters->registration_hits += transport->counters.registration_hits;
-        if (!transport->ops->sleeps_on_bell)
+        if (!transport->ops->sleeps_on_doorbell)
             counters->bytes_wire += transport->counters.bytes + transport->counters.header_bytes;
     }
     struct twill_memory_stats user, library;

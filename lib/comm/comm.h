@@ -85,11 +85,11 @@ struct twill_comm {
     bool notified;              /* news has a failure */
     struct twill_notice notice; /* the first failure another rank told of */
     struct twill_wait_report {
-        uint64_t in;              /* our call in which we heard it */
-        uint32_t rank;            /* whom it waits for */
-    } * reported;                 /* [size] from ranks of other nodes */
-    struct twill_heap_view *view; /* [local_size] of the peers' heaps */
-    struct twill_reach *reach;    /* what is not in their heaps; NULL: cannot be reached */
+        uint64_t in;                       /* our call in which we heard it */
+        uint32_t rank;                     /* whom it waits for */
+    } * reported;                          /* [size] from ranks of other nodes */
+    struct twill_heap_view *view;          /* [local_size] of the peers' heaps */
+    struct twill_single_copy *single_copy; /* what is not in their heaps; NULL: cannot be reached */
     size_t segment, segment_net, stream;
     uint64_t timeout_ns;
     uint32_t spin;      /* polls before a wait gives its core away */

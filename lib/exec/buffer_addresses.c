@@ -65,7 +65,7 @@ static uint64_t address_of(const struct twill_run *run, unsigned side)
     const struct twill_side *s = &run->side[side];
     if (!needs(run, side, run->comm->rank))
         return 0;
-    if (s->staged || run->comm->reach == NULL)
+    if (s->staged || run->comm->single_copy == NULL)
         return TWILL_HEAP_NOWHERE;
     return (uint64_t)(uintptr_t)s->base;
 }
@@ -74,7 +74,7 @@ static uint64_t address_of(const struct twill_run *run, unsigned side)
 static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
-    bool attachable = reachable && twill_reach_maps(run->comm->reach);
+    bool attachable = reachable && twill_single_copy_maps(run->comm->single_copy);
     run->mapped = run->mapped && (offset != TWILL_HEAP_NOWHERE || attachable);
     run->fetched = run->fetched && reachable;
 }
@@ -92,7 +92,7 @@ static bool publish(struct twill_run *run)
     atomic_store_explicit(&line->dst_at, dst_at, memory_order_relaxed);
     atomic_store_explicit(&line->signature, run->signature, memory_order_relaxed);
     atomic_store_explicit(&line->sequence, run->sequence, memory_order_release);
-    twill_node_ring_all(comm->node);
+    twill_node_ring_doorbells(comm->node);
     restrict_access(run, src, src_at);
     restrict_access(run, dst, dst_at);
     return run->mapped || run->fetched;

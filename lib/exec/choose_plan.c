@@ -61,12 +61,12 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
         return TWILL_OK;
     TWILL_TRY(&comm->error, have_chooser(comm));
-    request.fetched = comm->world->nodes == 1 && twill_reach_fetches(comm->reach);
+    request.fetched = comm->world->nodes == 1 && twill_single_copy_fetches(comm->single_copy);
     run->access = twill_mapping_matters(comm->chooser, &request);
     *any_exchanges = run->access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 comm->world->node[run->call.root] != comm->world->node[comm->rank];
-    bool shares = comm->context->heap.region != NULL || comm->reach != NULL;
+    bool shares = comm->context->heap.region != NULL || comm->single_copy != NULL;
     *exchanges = *any_exchanges && shares && !away;
     return TWILL_OK;
 }
@@ -158,12 +158,12 @@ int twill_run_choose(struct twill_run *run)
     bool as_before = run->mapped == run->were_mapped && run->fetched == run->were_fetched;
     if (TWILL_LIKELY(run->before != NULL && as_before)) {
         run->plan = run->before;
-        TWILL_TRY(&comm->error, twill_run_reach(run));
+        TWILL_TRY(&comm->error, twill_run_attach_peers(run));
         twill_run_choose_stores(run);
         return 1;
     }
     TWILL_TRY(&comm->error, find_plan(run));
-    TWILL_TRY(&comm->error, twill_run_reach(run));
+    TWILL_TRY(&comm->error, twill_run_attach_peers(run));
     TWILL_TRY(&comm->error, twill_run_lay_out(run));
     return 1;
 }

@@ -348,7 +348,7 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     run->started++;
     twill_node_start(run->comm->node, epoch, run->signature);
     if (run->plan->schedule.eager) /* somebody may wait for just that */
-        twill_node_ring_all(run->comm->node);
+        twill_node_ring_doorbells(run->comm->node);
     return TWILL_OK;
 }
 

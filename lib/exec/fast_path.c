@@ -102,9 +102,9 @@ static __attribute__((noinline)) void post_first(const struct twill_run *run)
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 
-static __attribute__((noinline)) void ring(struct twill_node *node)
+static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
 {
-    twill_node_ring_all(node);
+    twill_node_ring_doorbells(node);
 }
 
 /* The shortest messages are what a start costs most of: two words, one after the other or one over
@@ -120,7 +120,7 @@ void twill_run_fast_post(const struct twill_run *run)
         memcpy(line->payload, fast_path->from, sizeof(uint64_t));
         memcpy(line->payload + fast_path->bytes - sizeof(uint64_t), last, sizeof(uint64_t));
         twill_node_show_imm(line, epoch, run->signature, fast_path->bytes);
-        ring(node);
+        ring_doorbells(node);
     } else if (fast_path->kind != TWILL_FAST_NONE) {
         post_first(run);
     }

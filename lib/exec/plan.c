@@ -132,7 +132,7 @@ static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *pl
         const struct twill_step *step = &plan->schedule.steps[i];
         if (!sends(step))
             continue;
-        plan->polled |= !twill_comm_link(comm, step->peer[0])->ops->sleeps_on_bell;
+        plan->polled |= !twill_comm_link(comm, step->peer[0])->ops->sleeps_on_doorbell;
         TWILL_TRY(&comm->error, twill_comm_connect(comm, step->peer[0]));
     }
     return TWILL_OK;

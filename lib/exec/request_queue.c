@@ -276,7 +276,7 @@ static bool are_polled(const struct twill_comm *comm, const struct twill_transfe
 {
     for (unsigned i = 0; i < 2; i++)
         if (transfer[i].status == TWILL_PENDING &&
-            !twill_comm_link(comm, transfer[i].peer)->ops->sleeps_on_bell)
+            !twill_comm_link(comm, transfer[i].peer)->ops->sleeps_on_doorbell)
             return true;
     return false;
 }

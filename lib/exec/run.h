@@ -247,7 +247,7 @@ void twill_run_fold(struct twill_transfer *request, size_t offset, const void *d
 #define TWILL_FETCH_STRIP ((size_t)128 << 10)
 
 /* The votes are in and the plan is made: have the peers' buffers ready for it. */
-twill_status twill_run_reach(struct twill_run *run);
+twill_status twill_run_attach_peers(struct twill_run *run);
 /* Attachments of the last time may be given up. */
 void twill_run_detach_peers(struct twill_run *run);
 /* From an address that twill_run_span() gave of a peer's SRC or DST. */

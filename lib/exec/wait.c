@@ -18,7 +18,7 @@
 #define POLLS_PER_CHECK    4096u /* however long TWILL_SPIN lets it spin */
 #define TESTS_PER_CHECK    64u
 #define YIELDS             200u             /* before sleeping */
-#define RESTS_PER_YIELD    32u              /* where the core was gone for long: look again */
+#define SLEEPS_PER_YIELD   32u              /* where the core was gone for long: look again */
 #define YIELD_ALONE_NS     UINT64_C(700)    /* a system call; somebody else: twice a switch */
 #define YIELD_LOST_NS      UINT64_C(200000) /* who had the core did not wait */
 #define TICKS_COUNTED_NS   UINT64_C(1000000)
@@ -194,10 +194,10 @@ static void yield(struct twill_comm *comm)
 }
 
 /* Let others run. The bell is armed before a last poll, so that no ring is missed. */
-static int rest(struct twill_comm *comm, struct twill_waiting *state, bool (*done)(const void *of),
-                const void *of)
+static int back_off(struct twill_comm *comm, struct twill_waiting *state,
+                    bool (*done)(const void *of), const void *of)
 {
-    bool sleeps = comm->contended > 0 && comm->contended++ % RESTS_PER_YIELD != 0;
+    bool sleeps = comm->contended > 0 && comm->contended++ % SLEEPS_PER_YIELD != 0;
     if (state->yields < YIELDS && !sleeps) {
         state->yields++;
         yield(comm);
@@ -294,14 +294,14 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
             moved_on(comm, &state);
             continue;
         }
-        bool rests = idle >= comm->spin;
+        bool backs_off = idle >= comm->spin;
         twill_pause();
-        if (!rests && ++idle % POLLS_PER_CHECK != 0)
+        if (!backs_off && ++idle % POLLS_PER_CHECK != 0)
             continue;
         moved = check_stall(comm, &state);
         call_idle(comm, &state);
-        if (moved == TWILL_OK && rests)
-            moved = rest(comm, &state, done, of);
+        if (moved == TWILL_OK && backs_off)
+            moved = back_off(comm, &state, done, of);
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
         if (moved > 0) /* also where all is done between rests */

@@ -23,7 +23,7 @@ struct span {
     size_t *lengths, *offsets; /* of parts, in bytes from begin on; or NULL */
     size_t part, bytes;        /* of each part (no counts), and of all */
     char *begin;               /* where the bytes are, if they are in a row: ... */
-    size_t reach;              /* ... so many, with what is in between */
+    size_t extent;             /* ... so many, with what is in between */
 };
 
 /* --- sides ----------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static inline unsigned check_span(struct span *span, const void *user, MPI_Count
     span->counts = span->displs = NULL;
     span->lengths = span->offsets = NULL;
     span->part = (size_t)part;
-    span->bytes = span->reach = (size_t)part * (size_t)parts;
+    span->bytes = span->extent = (size_t)part * (size_t)parts;
     span->begin = twill_mpi_at(user, span->type->true_lb);
     return check_address(span);
 }
@@ -101,7 +101,7 @@ static unsigned measure(struct span *span)
     for (int i = 0; i < span->parts; i++)
         span->offsets[i] -= span->lengths[i] != 0 ? (size_t)low : 0;
     span->bytes = (size_t)bytes;
-    span->reach = (size_t)(high - low);
+    span->extent = (size_t)(high - low);
     span->begin = twill_mpi_at(span->user, type->true_lb + low);
     return 0;
 }
@@ -134,7 +134,7 @@ static inline bool is_direct(const struct span *span)
 
 static inline bool overlap(const struct span *a, const struct span *b)
 {
-    return a->begin < b->begin + b->reach && b->begin < a->begin + a->reach && a->bytes != 0 &&
+    return a->begin < b->begin + b->extent && b->begin < a->begin + a->extent && a->bytes != 0 &&
            b->bytes != 0;
 }
 

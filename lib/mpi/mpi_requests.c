@@ -193,14 +193,14 @@ bool twill_mpi_request_glance(struct twill_mpi_request *request, uint64_t glance
 
 void twill_mpi_request_wait(struct twill_mpi_request *request)
 {
-    struct twill_mpi_rest rest = {0};
+    struct twill_mpi_backoff backoff = {0};
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
         return;
     if (!twill_mpi.multiple)
         complete(request, twill_wait(under_way(request)));
     else
         while (!twill_mpi_request_poll(request))
-            twill_mpi_rest(&rest);
+            twill_mpi_backoff(&backoff);
 }
 
 /* --- start and end --------------------------------------------------------------------------- */
@@ -418,7 +418,7 @@ void twill_mpi_requests_sweep(void)
  * thread that waits for one of them collects it, so none is held on to. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
 {
-    struct twill_mpi_rest rest = {0};
+    struct twill_mpi_backoff backoff = {0};
     for (bool left = true; left;) {
         if (twill_mpi_try_lock(comm)) {
             while (comm->active != NULL && test(comm->active))
@@ -427,7 +427,7 @@ void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
             twill_mpi_unlock(comm);
         }
         if (left)
-            twill_mpi_rest(&rest);
+            twill_mpi_backoff(&backoff);
     }
 }
 

@@ -68,10 +68,10 @@ void twill_mpi_status_empty(MPI_Status *status);
 
 /* Between the polls of a loop: spin, then see to the MPI below too and give the core away, then
  * sleep for moments. Starts as {0}. */
-struct twill_mpi_rest {
+struct twill_mpi_backoff {
     unsigned turns;
     uint64_t started;
 };
-void twill_mpi_rest(struct twill_mpi_rest *rest);
+void twill_mpi_backoff(struct twill_mpi_backoff *backoff);
 
 #endif

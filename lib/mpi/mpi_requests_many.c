@@ -122,17 +122,17 @@ static bool on_several(const struct taken *taken)
 
 static void wait_for_all(const struct taken *taken)
 {
-    struct twill_mpi_rest rest = {0};
+    struct twill_mpi_backoff backoff = {0};
     if (on_several(taken)) {
         uint64_t busy_until = twill_now() + BUSY_NS;
         while (!poll_each(taken)) {
-            twill_mpi_rest(&rest);
+            twill_mpi_backoff(&backoff);
             if (twill_now() < busy_until)
-                rest.started = 0; /* no nap */
+                backoff.started = 0; /* no nap */
         }
     }
     while (taken->theirs > 0 && !poll_all(taken))
-        twill_mpi_rest(&rest);
+        twill_mpi_backoff(&backoff);
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
         twill_mpi_request_wait(at);
 }
@@ -269,7 +269,7 @@ static void wait_for_only(const struct taken *taken)
 
 int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *status)
 {
-    struct twill_mpi_rest rest = {0};
+    struct twill_mpi_backoff backoff = {0};
     struct taken taken;
     if (index == NULL || !has_ours(count, requests))
         return PMPI_Waitany(count, requests, index, status);
@@ -278,7 +278,7 @@ int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *statu
         return code;
     wait_for_only(&taken);
     while (!try_any(count, &taken, index, status, &code))
-        twill_mpi_rest(&rest);
+        twill_mpi_backoff(&backoff);
     return code;
 }
 
@@ -348,7 +348,7 @@ static bool try_some(int count, struct taken *taken, int *done, int *indices, MP
 int MPI_Waitsome(int incount, MPI_Request requests[], int *outcount, int indices[],
                  MPI_Status statuses[])
 {
-    struct twill_mpi_rest rest = {0};
+    struct twill_mpi_backoff backoff = {0};
     struct taken taken;
     if (outcount == NULL || !has_ours(incount, requests))
         return PMPI_Waitsome(incount, requests, outcount, indices, statuses);
@@ -357,7 +357,7 @@ int MPI_Waitsome(int incount, MPI_Request requests[], int *outcount, int indices
         return code;
     wait_for_only(&taken);
     while (!try_some(incount, &taken, outcount, indices, statuses, &code))
-        twill_mpi_rest(&rest);
+        twill_mpi_backoff(&backoff);
     put_back(&taken);
     return code;
 }

@@ -32,20 +32,20 @@ static void learn(uint64_t ns)
     atomic_store_explicit(&twill_mpi.requests.crowd, crowd, memory_order_relaxed);
 }
 
-void twill_mpi_rest(struct twill_mpi_rest *rest)
+void twill_mpi_backoff(struct twill_mpi_backoff *backoff)
 {
     unsigned spins = SPINS >> atomic_load_explicit(&twill_mpi.requests.crowd, memory_order_relaxed);
-    if (++rest->turns < spins) {
+    if (++backoff->turns < spins) {
         twill_pause();
-        if (rest->turns % TURNS_PER_PROGRESS == 0)
+        if (backoff->turns % TURNS_PER_PROGRESS == 0)
             twill_mpi_progress();
         return;
     }
     twill_mpi_progress();
     uint64_t before = twill_now();
-    if (rest->started == 0)
-        rest->started = before;
-    if (before - rest->started > NAP_AFTER_NS) {
+    if (backoff->started == 0)
+        backoff->started = before;
+    if (before - backoff->started > NAP_AFTER_NS) {
         (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
         return;
     }

@@ -350,7 +350,7 @@ RANK_FN(to_and_fro, &twill_shm_transport)
 /* Woken for certain: the sleeper's time limit is beyond that of the test. */
 static bool woken(struct fixture *f)
 {
-    struct twill_bell_line *bell = &f->node->area[0]->bell;
+    struct twill_doorbell_line *doorbell = &f->node->area[0]->doorbell;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     if (f->end.rank == 0) {
         uint32_t word = twill_node_sleep_begin(f->node);
@@ -358,9 +358,9 @@ static bool woken(struct fixture *f)
         twill_node_sleep_end(f->node);
         return twill_test_note(twill_now() < limit, __FILE__, __LINE__, "nobody woke rank 0");
     }
-    while (atomic_load(&bell->sleeping) == 0)
+    while (atomic_load(&doorbell->sleeping) == 0)
         TWILL_REQUIRE(twill_now() < limit);
-    twill_node_ring(f->node, 0);
+    twill_node_ring_doorbell(f->node, 0);
     return true;
 }
 RANK_FN(woken, &twill_shm_transport)

@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 struct scene {
-    enum twill_reach_wish wish;
+    enum twill_single_copy_kind wish;
     int refused;  /* a rank whose system refuses process_vm_readv, or -1 */
     int impostor; /* a rank that gives somebody else's number for its own, or -1 */
     uint32_t nodes;
@@ -52,7 +52,7 @@ static struct {
 static twill_status gather_lie(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                struct twill_error *error)
 {
-    struct twill_reach_info info;
+    struct twill_single_copy_info info;
     if (lying.calls++ > 0)
         return lying.ops->allgather(oob, mine, all, bytes, error);
     memcpy(&info, mine, sizeof(info));
@@ -63,7 +63,7 @@ static twill_status gather_lie(struct twill_oob *oob, const void *mine, void *al
 struct end {
     struct twill_oob *oob;
     struct twill_world world;
-    struct twill_reach *reach;
+    struct twill_single_copy *single_copy;
     char how[200];
 };
 
@@ -84,15 +84,15 @@ static bool open_end(struct end *end, twill_bootstrap *caller, const struct scen
         ops.allgather = gather_lie;
         end->oob->ops = &ops;
     }
-    twill_status status = twill_reach_open(&end->reach, end->oob, &end->world, scene->wish,
-                                           end->how, sizeof(end->how), &error);
+    twill_status status = twill_single_copy_open(&end->single_copy, end->oob, &end->world,
+                                                 scene->wish, end->how, sizeof(end->how), &error);
     end->oob->ops = honest;
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message);
 }
 
 static void close_end(struct end *end)
 {
-    twill_reach_close(end->reach);
+    twill_single_copy_close(end->single_copy);
     twill_world_destroy(&end->world);
     twill_test_oob_close(end->oob);
 }
@@ -121,7 +121,8 @@ static bool read_all(struct end *end, int rank, int size)
     for (int r = 0; r < size; r++) {
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(from) && r != rank; i++) {
             memset(got, 0, sizeof(got));
-            int cause = twill_reach_fetch(end->reach, (uint32_t)r, got, all[r] + from[i], bytes[i]);
+            int cause = twill_single_copy_fetch(end->single_copy, (uint32_t)r, got,
+                                                all[r] + from[i], bytes[i]);
             TWILL_REQUIRE(cause == 0 && got[0] == 10 + r && got[bytes[i] - 1] == 10 + r);
             TWILL_REQUIRE(bytes[i] == sizeof(got) || got[bytes[i]] == 0);
         }
@@ -130,8 +131,8 @@ static bool read_all(struct end *end, int rank, int size)
     TWILL_REQUIRE(munmap(memory + 2 * PAGE, PAGE) == 0);
     TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
     int other = (rank + 1) % size;
-    TWILL_REQUIRE(twill_reach_fetch(end->reach, (uint32_t)other, got, all[other], 3 * PAGE) ==
-                  EFAULT);
+    TWILL_REQUIRE(twill_single_copy_fetch(end->single_copy, (uint32_t)other, got, all[other],
+                                          3 * PAGE) == EFAULT);
     TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
     munmap(memory, 2 * PAGE);
     return true;
@@ -148,13 +149,13 @@ static bool attach_all(struct end *end, int rank, int size)
     TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
     for (int r = 0; r < size; r++) {
         for (int i = 0; i < 2 && r != rank; i++)
-            TWILL_REQUIRE(twill_reach_attach(end->reach, (uint32_t)r, all[r], sizeof(value),
-                                             &region[i], &at[i]) == 0);
+            TWILL_REQUIRE(twill_single_copy_attach(end->single_copy, (uint32_t)r, all[r],
+                                                   sizeof(value), &region[i], &at[i]) == 0);
         if (r == rank)
             continue;
         TWILL_REQUIRE(region[0] == region[1] && at[0] == at[1] && *(int *)at[0] == 100 + r);
-        twill_region_leave(region[0]);
-        twill_region_leave(region[1]);
+        twill_region_release(region[0]);
+        twill_region_release(region[1]);
     }
     return gather(end, &mine, all, sizeof(mine));
 }
@@ -164,32 +165,33 @@ static bool hand_on(struct end *end, int rank, int size)
 {
     struct twill_error error = {.status = TWILL_OK};
     struct twill_world world;
-    struct twill_reach *reach, *less;
+    struct twill_single_copy *single_copy, *less;
     uint32_t ranks[8], fewer[8], label[8] = {0};
     uint64_t all[8], mine;
     int value = 50 + rank, got = 0;
     mine = (uint64_t)(uintptr_t)&value;
     for (int r = 0; r < size; r++)
         ranks[r] = (uint32_t)(size - 1 - r);
-    TWILL_REQUIRE(twill_reach_hand_on(&reach, end->reach, &end->world, ranks, &end->world,
-                                      ranks[rank], &error) == TWILL_OK);
+    TWILL_REQUIRE(twill_single_copy_derive(&single_copy, end->single_copy, &end->world, ranks,
+                                           &end->world, ranks[rank], &error) == TWILL_OK);
     TWILL_REQUIRE(twill_world_create(&world, (uint32_t)size - 1, label, &error) == TWILL_OK);
     for (int r = 0; r < size - 1; r++)
         fewer[r] = (uint32_t)r + 1;
     TWILL_REQUIRE(gather(end, &mine, all, sizeof(mine)));
     if (rank < size - 1) {
-        TWILL_REQUIRE(twill_reach_hand_on(&less, reach, &end->world, fewer, &world, ranks[rank] - 1,
-                                          &error) == TWILL_OK);
-        TWILL_REQUIRE(twill_reach_is_known(less));
+        TWILL_REQUIRE(twill_single_copy_derive(&less, single_copy, &end->world, fewer, &world,
+                                               ranks[rank] - 1, &error) == TWILL_OK);
+        TWILL_REQUIRE(twill_single_copy_is_known(less));
         for (int r = 0; r < size - 1; r++) { /* number r of `world` is size - 2 - r of all */
             int of = size - 2 - r;
-            TWILL_REQUIRE(twill_reach_fetch(less, (uint32_t)r, &got, all[of], sizeof(got)) == 0);
+            TWILL_REQUIRE(twill_single_copy_fetch(less, (uint32_t)r, &got, all[of], sizeof(got)) ==
+                          0);
             TWILL_REQUIRE(got == 50 + of);
         }
-        twill_reach_close(less);
+        twill_single_copy_close(less);
     }
     twill_world_destroy(&world);
-    twill_reach_close(reach);
+    twill_single_copy_close(single_copy);
     return gather(end, &mine, all, sizeof(mine));
 }
 
@@ -200,15 +202,16 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
     if (rank == scene->refused)
         TWILL_CHECK(refuse_reads());
     if (open_end(&end, caller, scene)) {
-        bool fetches = twill_reach_fetches(end.reach), maps = twill_reach_maps(end.reach);
+        bool fetches = twill_single_copy_fetches(end.single_copy),
+             maps = twill_single_copy_maps(end.single_copy);
         twill_test_note(fetches == scene->fetches && maps == scene->maps &&
-                            (end.reach != NULL) == (fetches || maps) &&
+                            (end.single_copy != NULL) == (fetches || maps) &&
                             strstr(end.how, scene->says[0]) != NULL &&
                             strstr(end.how, scene->says[1]) != NULL,
                         __FILE__, __LINE__, "fetches %d, maps %d: %s", fetches, maps, end.how);
         if (fetches && scene->nodes == 1 && !twill_test_failed())
             (void)read_all(&end, rank, size);
-        TWILL_CHECK(twill_reach_is_known(end.reach) == (fetches && !maps));
+        TWILL_CHECK(twill_single_copy_is_known(end.single_copy) == (fetches && !maps));
         if (fetches && !maps && scene->nodes == 1 && !twill_test_failed())
             (void)hand_on(&end, rank, size);
         if (maps && scene->nodes == 1 && !twill_test_failed())
@@ -224,21 +227,45 @@ static void test_processes(void **state)
 {
     (void)state;
     static const struct scene scenes[] = {
-        {TWILL_REACH_AUTO, NOBODY, NOBODY, 1, true, false, {"cma: yes", "xpmem: none (rank 0"}},
-        {TWILL_REACH_CMA, NOBODY, NOBODY, 1, true, false, {"cma: yes", "xpmem: not wanted"}},
-        {TWILL_REACH_CMA, NOBODY, NOBODY, 2, true, false, {"cma: yes", ""}},
-        {TWILL_REACH_CMA, NOBODY, NOBODY, 4, false, false, {"no rank shares a node", ""}},
-        {TWILL_REACH_NONE, NOBODY, NOBODY, 1, false, false, {"TWILL_REACH", ""}},
-        {TWILL_REACH_XPMEM, NOBODY, NOBODY, 1, false, false, {"xpmem: none", "cma: not wanted"}},
-        {TWILL_REACH_AUTO,
+        {TWILL_SINGLE_COPY_AUTO,
+         NOBODY,
+         NOBODY,
+         1,
+         true,
+         false,
+         {"cma: yes", "xpmem: none (rank 0"}},
+        {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 1, true, false, {"cma: yes", "xpmem: not wanted"}},
+        {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 2, true, false, {"cma: yes", ""}},
+        {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 4, false, false, {"no rank shares a node", ""}},
+        {TWILL_SINGLE_COPY_NONE, NOBODY, NOBODY, 1, false, false, {"TWILL_REACH", ""}},
+        {TWILL_SINGLE_COPY_XPMEM,
+         NOBODY,
+         NOBODY,
+         1,
+         false,
+         false,
+         {"xpmem: none", "cma: not wanted"}},
+        {TWILL_SINGLE_COPY_AUTO,
          2,
          NOBODY,
          1,
          false,
          false,
          {"cma: none (rank 2 reads rank 0: ", "not permitted"}},
-        {TWILL_REACH_AUTO, 3, NOBODY, 2, false, false, {"cma: none (rank 3 reads rank 1: ", ""}},
-        {TWILL_REACH_AUTO, NOBODY, 1, 1, false, false, {"cma: none (rank 0 reads rank 1: ", ""}},
+        {TWILL_SINGLE_COPY_AUTO,
+         3,
+         NOBODY,
+         2,
+         false,
+         false,
+         {"cma: none (rank 3 reads rank 1: ", ""}},
+        {TWILL_SINGLE_COPY_AUTO,
+         NOBODY,
+         1,
+         1,
+         false,
+         false,
+         {"cma: none (rank 0 reads rank 1: ", ""}},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(scenes); i++) {
         struct scene scene = scenes[i];
@@ -249,7 +276,7 @@ static void test_processes(void **state)
 static void test_threads(void **state)
 {
     (void)state;
-    struct scene scene = {TWILL_REACH_AUTO,          NOBODY, NOBODY, 1, true, true,
+    struct scene scene = {TWILL_SINGLE_COPY_AUTO,    NOBODY, NOBODY, 1, true, true,
                           {"cma: yes", "xpmem: yes"}};
     twill_test_run_ranks(3, probing_rank, &scene);
     scene.maps = false; /* the double does not reach other processes */
@@ -259,7 +286,7 @@ static void test_threads(void **state)
 
 static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct scene scene = {TWILL_REACH_CMA, NOBODY, NOBODY, 1, true, false, {"", ""}};
+    struct scene scene = {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 1, true, false, {"", ""}};
     struct end end;
     uint64_t all[8], mine;
     int value = 7, got = 0, cause = 0;
@@ -272,7 +299,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
         }
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         while (cause == 0 && twill_now() < limit)
-            cause = twill_reach_fetch(end.reach, 1, &got, all[1], sizeof(got));
+            cause = twill_single_copy_fetch(end.single_copy, 1, &got, all[1], sizeof(got));
         twill_test_note(cause == ESRCH, __FILE__, __LINE__, "%s", strerror(cause));
     }
     close_end(&end);

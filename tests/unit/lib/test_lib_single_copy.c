@@ -26,20 +26,19 @@
 #define MOST_BYTES  ((size_t)1 << 19)
 
 struct scene {
-    const char *reach;     /* TWILL_REACH */
-    const char *algorithm; /* a setting */
-    bool mixed;            /* rank 0 has its memory from twill_alloc() */
-    const char *says;      /* of its ways to other ranks' memory */
+    const char *single_copy; /* TWILL_REACH */
+    const char *algorithm;   /* a setting */
+    bool mixed;              /* rank 0 has its memory from twill_alloc() */
+    const char *says;        /* of its ways to other ranks' memory */
 };
 
 static bool connect_ranks(const struct scene *scene, twill_bootstrap *bootstrap,
                           twill_context **context, twill_comm **comm)
 {
-    char reach[40];
-    snprintf(reach, sizeof(reach), "TWILL_REACH=%s", scene->reach);
-    const char *more[] = {
-        reach, scene->algorithm, "TWILL_HEAP_LIMIT=16M", "TWILL_LOG=none", TWILL_TEST_PATIENT,
-        NULL};
+    char single_copy[40];
+    snprintf(single_copy, sizeof(single_copy), "TWILL_REACH=%s", scene->single_copy);
+    const char *more[] = {single_copy,      scene->algorithm,   "TWILL_HEAP_LIMIT=16M",
+                          "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
     return twill_test_connect(context, comm, bootstrap, "", NULL, more);
 }
 
@@ -136,7 +135,7 @@ static void test_mapped(void **state)
     (void)state;
     static const int sizes[] = {2, 3, 9};
     for (unsigned i = 0; i < 2 * TWILL_ARRAY_LENGTH(sizes); i++) {
-        struct scene scene = {.reach = i % 2 == 0 ? "xpmem" : "auto",
+        struct scene scene = {.single_copy = i % 2 == 0 ? "xpmem" : "auto",
                               .algorithm = MAPPED_ALL,
                               .mixed = i % 2 != 0,
                               .says = "xpmem: yes"};
@@ -157,7 +156,7 @@ static void test_closed(void **state)
 {
     (void)state;
     struct scene scene = {
-        .reach = "xpmem", .algorithm = "TWILL_ALGORITHM=", .says = "xpmem: none (rank"};
+        .single_copy = "xpmem", .algorithm = "TWILL_ALGORITHM=", .says = "xpmem: none (rank"};
     for (int allowed = 0; allowed < 4; allowed += 3) {
         xpmem_double_reset(allowed);
         twill_test_run_ranks(3, calling_rank, &scene);
@@ -165,10 +164,10 @@ static void test_closed(void **state)
     }
     xpmem_double_reset(XPMEM_DOUBLE_NEVER);
     twill_test_run_processes(2, calling_rank, &scene);
-    scene.reach = "cma";
+    scene.single_copy = "cma";
     scene.says = "xpmem: not wanted";
     twill_test_run_ranks(2, calling_rank, &scene);
-    scene.reach = "none";
+    scene.single_copy = "none";
     scene.says = "none (TWILL_REACH)";
     twill_test_run_ranks(2, calling_rank, &scene);
 }
@@ -176,7 +175,7 @@ static void test_closed(void **state)
 static void unwished_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const bool *fetched = user;
-    struct scene scene = {.reach = "none", .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
+    struct scene scene = {.single_copy = "none", .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
     const char *wants = *fetched ? "TWILL_REACH" : "twill_alloc";
     twill_context *context;
     twill_comm *comm;
@@ -203,7 +202,7 @@ static void test_needed(void **state)
 /* Refused in the midst of things: an error on every rank, on some with the cause, and no hang. */
 static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene scene = {.reach = "xpmem", .algorithm = MAPPED_ALL};
+    struct scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
     twill_context *context;
     twill_comm *comm;
     float *data = calloc(4096, sizeof(*data));
@@ -241,7 +240,7 @@ static void test_late(void **state)
 static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { BUFFERS = 100, PERSISTENT = 80, COUNT = 2048 };
-    struct scene scene = {.reach = "xpmem", .algorithm = MAPPED_ALL};
+    struct scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
     twill_context *context;
     twill_comm *comm;
     static const size_t each = 3 * 4096; /* no two in one page */
@@ -298,8 +297,10 @@ static void test_fetched(void **state)
 {
     (void)state;
     for (int mixed = 0; mixed < 2; mixed++) {
-        struct scene scene = {
-            .reach = "cma", .algorithm = FETCHED_ALL, .mixed = mixed != 0, .says = "cma: yes"};
+        struct scene scene = {.single_copy = "cma",
+                              .algorithm = FETCHED_ALL,
+                              .mixed = mixed != 0,
+                              .says = "cma: yes"};
         twill_test_run_processes(mixed != 0 ? 3 : 2, calling_rank, &scene);
         twill_test_run_ranks(mixed != 0 ? 2 : 9, calling_rank, &scene);
         twill_test_run_mixed(4, 2, calling_rank, &scene);
@@ -309,7 +310,7 @@ static void test_fetched(void **state)
 /* A rank that dies when it has said where its buffer is: the others hear who it was. */
 static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene scene = {.reach = "cma", .algorithm = FETCHED_ALL};
+    struct scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
     twill_context *context;
     twill_comm *comm;
     enum { COUNT = 1 << 20 };
@@ -341,7 +342,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 /* A root whose buffer is not all there, which it does not read itself. */
 static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct scene scene = {.reach = "cma", .algorithm = FETCHED_ALL};
+    struct scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
     twill_context *context;
     twill_comm *comm;
     enum { BYTES = 1 << 16 };
