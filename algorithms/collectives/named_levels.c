@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const char *const level_names[] = {"tile", "l3", "numa", "package", "node", "group", "all"};
-_Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_RUNGS, "a name for each");
+_Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_MAX_LEVELS, "a name for each");
 static const char *const methods[] = {"direct", "ring", "recursive_doubling", "halving_doubling",
                                       "bruck"};
 _Static_assert(TWILL_ARRAY_LENGTH(methods) == TWILL_BY_COUNT, "a name for each");
@@ -38,9 +38,9 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
         if (colon == NULL)
             return false;
         size_t name = (size_t)(colon - text);
-        uint32_t level = find(level_names, TWILL_RUNGS, text, name);
+        uint32_t level = find(level_names, TWILL_MAX_LEVELS, text, name);
         uint32_t how = find(methods, TWILL_BY_COUNT, colon + 1, part - name - 1);
-        if (level < next || level == TWILL_RUNGS || how == TWILL_BY_COUNT ||
+        if (level < next || level == TWILL_MAX_LEVELS || how == TWILL_BY_COUNT ||
             (how == TWILL_BY_DIRECT && level > TWILL_LEVEL_NODE))
             return false;
         parameter[i] = (uint16_t)((level + 1) << 8 | (how + 1));
@@ -54,7 +54,7 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
 }
 
 static uint32_t read_choices(const struct twill_shape *shape,
-                             struct twill_rung_choice choice[TWILL_RUNGS])
+                             struct twill_level_choice choice[TWILL_MAX_LEVELS])
 {
     uint32_t count = 0;
     for (; count < TWILL_PARAMETERS && shape->parameter[count] != 0; count++) {
@@ -63,64 +63,64 @@ static uint32_t read_choices(const struct twill_shape *shape,
     }
     if (count == 0)
         for (; count <= TWILL_LEVEL_GROUP; count++)
-            choice[count] = (struct twill_rung_choice){
+            choice[count] = (struct twill_level_choice){
                 .level = (uint8_t)count,
                 .how = count <= TWILL_LEVEL_NODE ? TWILL_BY_DIRECT : TWILL_BY_RING};
     if (choice[count - 1].how == TWILL_BY_DIRECT || shape->parameter[0] == 0)
         choice[count++] =
-            (struct twill_rung_choice){.level = TWILL_LEVEL_ALL, .how = TWILL_BY_RING};
+            (struct twill_level_choice){.level = TWILL_LEVEL_ALL, .how = TWILL_BY_RING};
     choice[count - 1].level = TWILL_LEVEL_ALL;
     return count;
 }
 
 /* Does folding along the ladder keep the order of ranks? */
-static bool keeps_order(const struct twill_ladder *l)
+static bool keeps_order(const struct twill_hierarchy *l)
 {
     for (uint32_t j = 0; j < l->count; j++) {
-        if (twill_how_divides(l->rung[j].choice.how))
+        if (twill_how_divides(l->level[j].choice.how))
             return false;
         for (uint32_t r = 1; r < l->world->size; r++)
-            if (twill_rung_unit(&l->rung[j], r) < twill_rung_unit(&l->rung[j], r - 1))
+            if (twill_level_unit(&l->level[j], r) < twill_level_unit(&l->level[j], r - 1))
                 return false;
     }
     return true;
 }
 
 /* A broadcast is one node's, through memory, over levels that there are several of. */
-static bool suits(const struct twill_ladder *l, const struct twill_shape *shape)
+static bool suits(const struct twill_hierarchy *l, const struct twill_shape *shape)
 {
     bool gives = shape->collective == TWILL_BROADCAST;
     if (gives && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
         return false;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
-        if ((!top || l->parts) && twill_how_is_top(l->rung[j].choice.how))
+        if ((!top || l->parts) && twill_how_is_top(l->level[j].choice.how))
             return false;
-        if (gives && l->rung[j].choice.how != TWILL_BY_DIRECT)
+        if (gives && l->level[j].choice.how != TWILL_BY_DIRECT)
             return false;
     }
-    if (!l->parts && (l->shards > TWILL_MOST_SHARDS || twill_ladder_blocks(l) >> 16 != 0))
+    if (!l->parts && (l->shards > TWILL_MOST_SHARDS || twill_hierarchy_blocks(l) >> 16 != 0))
         return false;
     return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    struct twill_rung_choice choice[TWILL_RUNGS];
-    struct twill_ladder l;
+    struct twill_level_choice choice[TWILL_MAX_LEVELS];
+    struct twill_hierarchy l;
     uint32_t choices = read_choices(shape, choice);
     bool parts = twill_collective_facts(shape->collective)->parts;
     if (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED)
         return false;
-    bool does = twill_ladder_open(&l, world, 0, parts, choice, choices) && suits(&l, shape);
-    twill_ladder_close(&l);
+    bool does = twill_hierarchy_open(&l, world, 0, parts, choice, choices) && suits(&l, shape);
+    twill_hierarchy_close(&l);
     return does;
 }
 
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
-    struct twill_rung_choice choice[TWILL_RUNGS];
+    struct twill_level_choice choice[TWILL_MAX_LEVELS];
     return twill_compose(schedule, world, rank, shape, choice, read_choices(shape, choice), error);
 }
 

@@ -55,8 +55,8 @@ twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct
                                    uint32_t rank, const struct twill_shape *shape,
                                    enum twill_how how, struct twill_error *error)
 {
-    const struct twill_rung_choice choice[] = {{TWILL_LEVEL_NODE, TWILL_BY_DIRECT},
-                                               {TWILL_LEVEL_ALL, (uint8_t)how}};
+    const struct twill_level_choice choice[] = {{TWILL_LEVEL_NODE, TWILL_BY_DIRECT},
+                                                {TWILL_LEVEL_ALL, (uint8_t)how}};
     bool barrier = shape->collective == TWILL_BARRIER;
     if (!barrier && twill_flavour_is_sharded(shape->flavour))
         return twill_compose(schedule, world, rank, shape, choice, 2, error);

@@ -28,28 +28,28 @@
 
 /* The number of the signal that a rank gives on its way down at a rung, or back up. Where there is
  * no way down, MAPPED has one to begin with: others write its DST. */
-static uint32_t ordinal_of(const struct twill_compose *c, uint32_t rung, bool up, uint32_t rank)
+static uint32_t ordinal_of(const struct twill_compose *c, uint32_t level, bool up, uint32_t rank)
 {
-    const struct twill_ladder *l = &c->ladder;
+    const struct twill_hierarchy *l = &c->hierarchy;
     if (!up)
-        return twill_ladder_signals(l, rank, 0, rung + 1);
+        return twill_hierarchy_signals(l, rank, 0, level + 1);
     uint32_t before = c->mapped;
     if (c->gives)
         before = 1 + (c->mapped && rank != c->root);
     else if (c->down)
-        before = twill_ladder_signals(l, rank, 0, l->count) + !c->up;
-    return before + twill_ladder_signals(l, rank, rung, l->count);
+        before = twill_hierarchy_signals(l, rank, 0, l->count) + !c->up;
+    return before + twill_hierarchy_signals(l, rank, level, l->count);
 }
 
-void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up)
+void twill_compose_await(struct twill_compose *c, uint32_t level, bool up)
 {
     const struct twill_group node = twill_group_node(&c->e);
-    for (uint32_t ordinal = 1; ordinal <= 2 * TWILL_RUNGS; ordinal++) {
+    for (uint32_t ordinal = 1; ordinal <= 2 * TWILL_MAX_LEVELS; ordinal++) {
         struct twill_group g = {.rank = c->list, .size = 1};
         c->list[0] = c->e.rank;
         for (uint32_t i = 1; i < node.size; i++) {
             uint32_t peer = node.rank[(node.me + i) % node.size];
-            if (c->marked[peer] && ordinal_of(c, rung, up, peer) == ordinal) {
+            if (c->marked[peer] && ordinal_of(c, level, up, peer) == ordinal) {
                 c->list[g.size++] = peer;
                 c->marked[peer] = false;
             }
@@ -58,16 +58,17 @@ void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up)
     }
 }
 
-uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s)
+uint32_t twill_compose_run(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
-    const struct twill_ladder *l = &c->ladder;
-    uint32_t n = 1, fan = l->rung[rung].fan, winner = twill_ladder_winner(l, rung, s);
+    const struct twill_hierarchy *l = &c->hierarchy;
+    uint32_t n = 1, fanout = l->level[level].fanout, owner = twill_hierarchy_owner(l, level, s);
     for (; !l->parts && s + n < l->shards; n++) {
-        if (!twill_ladder_owns(l, rung, s + n) || twill_ladder_winner(l, rung, s + n) != winner)
+        if (!twill_hierarchy_owns(l, level, s + n) ||
+            twill_hierarchy_owner(l, level, s + n) != owner)
             return n;
-        for (uint32_t m = 0; m < fan; m++)
-            if (twill_ladder_owner(l, rung, c->e.rank, m, s) !=
-                twill_ladder_owner(l, rung, c->e.rank, m, s + n))
+        for (uint32_t m = 0; m < fanout; m++)
+            if (twill_hierarchy_owner_rank(l, level, c->e.rank, m, s) !=
+                twill_hierarchy_owner_rank(l, level, c->e.rank, m, s + n))
                 return n;
     }
     return n;
@@ -104,18 +105,18 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members)
  * others go back up. */
 static void emit_top(struct twill_compose *c)
 {
-    const struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *r = &l->rung[l->count - 1];
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[l->count - 1];
     for (uint32_t s = 0; s < l->shards; s++) {
-        if (!twill_ladder_owns(l, l->scatters, s))
+        if (!twill_hierarchy_owns(l, l->scatters, s))
             continue;
         struct twill_group g = {.rank = c->list,
-                                .size = r->fan,
+                                .size = r->fanout,
                                 .me = r->me,
                                 .first = twill_compose_block(c, s),
                                 .blocks = c->each};
-        for (uint32_t m = 0; m < r->fan; m++)
-            c->list[m] = twill_ladder_owner(l, l->count - 1, c->e.rank, m, s);
+        for (uint32_t m = 0; m < r->fanout; m++)
+            c->list[m] = twill_hierarchy_owner_rank(l, l->count - 1, c->e.rank, m, s);
         twill_compose_allreduce(r->choice.how)(&c->e, &g, l->scatters == 0 ? TWILL_SRC : TWILL_TMP);
     }
     twill_compose_insert_wait(&c->e, false);
@@ -123,7 +124,7 @@ static void emit_top(struct twill_compose *c)
 
 static void emit_all(struct twill_compose *c)
 {
-    if (c->ladder.count == 0) {
+    if (c->hierarchy.count == 0) {
         twill_emit_copy(&c->e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
         return;
     }
@@ -133,7 +134,7 @@ static void emit_all(struct twill_compose *c)
         twill_compose_down(c);
     else
         twill_compose_begin_up(c);
-    if (c->ladder.scatters < c->ladder.count && !c->gives)
+    if (c->hierarchy.scatters < c->hierarchy.count && !c->gives)
         emit_top(c);
     if (c->up)
         twill_compose_up(c);
@@ -147,10 +148,10 @@ static void emit_all(struct twill_compose *c)
 /* What the schedule needs: the same on all ranks. */
 static void declare(struct twill_compose *c, enum twill_flavour flavour)
 {
-    struct twill_ladder *l = &c->ladder;
+    struct twill_hierarchy *l = &c->hierarchy;
     uint32_t messages = 0, shared = 0;
     for (uint32_t j = 0; j < l->count; j++) {
-        bool direct = l->rung[j].choice.how == TWILL_BY_DIRECT;
+        bool direct = l->level[j].choice.how == TWILL_BY_DIRECT;
         messages += !direct;
         shared += direct && (j > 0 || !c->mapped) && c->down;
         c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped && c->up);
@@ -159,13 +160,13 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     }
     if (l->count == 0)
         return;
-    const struct twill_rung *top = &l->rung[l->count - 1];
+    const struct twill_hierarchy_level *top = &l->level[l->count - 1];
     if (c->gives) /* every unit of the top gets all */
-        twill_ladder_drop_top(l);
+        twill_hierarchy_drop_top(l);
     bool direct_top = top->choice.how == TWILL_BY_DIRECT;
     if (twill_how_divides(top->choice.how) && !l->parts)
-        c->each = top->fan;
-    if (!c->mapped && messages < l->count && l->rung[0].choice.how != TWILL_BY_DIRECT)
+        c->each = top->fanout;
+    if (!c->mapped && messages < l->count && l->level[0].choice.how != TWILL_BY_DIRECT)
         shared++; /* the first copy is there all the same: the way back goes through it */
     else if (!c->mapped && messages < l->count && !c->down)
         shared = 1;
@@ -174,7 +175,7 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     c->e.shared_blocks = shared * c->e.blocks;
     c->final = TWILL_DST;
     if (c->down && direct_top)
-        c->final = twill_node_final_space(flavour, top->fan);
+        c->final = twill_node_final_space(flavour, top->fanout);
     if (twill_how_is_top(top->choice.how))
         c->e.tmp_blocks = twill_compose_copies(top->choice.how, top->widest) * c->e.blocks;
     else if (c->down && (messages > 0 || c->final == TWILL_TMP))
@@ -183,7 +184,7 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
 
 twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
                            uint32_t rank, const struct twill_shape *shape,
-                           const struct twill_rung_choice *choice, uint32_t choices,
+                           const struct twill_level_choice *choice, uint32_t choices,
                            struct twill_error *error)
 {
     struct twill_compose c = {.each = 1,
@@ -198,13 +199,13 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
     c.list = calloc((size_t)world->size + 1, sizeof(*c.list));
     c.marked = calloc(world->size, sizeof(*c.marked));
     if (c.list == NULL || c.marked == NULL ||
-        !twill_ladder_open(&c.ladder, world, rank, parts, choice, choices)) {
+        !twill_hierarchy_open(&c.hierarchy, world, rank, parts, choice, choices)) {
         c.e.no_memory = true;
     } else {
         declare(&c, shape->flavour);
         emit_all(&c);
     }
-    twill_ladder_close(&c.ladder);
+    twill_hierarchy_close(&c.hierarchy);
     free(c.list);
     free(c.marked);
     return twill_emitter_finish(&c.e, schedule, error);

@@ -9,7 +9,7 @@
  * and so does a broadcast, from what the root gives each unit of the top. */
 struct twill_compose {
     struct twill_emitter e;
-    struct twill_ladder ladder;
+    struct twill_hierarchy hierarchy;
     uint32_t each; /* blocks of a shard */
     bool down, up;
     bool gives;             /* a broadcast, */
@@ -25,10 +25,10 @@ static inline uint32_t twill_compose_block(const struct twill_compose *c, uint32
     return s * c->each;
 }
 /* Await the signals of those marked, which come down or back up at this rung; clears the marks. */
-void twill_compose_await(struct twill_compose *c, uint32_t rung, bool up);
+void twill_compose_await(struct twill_compose *c, uint32_t level, bool up);
 /* So many shards from s on, which this rank has below the rung, have one winner at it, and belong
  * to the same ranks in all members of its unit: they go together. Parts go one by one. */
-uint32_t twill_compose_run(const struct twill_compose *c, uint32_t rung, uint32_t s);
+uint32_t twill_compose_run(const struct twill_compose *c, uint32_t level, uint32_t s);
 /* WAIT if anything is being received (or sent, when `all`). What is sent lies where nobody writes
  * before the next WAIT, so that the next round need not wait for it. */
 void twill_compose_insert_wait(struct twill_emitter *e, bool all);
@@ -52,7 +52,7 @@ void twill_compose_end_give(struct twill_compose *c);
  * STAGED or MAPPED. Only memory, and two levels or more, in a broadcast. */
 twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
                            uint32_t rank, const struct twill_shape *shape,
-                           const struct twill_rung_choice *choice, uint32_t choices,
+                           const struct twill_level_choice *choice, uint32_t choices,
                            struct twill_error *error);
 
 /* Two levels, the ranks of a node and the nodes: composed where each rank has a shard, else by a

@@ -5,82 +5,83 @@
 
 /* Where the partials of a rung that reads memory are: own place in SHARED. STAGED has the hand-back
  * and what ranks bring in the first copy, MAPPED needs neither. */
-static uint32_t shared_copy(const struct twill_compose *c, uint32_t rung)
+static uint32_t shared_copy(const struct twill_compose *c, uint32_t level)
 {
     uint32_t copy = c->mapped ? 0 : 1;
-    for (uint32_t j = 1; j < rung; j++)
-        copy += c->ladder.rung[j].choice.how == TWILL_BY_DIRECT;
+    for (uint32_t j = 1; j < level; j++)
+        copy += c->hierarchy.level[j].choice.how == TWILL_BY_DIRECT;
     return copy;
 }
 
 /* Where a rung reads shard s of its members from. */
-static twill_operand source_of(const struct twill_compose *c, uint32_t rung, uint32_t s)
+static twill_operand source_of(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
-    if (c->ladder.rung[rung].choice.how != TWILL_BY_DIRECT)
-        return at(rung == 0 ? TWILL_SRC : TWILL_TMP, twill_compose_block(c, s));
-    if (rung == 0)
+    if (c->hierarchy.level[level].choice.how != TWILL_BY_DIRECT)
+        return at(level == 0 ? TWILL_SRC : TWILL_TMP, twill_compose_block(c, s));
+    if (level == 0)
         return at(c->mapped ? TWILL_SRC : TWILL_SHARED, twill_compose_block(c, s));
-    return at(TWILL_SHARED, shared_copy(c, rung) * c->e.blocks + twill_compose_block(c, s));
+    return at(TWILL_SHARED, shared_copy(c, level) * c->e.blocks + twill_compose_block(c, s));
 }
 
 /* Where a rung leaves shard s: where the next one reads it, or complete. */
-static twill_operand target_of(const struct twill_compose *c, uint32_t rung, uint32_t s)
+static twill_operand target_of(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
-    if (rung + 1 == c->ladder.count)
+    if (level + 1 == c->hierarchy.count)
         return at(c->final, twill_compose_block(c, s));
-    return source_of(c, rung + 1, s);
+    return source_of(c, level + 1, s);
 }
 
 /* Down a rung, through memory: fold the shards that fall to this rank. */
-static void down_direct(struct twill_compose *c, uint32_t rung)
+static void down_direct(struct twill_compose *c, uint32_t level)
 {
-    const struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *r = &l->rung[rung];
-    unsigned flags = rung > 0 ? TWILL_STEP_PARTIAL : c->mapped ? 0 : TWILL_STEP_OWN_SRC;
-    if (rung + 1 == l->count)
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    unsigned flags = level > 0 ? TWILL_STEP_PARTIAL : c->mapped ? 0 : TWILL_STEP_OWN_SRC;
+    if (level + 1 == l->count)
         flags |= TWILL_STEP_FINAL;
     for (uint32_t s = 0; s < l->shards; s++)
-        for (uint32_t m = 0; m < r->fan && twill_ladder_owns(l, rung + 1, s); m++)
-            c->marked[twill_ladder_owner(l, rung, c->e.rank, m, s)] = m != r->me;
+        for (uint32_t m = 0; m < r->fanout && twill_hierarchy_owns(l, level + 1, s); m++)
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, m, s)] = m != r->me;
     twill_emit_signal(&c->e);
-    twill_compose_await(c, rung, false);
+    twill_compose_await(c, level, false);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
-        if (!twill_ladder_owns(l, rung + 1, s))
+        if (!twill_hierarchy_owns(l, level + 1, s))
             continue;
-        run = twill_compose_run(c, rung, s);
-        struct twill_group g = {.rank = c->list, .size = r->fan, .me = r->me};
-        for (uint32_t m = 0; m < r->fan; m++)
-            c->list[m] = twill_ladder_owner(l, rung, c->e.rank, m, s);
-        twill_emit_fold(&c->e, &g, target_of(c, rung, s),
-                        source_of(c, rung, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
+        run = twill_compose_run(c, level, s);
+        struct twill_group g = {.rank = c->list, .size = r->fanout, .me = r->me};
+        for (uint32_t m = 0; m < r->fanout; m++)
+            c->list[m] = twill_hierarchy_owner_rank(l, level, c->e.rank, m, s);
+        twill_emit_fold(&c->e, &g, target_of(c, level, s),
+                        source_of(c, level, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
                         run * c->each, flags);
     }
 }
 
 /* Down a rung, by messages: shard s starts at the member after its winner and goes round to it. */
-static void down_ring(struct twill_compose *c, uint32_t rung)
+static void down_ring(struct twill_compose *c, uint32_t level)
 {
-    const struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *r = &l->rung[rung];
-    uint32_t right = (r->me + 1) % r->fan, left = (r->me + r->fan - 1) % r->fan;
-    for (uint32_t hop = 1; hop < r->fan; hop++) {
-        unsigned moved = rung > 0 || hop > 1 ? TWILL_STEP_PARTIAL : 0;
-        unsigned own = rung > 0 ? TWILL_STEP_PARTIAL_OWN : 0;
-        if (rung + 1 == l->count && hop + 1 == r->fan)
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    uint32_t right = (r->me + 1) % r->fanout, left = (r->me + r->fanout - 1) % r->fanout;
+    for (uint32_t hop = 1; hop < r->fanout; hop++) {
+        unsigned moved = level > 0 || hop > 1 ? TWILL_STEP_PARTIAL : 0;
+        unsigned own = level > 0 ? TWILL_STEP_PARTIAL_OWN : 0;
+        if (level + 1 == l->count && hop + 1 == r->fanout)
             own |= TWILL_STEP_FINAL;
         for (uint32_t s = 0; s < l->shards; s++) {
-            if (!twill_ladder_owns(l, rung, s))
+            if (!twill_hierarchy_owns(l, level, s))
                 continue;
-            uint32_t from = (twill_ladder_winner(l, rung, s) + hop) % r->fan;
+            uint32_t from = (twill_hierarchy_owner(l, level, s) + hop) % r->fanout;
             twill_operand tmp = at(TWILL_TMP, twill_compose_block(c, s)),
-                          source = source_of(c, rung, s);
+                          source = source_of(c, level, s);
             if (from == r->me)
-                twill_emit_send(&c->e, twill_ladder_owner(l, rung, c->e.rank, right, s),
+                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
                                 hop == 1 ? source : tmp, c->each, moved);
             if (from == left)
-                twill_emit_recv_reduce(&c->e, twill_ladder_owner(l, rung, c->e.rank, left, s),
-                                       hop + 1 == r->fan ? target_of(c, rung, s) : tmp, source,
+                twill_emit_recv_reduce(&c->e,
+                                       twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
+                                       hop + 1 == r->fanout ? target_of(c, level, s) : tmp, source,
                                        c->each, moved | own | TWILL_STEP_FIRST);
         }
         twill_compose_insert_wait(&c->e, false);
@@ -88,13 +89,13 @@ static void down_ring(struct twill_compose *c, uint32_t rung)
 }
 
 /* A unit of one member folds nothing, but what others read has to lie where they look for it. */
-static void down_alone(struct twill_compose *c, uint32_t rung)
+static void down_alone(struct twill_compose *c, uint32_t level)
 {
-    if (rung == 0) /* all shards are this rank's */
+    if (level == 0) /* all shards are this rank's */
         twill_emit_widen(&c->e, target_of(c, 0, 0), at(TWILL_SRC, 0), c->e.blocks);
-    for (uint32_t s = 0; s < c->ladder.shards && rung > 0; s++) {
-        twill_operand to = target_of(c, rung, s), from = source_of(c, rung, s);
-        if (twill_ladder_owns(&c->ladder, rung + 1, s) && to != from)
+    for (uint32_t s = 0; s < c->hierarchy.shards && level > 0; s++) {
+        twill_operand to = target_of(c, level, s), from = source_of(c, level, s);
+        if (twill_hierarchy_owns(&c->hierarchy, level + 1, s) && to != from)
             twill_emit_copy(&c->e, to, from, 0, c->each, TWILL_STEP_PARTIAL);
     }
 }
@@ -102,9 +103,9 @@ static void down_alone(struct twill_compose *c, uint32_t rung)
 /* SRC into SHARED, but for the shards that this rank itself folds. */
 static void stage(struct twill_compose *c)
 {
-    uint32_t from = 0, shards = c->ladder.shards;
+    uint32_t from = 0, shards = c->hierarchy.shards;
     for (uint32_t s = 0; s <= shards; s++) {
-        if (s < shards && !twill_ladder_owns(&c->ladder, 1, s))
+        if (s < shards && !twill_hierarchy_owns(&c->hierarchy, 1, s))
             continue;
         if (s > from)
             twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, from)),
@@ -116,13 +117,13 @@ static void stage(struct twill_compose *c)
 
 void twill_compose_down(struct twill_compose *c)
 {
-    const struct twill_ladder *l = &c->ladder;
-    if (l->scatters > 0 && l->rung[0].choice.how == TWILL_BY_DIRECT && !c->mapped)
+    const struct twill_hierarchy *l = &c->hierarchy;
+    if (l->scatters > 0 && l->level[0].choice.how == TWILL_BY_DIRECT && !c->mapped)
         stage(c);
     for (uint32_t j = 0; j < l->scatters; j++) {
-        if (l->rung[j].fan == 1)
+        if (l->level[j].fanout == 1)
             down_alone(c, j);
-        else if (l->rung[j].choice.how == TWILL_BY_DIRECT)
+        else if (l->level[j].choice.how == TWILL_BY_DIRECT)
             down_direct(c, j);
         else
             down_ring(c, j);
@@ -133,15 +134,15 @@ void twill_compose_down(struct twill_compose *c)
  * MAPPED may not go before the others have read its SRC, which they did at the lowest rung. */
 void twill_compose_end_down(struct twill_compose *c)
 {
-    struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *low = &l->rung[0];
+    struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *low = &l->level[0];
     uint32_t me = c->e.rank;
     if (c->final != TWILL_DST)
         twill_emit_copy(&c->e, at(TWILL_DST, me), at(c->final, me), 0, 1, 0);
-    if (!c->mapped || low->fan == 1 || low->choice.how != TWILL_BY_DIRECT)
+    if (!c->mapped || low->fanout == 1 || low->choice.how != TWILL_BY_DIRECT)
         return;
     twill_emit_signal(&c->e);
-    for (uint32_t m = 0; m < low->fan; m++)
-        c->marked[twill_ladder_owner(l, 0, me, m, 0)] = m != low->me;
+    for (uint32_t m = 0; m < low->fanout; m++)
+        c->marked[twill_hierarchy_owner_rank(l, 0, me, m, 0)] = m != low->me;
     twill_compose_await(c, l->count, true);
 }

@@ -10,25 +10,25 @@ static bool stores(const struct twill_compose *c)
 }
 
 /* Has this rank shown the complete shard to others at a rung above? */
-static bool is_shown(const struct twill_compose *c, uint32_t rung, uint32_t s)
+static bool is_shown(const struct twill_compose *c, uint32_t level, uint32_t s)
 {
-    const struct twill_ladder *l = &c->ladder;
+    const struct twill_hierarchy *l = &c->hierarchy;
     if (c->gives && c->e.rank == c->root)
         return true;
-    for (uint32_t j = rung + 1; j < l->scatters; j++)
-        if (l->rung[j].choice.how == TWILL_BY_DIRECT && l->rung[j].fan > 1 &&
-            twill_ladder_owns(l, j + 1, s))
+    for (uint32_t j = level + 1; j < l->scatters; j++)
+        if (l->level[j].choice.how == TWILL_BY_DIRECT && l->level[j].fanout > 1 &&
+            twill_hierarchy_owns(l, j + 1, s))
             return true;
     return false;
 }
 
 /* Those of the shards that are not shown yet. */
-static void show(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
+static void show(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
                  enum twill_space from)
 {
     uint32_t first = s, end = s + run;
     for (; s <= end; s++) {
-        if (s < end && !is_shown(c, rung, s))
+        if (s < end && !is_shown(c, level, s))
             continue;
         if (s > first)
             twill_emit_copy(&c->e, at(TWILL_SHARED, twill_compose_block(c, first)),
@@ -38,94 +38,95 @@ static void show(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t ru
 }
 
 /* Back up a rung, at their owner. */
-static void hand_out(struct twill_compose *c, uint32_t rung, uint32_t s, uint32_t run,
+static void hand_out(struct twill_compose *c, uint32_t level, uint32_t s, uint32_t run,
                      enum twill_space from)
 {
-    const struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *r = &l->rung[rung];
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
     uint32_t first = twill_compose_block(c, s), blocks = run * c->each;
     unsigned to = (c->mapped ? TWILL_DST : TWILL_SHARED) | TWILL_PEER;
     if (!stores(c))
-        show(c, rung, s, run, from);
+        show(c, level, s, run, from);
     if (from != TWILL_DST)
         twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first), 0, blocks, 0);
-    for (uint32_t i = 1; i < r->fan && stores(c); i++) {
-        uint32_t peer = twill_ladder_owner(l, rung, c->e.rank, (r->me + i) % r->fan, s);
+    for (uint32_t i = 1; i < r->fanout && stores(c); i++) {
+        uint32_t peer = twill_hierarchy_owner_rank(l, level, c->e.rank, (r->me + i) % r->fanout, s);
         if (!c->gives || peer != c->root) /* who has it from the beginning */
             twill_emit_copy(&c->e, at(to, first), at(from, first), peer, blocks, 0);
     }
 }
 
 /* Nobody writes the DST of who may not have begun. */
-static void await_started(struct twill_compose *c, uint32_t rung)
+static void await_started(struct twill_compose *c, uint32_t level)
 {
-    const struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *r = &l->rung[rung];
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
     for (uint32_t s = 0; s < l->shards; s++)
-        for (uint32_t m = 0; m < r->fan && twill_ladder_owns(l, rung + 1, s); m++)
-            c->marked[twill_ladder_owner(l, rung, c->e.rank, m, s)] = m != r->me;
+        for (uint32_t m = 0; m < r->fanout && twill_hierarchy_owns(l, level + 1, s); m++)
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, m, s)] = m != r->me;
     twill_compose_await(c, l->count, true);
 }
 
 /* STAGED: what others have handed out. */
-static void fetch(struct twill_compose *c, uint32_t rung)
+static void fetch(struct twill_compose *c, uint32_t level)
 {
-    const struct twill_ladder *l = &c->ladder;
+    const struct twill_hierarchy *l = &c->hierarchy;
     unsigned from = stores(c) ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER;
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
-        if (!twill_ladder_owns(l, rung, s))
+        if (!twill_hierarchy_owns(l, level, s))
             continue;
-        run = twill_compose_run(c, rung, s);
-        uint32_t winner = twill_ladder_winner(l, rung, s), first = twill_compose_block(c, s);
-        if (winner != l->rung[rung].me)
+        run = twill_compose_run(c, level, s);
+        uint32_t owner = twill_hierarchy_owner(l, level, s), first = twill_compose_block(c, s);
+        if (owner != l->level[level].me)
             twill_emit_copy(&c->e, at(TWILL_DST, first), at(from, first),
-                            twill_ladder_owner(l, rung, c->e.rank, winner, s), run * c->each, 0);
+                            twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s),
+                            run * c->each, 0);
     }
 }
 
-static void up_direct(struct twill_compose *c, uint32_t rung)
+static void up_direct(struct twill_compose *c, uint32_t level)
 {
-    const struct twill_ladder *l = &c->ladder;
-    enum twill_space from = rung + 1 == l->count ? c->final : TWILL_DST;
+    const struct twill_hierarchy *l = &c->hierarchy;
+    enum twill_space from = level + 1 == l->count ? c->final : TWILL_DST;
     bool has_all = c->gives && c->e.rank == c->root;
     if (!c->down && c->mapped && !c->gives)
-        await_started(c, rung);
+        await_started(c, level);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
-        if (!twill_ladder_owns(l, rung, s))
+        if (!twill_hierarchy_owns(l, level, s))
             continue;
-        run = twill_compose_run(c, rung, s);
-        uint32_t winner = twill_ladder_winner(l, rung, s);
-        if (winner == l->rung[rung].me)
-            hand_out(c, rung, s, run, from);
+        run = twill_compose_run(c, level, s);
+        uint32_t owner = twill_hierarchy_owner(l, level, s);
+        if (owner == l->level[level].me)
+            hand_out(c, level, s, run, from);
         else if (!has_all)
-            c->marked[twill_ladder_owner(l, rung, c->e.rank, winner, s)] = true;
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s)] = true;
     }
     twill_emit_signal(&c->e);
-    twill_compose_await(c, rung, true);
+    twill_compose_await(c, level, true);
     if (!c->mapped && !has_all)
-        fetch(c, rung);
+        fetch(c, level);
 }
 
 /* Back up a rung, by messages: the shard goes on round the unit. */
-static void up_ring(struct twill_compose *c, uint32_t rung)
+static void up_ring(struct twill_compose *c, uint32_t level)
 {
-    const struct twill_ladder *l = &c->ladder;
-    const struct twill_rung *r = &l->rung[rung];
-    uint32_t right = (r->me + 1) % r->fan, left = (r->me + r->fan - 1) % r->fan;
-    for (uint32_t hop = 1; hop < r->fan; hop++) {
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    uint32_t right = (r->me + 1) % r->fanout, left = (r->me + r->fanout - 1) % r->fanout;
+    for (uint32_t hop = 1; hop < r->fanout; hop++) {
         for (uint32_t s = 0; s < l->shards; s++) {
-            if (!twill_ladder_owns(l, rung, s))
+            if (!twill_hierarchy_owns(l, level, s))
                 continue;
-            uint32_t to = (twill_ladder_winner(l, rung, s) + hop) % r->fan;
+            uint32_t to = (twill_hierarchy_owner(l, level, s) + hop) % r->fanout;
             twill_operand dst = at(TWILL_DST, twill_compose_block(c, s));
             if (to == right)
-                twill_emit_send(&c->e, twill_ladder_owner(l, rung, c->e.rank, right, s), dst,
-                                c->each, 0);
+                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
+                                dst, c->each, 0);
             if (to == r->me)
-                twill_emit_recv(&c->e, twill_ladder_owner(l, rung, c->e.rank, left, s), dst,
-                                c->each, 0);
+                twill_emit_recv(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
+                                dst, c->each, 0);
         }
         twill_compose_insert_wait(&c->e, false);
     }
@@ -133,11 +134,11 @@ static void up_ring(struct twill_compose *c, uint32_t rung)
 
 void twill_compose_up(struct twill_compose *c)
 {
-    const struct twill_ladder *l = &c->ladder;
+    const struct twill_hierarchy *l = &c->hierarchy;
     for (uint32_t j = l->scatters; j-- > 0;) {
-        if (l->rung[j].fan > 1 && l->rung[j].choice.how == TWILL_BY_DIRECT)
+        if (l->level[j].fanout > 1 && l->level[j].choice.how == TWILL_BY_DIRECT)
             up_direct(c, j);
-        else if (l->rung[j].fan > 1)
+        else if (l->level[j].fanout > 1)
             up_ring(c, j);
     }
 }
@@ -145,9 +146,9 @@ void twill_compose_up(struct twill_compose *c)
 /* An allgather begins: own part, and MAPPED: nobody writes another's DST before it is there. */
 void twill_compose_begin_up(struct twill_compose *c)
 {
-    const struct twill_ladder *l = &c->ladder;
+    const struct twill_hierarchy *l = &c->hierarchy;
     uint32_t me = c->e.rank;
-    if (c->mapped && twill_ladder_signals(l, me, 0, l->count) > 0)
+    if (c->mapped && twill_hierarchy_signals(l, me, 0, l->count) > 0)
         twill_emit_signal(&c->e);
     twill_emit_copy(&c->e, at(TWILL_DST, me), at(TWILL_SRC, me), 0, 1, 0);
 }
@@ -156,7 +157,7 @@ void twill_compose_begin_up(struct twill_compose *c)
  * others fetch from it what is theirs below the top. MAPPED tells the root when. */
 void twill_compose_give(struct twill_compose *c)
 {
-    const struct twill_ladder *l = &c->ladder;
+    const struct twill_hierarchy *l = &c->hierarchy;
     const struct twill_group node = twill_group_node(&c->e);
     unsigned from = (c->mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
     if (c->e.rank == c->root) {
@@ -171,9 +172,9 @@ void twill_compose_give(struct twill_compose *c)
     twill_emit_await_one(&c->e, c->root, 1, 0);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
-        if (!twill_ladder_owns(l, l->scatters, s))
+        if (!twill_hierarchy_owns(l, l->scatters, s))
             continue;
-        while (s + run < l->shards && twill_ladder_owns(l, l->scatters, s + run))
+        while (s + run < l->shards && twill_hierarchy_owns(l, l->scatters, s + run))
             run++;
         twill_emit_copy(&c->e, at(TWILL_DST, twill_compose_block(c, s)),
                         at(from, twill_compose_block(c, s)), c->root, run * c->each, 0);

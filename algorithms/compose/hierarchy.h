@@ -18,7 +18,7 @@
 
 #define TWILL_MOST_SHARDS 4096u
 #define TWILL_LEVEL_ALL   TWILL_LEVEL_COUNT /* the whole world as one unit */
-#define TWILL_RUNGS       (TWILL_LEVEL_COUNT + 1)
+#define TWILL_MAX_LEVELS  (TWILL_LEVEL_COUNT + 1)
 
 enum twill_how {
     TWILL_BY_DIRECT,
@@ -40,23 +40,23 @@ static inline bool twill_how_is_top(unsigned how)
     return how >= TWILL_BY_RECURSIVE_DOUBLING;
 }
 
-struct twill_rung_choice {
+struct twill_level_choice {
     uint8_t level; /* twill_level, or TWILL_LEVEL_ALL */
     uint8_t how;
 };
 
-struct twill_rung {
-    struct twill_rung_choice choice;
+struct twill_hierarchy_level {
+    struct twill_level_choice choice;
     const uint32_t *unit; /* [size] unit of a rank, NULL: one */
     uint32_t units, widest, weight;
     uint32_t *first, *member; /* [units + 1] index into member: of a unit's first member */
     uint32_t *place;          /* [size] which member of its unit a rank is in */
-    uint32_t fan, me;         /* members of this rank's unit, and which of them it is in */
+    uint32_t fanout, me;      /* members of this rank's unit, and which of them it is in */
 };
 
-struct twill_ladder {
+struct twill_hierarchy {
     const struct twill_world *world;
-    struct twill_rung rung[TWILL_RUNGS];
+    struct twill_hierarchy_level level[TWILL_MAX_LEVELS];
     uint32_t count;    /* rungs, lowest first, without those where nobody has company */
     uint32_t scatters; /* of them, from the lowest: all but a top of messages */
     uint32_t shards;
@@ -64,28 +64,28 @@ struct twill_ladder {
 };
 
 /* Choose rungs: levels ascending, the whole world last. False: no memory. */
-bool twill_ladder_open(struct twill_ladder *l, const struct twill_world *world, uint32_t rank,
-                       bool parts, const struct twill_rung_choice *choice, uint32_t choices);
-void twill_ladder_close(struct twill_ladder *l);
+bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
+                          bool parts, const struct twill_level_choice *choice, uint32_t choices);
+void twill_hierarchy_close(struct twill_hierarchy *l);
 /* Not to scatter at the highest rung that does. */
-void twill_ladder_drop_top(struct twill_ladder *l);
+void twill_hierarchy_drop_top(struct twill_hierarchy *l);
 
-static inline uint32_t twill_rung_unit(const struct twill_rung *rung, uint32_t rank)
+static inline uint32_t twill_level_unit(const struct twill_hierarchy_level *level, uint32_t rank)
 {
-    return rung->unit == NULL ? 0 : rung->unit[rank];
+    return level->unit == NULL ? 0 : level->unit[rank];
 }
 /* The rank that shard s belongs to among those of member m of the emitting rank's unit. */
-uint32_t twill_ladder_owner(const struct twill_ladder *l, uint32_t rung, uint32_t rank, uint32_t m,
-                            uint32_t s);
+uint32_t twill_hierarchy_owner_rank(const struct twill_hierarchy *l, uint32_t level, uint32_t rank,
+                                    uint32_t m, uint32_t s);
 /* Which member of the emitting rank's unit gets shard s. */
-uint32_t twill_ladder_winner(const struct twill_ladder *l, uint32_t rung, uint32_t s);
+uint32_t twill_hierarchy_owner(const struct twill_hierarchy *l, uint32_t level, uint32_t s);
 /* Does shard s belong to the emitting rank after `rungs` rungs? */
-bool twill_ladder_owns(const struct twill_ladder *l, uint32_t rungs, uint32_t s);
+bool twill_hierarchy_owns(const struct twill_hierarchy *l, uint32_t levels, uint32_t s);
 /* Return how many blocks of TMP a schedule over these levels needs at least. */
-uint64_t twill_ladder_blocks(const struct twill_ladder *l);
+uint64_t twill_hierarchy_blocks(const struct twill_hierarchy *l);
 /* How many rungs from `low` up to below `high` a rank has company on, in memory: at each it gives a
  * signal on the way down, and one on the way back up. */
-uint32_t twill_ladder_signals(const struct twill_ladder *l, uint32_t rank, uint32_t low,
-                              uint32_t high);
+uint32_t twill_hierarchy_signals(const struct twill_hierarchy *l, uint32_t rank, uint32_t low,
+                                 uint32_t high);
 
 #endif

@@ -265,7 +265,7 @@ twill_status twill_why(char **text, const struct twill_world *world,
         put(&w, "call\t%s\t%zu\t%s\t%ux%u\t%u\t%s\n", twill_collective_name(request->collective),
             request->bytes, type != NULL ? type : "?", world->nodes, twill_world_widest(world),
             world->size, tuning->model.name);
-        if (twill_hierarchy_name(world, levels, sizeof(levels)))
+        if (twill_world_summarize(world, levels, sizeof(levels)))
             put(&w, "hierarchy\t%s\n", levels);
         status = put_candidates(&w, world, tuning, all, request, error);
         if (status == TWILL_OK)

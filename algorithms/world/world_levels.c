@@ -145,9 +145,9 @@ static void put_range(struct tree *t, unsigned depth, uint32_t first, uint32_t l
     }
 }
 
-void twill_hierarchy_tree(const struct twill_world *world, char text[TWILL_HIERARCHY_BYTES])
+void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES])
 {
-    struct tree t = open_tree(world, text, TWILL_HIERARCHY_BYTES);
+    struct tree t = open_tree(world, text, TWILL_WORLD_TEXT_BYTES);
     put_range(&t, 0, 0, world->size);
 }
 
@@ -168,7 +168,7 @@ static void count(const struct tree *t, unsigned depth, uint32_t *least, uint32_
     }
 }
 
-bool twill_hierarchy_name(const struct twill_world *world, char *text, size_t bytes)
+bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes)
 {
     struct tree t = open_tree(world, text, bytes);
     for (unsigned depth = 0; depth <= t.levels; depth++) {

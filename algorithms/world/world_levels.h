@@ -9,11 +9,11 @@
 
 /* "2 groups x 24 nodes x 2 packages x 4-8 ranks": how many of each are in one of what stands before
  * it. Returns whether there is a level besides the node. */
-bool twill_hierarchy_name(const struct twill_world *world, char *text, size_t bytes);
+bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes);
 
-#define TWILL_HIERARCHY_BYTES 4096
+#define TWILL_WORLD_TEXT_BYTES 4096
 /* A tree of at most 24 lines, each ended by a newline. Units that look alike are one line, unless
  * there are few. */
-void twill_hierarchy_tree(const struct twill_world *world, char text[TWILL_HIERARCHY_BYTES]);
+void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES]);
 
 #endif

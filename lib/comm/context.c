@@ -333,7 +333,7 @@ static void note_job(struct twill_context *context)
     if (context->preloaded.serving)
         twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
                            context->preloaded.least);
-    twill_levels_note_binding(context);
+    twill_levels_log_binding(context);
 }
 
 static twill_status create(struct twill_context *context, const twill_bootstrap *bootstrap,
@@ -367,7 +367,7 @@ static twill_status create(struct twill_context *context, const twill_bootstrap 
         TWILL_TRY(error, twill_context_open_detector(context));
     note_machine(context);
     TWILL_TRY(error, twill_context_agree_tuning(context, context->all_tuned));
-    twill_levels_note_hierarchy(context);
+    twill_levels_log_world(context);
     twill_log_notes(context, context->lines);
     twill_log_process(context);
     TWILL_TRY(error, twill_context_open_device(context));

@@ -276,17 +276,17 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
     return twill_levels_find(world, info, error);
 }
 
-void twill_levels_note_hierarchy(struct twill_context *context)
+void twill_levels_log_world(struct twill_context *context)
 {
-    char text[TWILL_HIERARCHY_BYTES], *rest = NULL;
-    (void)twill_hierarchy_name(&context->world, text, sizeof(text));
+    char text[TWILL_WORLD_TEXT_BYTES], *rest = NULL;
+    (void)twill_world_summarize(&context->world, text, sizeof(text));
     twill_context_note(context, "hierarchy: %s", text);
-    twill_hierarchy_tree(&context->world, text);
+    twill_world_describe(&context->world, text);
     for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest))
         twill_context_note(context, "  %s", line);
 }
 
-void twill_levels_note_binding(struct twill_context *context)
+void twill_levels_log_binding(struct twill_context *context)
 {
     const struct twill_world *w = &context->world;
     uint32_t rank = (uint32_t)context->oob->rank, ranks = w->node_size[w->node[rank]];

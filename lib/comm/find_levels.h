@@ -31,7 +31,7 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 
 /* Describe the levels of the context's world as a tree; where this rank runs, and where it would
  * best run, unless ranks are bound. */
-void twill_levels_note_hierarchy(struct twill_context *context);
-void twill_levels_note_binding(struct twill_context *context);
+void twill_levels_log_world(struct twill_context *context);
+void twill_levels_log_binding(struct twill_context *context);
 
 #endif

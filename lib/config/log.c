@@ -101,7 +101,7 @@ void twill_log_comm(struct twill_comm *comm)
         return;
     if (comm->oob == comm->context->oob) /* else there is nothing new */
         twill_log_notes(comm->context, 0);
-    (void)twill_hierarchy_name(comm->world, levels, sizeof(levels));
+    (void)twill_world_summarize(comm->world, levels, sizeof(levels));
     twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
               "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,
               comm->world->size, levels, comm->rank, comm->local, comm->local_size,

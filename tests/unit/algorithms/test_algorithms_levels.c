@@ -34,22 +34,22 @@ static void verify_case(const struct test_case *test, void *user)
 }
 
 /* fan[i] units of a level in one of the next, ranks first; 0: that level is not known. */
-static void regular_world(struct twill_world *world, const uint32_t fan[TWILL_LEVEL_COUNT + 1])
+static void regular_world(struct twill_world *world, const uint32_t fanout[TWILL_LEVEL_COUNT + 1])
 {
     uint32_t size = 1, of = 1;
     for (unsigned i = 0; i <= TWILL_LEVEL_COUNT; i++)
-        size *= fan[i] > 0 ? fan[i] : 1;
+        size *= fanout[i] > 0 ? fanout[i] : 1;
     uint32_t *label[TWILL_LEVEL_COUNT];
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
         label[level] = calloc(size, sizeof(**label));
         assert_non_null(label[level]);
-        of *= fan[level] > 0 ? fan[level] : 1;
+        of *= fanout[level] > 0 ? fanout[level] : 1;
         for (uint32_t r = 0; r < size; r++)
             label[level][r] = r / of;
     }
     assert_int_equal(twill_world_create(world, size, label[TWILL_LEVEL_NODE], NULL), TWILL_OK);
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
-        if (level != TWILL_LEVEL_NODE && fan[level] > 0)
+        if (level != TWILL_LEVEL_NODE && fanout[level] > 0)
             assert_int_equal(twill_world_set_level(world, (twill_level)level, label[level], NULL),
                              TWILL_OK);
         free(label[level]);
@@ -59,14 +59,14 @@ static void regular_world(struct twill_world *world, const uint32_t fan[TWILL_LE
 static void test_regular(void **state)
 {
     (void)state;
-    static const uint32_t fans[][TWILL_LEVEL_COUNT + 1] = {
+    static const uint32_t fanouts[][TWILL_LEVEL_COUNT + 1] = {
         {2, 0, 2, 2, 1, 1, 1}, {2, 2, 2, 0, 2, 0, 1}, {2, 2, 1, 2, 2, 2, 1}, {2, 0, 2, 2, 2, 2, 2},
         {0, 0, 4, 0, 4, 3, 2}, {3, 0, 0, 3, 0, 3, 0}, {2, 0, 0, 9, 1, 1, 1}, {12, 0, 0, 0, 2, 2, 1},
         {1, 1, 1, 1, 1, 5, 3}, {2, 0, 2, 2, 1, 4, 1}, {10, 0, 2, 0, 0, 2, 0}};
     struct sweep sweep = {.window = 1};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(fans); i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(fanouts); i++) {
         struct twill_world world;
-        regular_world(&world, fans[i]);
+        regular_world(&world, fanouts[i]);
         test_each_case(&world, 2, verify_case, &sweep);
         twill_world_destroy(&world);
     }
@@ -79,9 +79,9 @@ static void test_regular(void **state)
 static void test_all_levels_are_used(void **state)
 {
     (void)state;
-    static const uint32_t fan[TWILL_LEVEL_COUNT + 1] = {2, 0, 2, 2, 2, 3, 1};
+    static const uint32_t fanout[TWILL_LEVEL_COUNT + 1] = {2, 0, 2, 2, 2, 3, 1};
     struct twill_world world;
-    regular_world(&world, fan);
+    regular_world(&world, fanout);
     struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = &world};
     test.shape.flavour = TWILL_FLAVOUR_MAPPED;
     struct twill_schedule *schedules = test_emit(&test);

@@ -319,7 +319,7 @@ static void test_hierarchies(void **state)
         const struct hierarchy *h = &hierarchies[i];
         struct twill_error error = {0};
         struct twill_world world;
-        char text[TWILL_HIERARCHY_BYTES];
+        char text[TWILL_WORLD_TEXT_BYTES];
         uint32_t *label = calloc(h->size, sizeof(*label));
         bool more = false;
         for (uint32_t r = 0; r < h->size; r++)
@@ -333,9 +333,9 @@ static void test_hierarchies(void **state)
                                  TWILL_OK);
             more = more || h->units[level] != 0;
         }
-        assert_int_equal(twill_hierarchy_name(&world, text, sizeof(text)), more);
+        assert_int_equal(twill_world_summarize(&world, text, sizeof(text)), more);
         assert_string_equal(text, h->name);
-        twill_hierarchy_tree(&world, text);
+        twill_world_describe(&world, text);
         assert_string_equal(text, h->tree);
         twill_world_destroy(&world);
         free(label);
@@ -349,19 +349,19 @@ static void test_long_hierarchy(void **state)
     struct twill_error error = {0};
     struct twill_world world;
     uint32_t label[900], size = 0, lines = 0;
-    char text[TWILL_HIERARCHY_BYTES];
+    char text[TWILL_WORLD_TEXT_BYTES];
     for (uint32_t round = 0; round < 40; round++)
         for (uint32_t node = round; node < 40; node++)
             label[size++] = node;
     assert_int_equal(twill_world_create(&world, size, label, &error), TWILL_OK);
-    twill_hierarchy_tree(&world, text);
+    twill_world_describe(&world, text);
     for (const char *c = text; *c != '\0'; c++)
         lines += *c == '\n';
     assert_int_equal(lines, 24);
     assert_non_null(strstr(text, "\nnode 1 (ranks 1,40)\n"));
     assert_non_null(strstr(text, ",...)\n"));
     assert_string_equal(text + strlen(text) - 5, "\n...\n");
-    (void)twill_hierarchy_name(&world, text, sizeof(text));
+    (void)twill_world_summarize(&world, text, sizeof(text));
     assert_string_equal(text, "40 nodes x 1-40 ranks");
     twill_world_destroy(&world);
 }
