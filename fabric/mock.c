@@ -252,15 +252,15 @@ static twill_status deliver(const struct mock *mock, struct stream *stream)
         return TWILL_ERR_MISMATCH;
     size_t left = message->bytes - request->moved;
     size_t piece = mock->script.chunk > 0 ? twill_min(left, mock->script.chunk) : left;
-    unsigned char *to = request->fold != NULL ? request->bounce : request->buffer;
+    unsigned char *to = request->reduce != NULL ? request->bounce : request->buffer;
     if (piece == 0)
         return TWILL_OK;
     if (to == NULL)
         return TWILL_ERR_INTERNAL;
     to += request->moved;
     memcpy(to, message->data + request->moved, piece);
-    if (request->fold != NULL)
-        request->fold(request, request->moved, to, piece);
+    if (request->reduce != NULL)
+        request->reduce(request, request->moved, to, piece);
     request->moved += piece;
     return request->moved < request->bytes ? TWILL_PENDING : TWILL_OK;
 }

@@ -18,22 +18,22 @@ static bool self_reaches(const struct twill_transport_params *params, uint32_t f
 }
 
 /* Meet while both sides have come; folding only in progress. How many met. */
-static int match(struct self *self, uint32_t lane, bool may_fold)
+static int match(struct self *self, uint32_t lane, bool may_reduce)
 {
     struct twill_transfer_queue *sends = &self->send[lane], *recvs = &self->recv[lane];
     int matched = 0;
     for (; sends->head != NULL && recvs->head != NULL; matched++) {
         const struct twill_transfer *send = sends->head;
         struct twill_transfer *recv = recvs->head;
-        if (recv->fold != NULL && !may_fold)
+        if (recv->reduce != NULL && !may_reduce)
             break;
         twill_status status = TWILL_OK;
         if (!twill_transfer_matches(recv, send->signature, send->bytes))
             status = TWILL_ERR_MISMATCH;
         else if (send->bytes == 0)
             ;
-        else if (recv->fold != NULL)
-            recv->fold(recv, 0, send->buffer, send->bytes);
+        else if (recv->reduce != NULL)
+            recv->reduce(recv, 0, send->buffer, send->bytes);
         else
             memmove(recv->buffer, send->buffer, send->bytes);
         self->base.counters.messages++;

@@ -13,8 +13,8 @@ struct twill_transfer;
 
 /* Take `bytes` of message data that begin `offset` bytes into the message: element boundaries of at
  * most 8 bytes are kept. Runs inside progress. */
-typedef void (*twill_fold_fn)(struct twill_transfer *request, size_t offset, const void *data,
-                              size_t bytes);
+typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t offset,
+                                         const void *data, size_t bytes);
 
 enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
 
@@ -29,10 +29,10 @@ struct twill_transfer {
     uint32_t signature; /* of the call: goes with the message and is compared on arrival */
     void *buffer;       /* SEND: what; RECV without fold: where to */
     size_t bytes;       /* of the message, exactly; 0 is a message too */
-    twill_fold_fn fold; /* RECV: NULL, or called with the data instead of storing it */
-    void *fold_with;    /* for fold */
-    void *bounce;       /* RECV with fold: `bytes` of scratch for transports that cannot fold out of
-                           their own buffers (ops->needs_bounce); else NULL */
+    twill_transfer_reduce_fn reduce; /* RECV: NULL, or called with the data instead of storing it */
+    void *reduce_context;            /* for fold */
+    void *bounce; /* RECV with fold: `bytes` of scratch for transports that cannot fold out of
+                     their own buffers (ops->needs_bounce); else NULL */
     uint32_t peer_signature; /* on TWILL_ERR_MISMATCH: what the message carried */
     uint64_t peer_bytes;
     struct twill_transfer *next; /* transport's own from here on */

@@ -32,7 +32,7 @@ enum twill_kernel_flags {
 
 /* nsrc is 1..8, all elements raw. divisor (at least 1) is read by TWILL_AVG only: the sum is
  * divided by it (integers towards zero) before it is rounded and stored. Called directly, a kernel
- * rounds and treats denormals as the thread's floating-point environment says; twill_kernels_fold
+ * rounds and treats denormals as the thread's floating-point environment says; twill_kernels_reduce
  * makes sure of nearest even and of denormals kept. */
 typedef void (*twill_reduce_fn)(void *dst, const void *const *src, unsigned nsrc, size_t count,
                                 uint32_t divisor, unsigned flags);
@@ -69,7 +69,7 @@ size_t twill_kernels_element(twill_type type, twill_op op);
 size_t twill_kernels_partial(twill_type type, twill_op op);
 
 /* What a fold is, but for its data. */
-struct twill_fold {
+struct twill_reduction {
     twill_type type;
     twill_op op;
     uint32_t divisor;         /* at least 1; read by TWILL_AVG when the result is final */
@@ -86,14 +86,15 @@ struct twill_fold {
  *
  * The same bits in any floating-point environment; split over at most `threads` OpenMP threads
  * where that pays (1 without OpenMP; never more than omp_get_max_threads()). */
-void twill_kernels_fold(const struct twill_kernels *kernels, const struct twill_fold *fold,
-                        void *dst, const void *const *src, unsigned nsrc, size_t count);
+void twill_kernels_reduce(const struct twill_kernels *kernels,
+                          const struct twill_reduction *reduction, void *dst,
+                          const void *const *src, unsigned nsrc, size_t count);
 
 /* The same to each of dst[], 1..8 of them, in one pass: what is stored is read no more. Any of them
  * may be a source as above. */
-void twill_kernels_spread(const struct twill_kernels *kernels, const struct twill_fold *fold,
-                          void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
-                          size_t count);
+void twill_kernels_spread(const struct twill_kernels *kernels,
+                          const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
+                          const void *const *src, unsigned nsrc, size_t count);
 
 /* dst[i] = *factor * src[i], src raw, dst a partial of TWILL_SUM: for 8- and 16-bit floats *factor
  * is a float and dst are f32; else both are of the type. dst may be src if equally wide. */
@@ -104,14 +105,14 @@ void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const vo
                         size_t bytes, unsigned flags, int threads);
 
 /* A fold from raw to final. */
-static inline void twill_kernels_reduce(const struct twill_kernels *kernels, twill_type type,
-                                        twill_op op, void *dst, const void *const *src,
-                                        unsigned nsrc, size_t count, uint32_t divisor,
-                                        unsigned flags, int threads)
+static inline void twill_kernels_reduce_raw(const struct twill_kernels *kernels, twill_type type,
+                                            twill_op op, void *dst, const void *const *src,
+                                            unsigned nsrc, size_t count, uint32_t divisor,
+                                            unsigned flags, int threads)
 {
-    const struct twill_fold fold = {
+    const struct twill_reduction reduction = {
         .type = type, .op = op, .divisor = divisor, .flags = flags, .threads = threads};
-    twill_kernels_fold(kernels, &fold, dst, src, nsrc, count);
+    twill_kernels_reduce(kernels, &reduction, dst, src, nsrc, count);
 }
 
 #endif

@@ -89,9 +89,9 @@ static void environment_leave(unsigned modes)
 }
 #endif
 
-struct fold_job {
+struct reduce_job {
     const struct twill_kernels *kernels;
-    const struct twill_fold *fold;
+    const struct twill_reduction *reduction;
     twill_reduce_fn reduce; /* of the type, or of f32 */
     twill_spread_fn spread; /* likewise */
     void *const *dst;
@@ -102,34 +102,34 @@ struct fold_job {
     bool strips;             /* narrow and f32 meet */
 };
 
-static size_t source_element(const struct fold_job *job, unsigned s)
+static size_t source_element(const struct reduce_job *job, unsigned s)
 {
     return in(job->wide, s) ? sizeof(float) : job->element;
 }
 
 /* One strip: widen what is narrow, fold in f32, narrow the result if it is final. It is read before
  * it is written: dst may be a source. */
-static void fold_mixed(const struct fold_job *job, void *dst, const void *const *src, size_t n)
+static void reduce_mixed(const struct reduce_job *job, void *dst, const void *const *src, size_t n)
 {
     float wide[TWILL_KERNEL_MAX_SOURCES][STRIP] TWILL_ALIGNED(64);
-    const struct twill_fold *fold = job->fold;
+    const struct twill_reduction *reduction = job->reduction;
     const void *from[TWILL_KERNEL_MAX_SOURCES];
     for (unsigned s = 0; s < job->nsrc; s++) {
         from[s] = src[s];
         if (in(job->wide, s))
             continue;
-        job->kernels->widen[fold->type](wide[s], src[s], n);
+        job->kernels->widen[reduction->type](wide[s], src[s], n);
         from[s] = wide[s];
     }
-    void *folded = fold->partial_result ? dst : wide[0];
-    job->reduce(folded, from, job->nsrc, n, fold->divisor, 0);
-    if (!fold->partial_result)
-        job->kernels->narrow[fold->type](dst, folded, n);
+    void *reduced = reduction->partial_result ? dst : wide[0];
+    job->reduce(reduced, from, job->nsrc, n, reduction->divisor, 0);
+    if (!reduction->partial_result)
+        job->kernels->narrow[reduction->type](dst, reduced, n);
 }
 
 /* To one place, and from there to the others while it is in the cache. */
-static void fold_strips(const struct fold_job *job, unsigned char *const *dst,
-                        const unsigned char *const *src, size_t count)
+static void reduce_strips(const struct reduce_job *job, unsigned char *const *dst,
+                          const unsigned char *const *src, size_t count)
 {
     for (size_t at = 0; at < count; at += STRIP) {
         const void *from[TWILL_KERNEL_MAX_SOURCES];
@@ -138,71 +138,76 @@ static void fold_strips(const struct fold_job *job, unsigned char *const *dst,
         for (unsigned s = 0; s < job->nsrc; s++)
             from[s] = src[s] + at * source_element(job, s);
         if (job->strips)
-            fold_mixed(job, first, from, n);
+            reduce_mixed(job, first, from, n);
         else
-            job->reduce(first, from, job->nsrc, n, job->fold->divisor, 0);
+            job->reduce(first, from, job->nsrc, n, job->reduction->divisor, 0);
         for (unsigned d = 1; d < job->ndst; d++)
             memcpy(dst[d] + at * job->written, first, n * job->written);
     }
 }
 
-static void fold_share(const void *data, size_t first, size_t count)
+static void reduce_range(const void *data, size_t first, size_t count)
 {
-    const struct fold_job *job = data;
-    const struct twill_fold *fold = job->fold;
+    const struct reduce_job *job = data;
+    const struct twill_reduction *reduction = job->reduction;
     const unsigned char *src[TWILL_KERNEL_MAX_SOURCES];
     unsigned char *dst[TWILL_KERNEL_MAX_DESTINATIONS];
     for (unsigned s = 0; s < job->nsrc; s++)
         src[s] = (const unsigned char *)job->src[s] + first * source_element(job, s);
     for (unsigned d = 0; d < job->ndst; d++)
         dst[d] = (unsigned char *)job->dst[d] + first * job->written;
-    unsigned modes = environment_enter(fold->type);
+    unsigned modes = environment_enter(reduction->type);
     if (job->strips || (job->ndst > 1 && job->spread == NULL))
-        fold_strips(job, dst, src, count);
+        reduce_strips(job, dst, src, count);
     else if (job->ndst > 1)
         job->spread((void *const *)dst, job->ndst, (const void *const *)src, job->nsrc, count,
-                    fold->divisor, fold->flags);
+                    reduction->divisor, reduction->flags);
     else
-        job->reduce(dst[0], (const void *const *)src, job->nsrc, count, fold->divisor, fold->flags);
+        job->reduce(dst[0], (const void *const *)src, job->nsrc, count, reduction->divisor,
+                    reduction->flags);
     environment_leave(modes);
 }
 
-void twill_kernels_spread(const struct twill_kernels *kernels, const struct twill_fold *fold,
-                          void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
-                          size_t count)
+void twill_kernels_spread(const struct twill_kernels *kernels,
+                          const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
+                          const void *const *src, unsigned nsrc, size_t count)
 {
-    twill_op op = fold->op == TWILL_AVG && fold->partial_result ? TWILL_SUM : fold->op;
-    bool widens = in(NARROW, fold->type) && in(WIDE, op);
-    uint32_t all = (1u << nsrc) - 1, wide = widens ? fold->partial_sources & all : 0;
-    bool wide_result = widens && fold->partial_result, in_f32 = wide || wide_result;
-    twill_type type = in_f32 ? TWILL_F32 : fold->type;
-    struct fold_job job = {.kernels = kernels,
-                           .fold = fold,
-                           .reduce = kernels->reduce[type][op],
-                           .spread = kernels->spread[type][op],
-                           .dst = dst,
-                           .src = src,
-                           .ndst = ndst,
-                           .nsrc = nsrc,
-                           .wide = wide,
-                           .element = twill_kernels_element(fold->type, op),
-                           .strips = in_f32 && !(wide_result && wide == all)};
+    twill_op op =
+        reduction->op == TWILL_AVG && reduction->partial_result ? TWILL_SUM : reduction->op;
+    bool widens = in(NARROW, reduction->type) && in(WIDE, op);
+    uint32_t all = (1u << nsrc) - 1, wide = widens ? reduction->partial_sources & all : 0;
+    bool wide_result = widens && reduction->partial_result, in_f32 = wide || wide_result;
+    twill_type type = in_f32 ? TWILL_F32 : reduction->type;
+    struct reduce_job job = {.kernels = kernels,
+                             .reduction = reduction,
+                             .reduce = kernels->reduce[type][op],
+                             .spread = kernels->spread[type][op],
+                             .dst = dst,
+                             .src = src,
+                             .ndst = ndst,
+                             .nsrc = nsrc,
+                             .wide = wide,
+                             .element = twill_kernels_element(reduction->type, op),
+                             .strips = in_f32 && !(wide_result && wide == all)};
     job.written = wide_result ? sizeof(float) : job.element;
-    twill_split(fold_share, &job, count, job.written, fold->threads);
+    twill_split(reduce_range, &job, count, job.written, reduction->threads);
 }
 
-void twill_kernels_fold(const struct twill_kernels *kernels, const struct twill_fold *fold,
-                        void *dst, const void *const *src, unsigned nsrc, size_t count)
+void twill_kernels_reduce(const struct twill_kernels *kernels,
+                          const struct twill_reduction *reduction, void *dst,
+                          const void *const *src, unsigned nsrc, size_t count)
 {
-    bool partial = fold->partial_result || (fold->partial_sources & ((1u << nsrc) - 1)) != 0;
-    if (fold->threads > 1 || (partial && in(NARROW, fold->type)) ||
-        (fold->op == TWILL_AVG && partial)) {
-        twill_kernels_spread(kernels, fold, &dst, 1, src, nsrc, count);
+    bool partial =
+        reduction->partial_result || (reduction->partial_sources & ((1u << nsrc) - 1)) != 0;
+    if (reduction->threads > 1 || (partial && in(NARROW, reduction->type)) ||
+        (reduction->op == TWILL_AVG && partial)) {
+        twill_kernels_spread(kernels, reduction, &dst, 1, src, nsrc, count);
         return;
     }
     /* The short way, for short messages. */
-    unsigned modes = environment_enter(fold->type);
-    kernels->reduce[fold->type][fold->op](dst, src, nsrc, count, fold->divisor, fold->flags);
+    unsigned modes = environment_enter(reduction->type);
+    kernels->reduce[reduction->type][reduction->op](dst, src, nsrc, count, reduction->divisor,
+                                                    reduction->flags);
     environment_leave(modes);
 }
 

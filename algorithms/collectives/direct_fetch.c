@@ -16,20 +16,20 @@
 #include "algorithms/collectives/direct.h"
 
 /* Own part of everybody's SRC, complete in DST. */
-static void fold_own(struct twill_emitter *e)
+static void reduce_own(struct twill_emitter *e)
 {
     struct twill_group g = twill_group_node(e);
     e->uses_peer_src = true;
     twill_emit_node_barrier(e, 1);
-    twill_emit_fold_complete(e, &g, at(TWILL_DST, e->rank),
-                             at(g.size > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST, e->rank),
-                             at(TWILL_SRC | TWILL_PEER, e->rank), 1, 0);
+    twill_emit_reduce_complete(e, &g, at(TWILL_DST, e->rank),
+                               at(g.size > TWILL_STEP_PEERS ? TWILL_TMP : TWILL_DST, e->rank),
+                               at(TWILL_SRC | TWILL_PEER, e->rank), 1, 0);
     twill_emit_node_barrier(e, 2);
 }
 
 static void emit_allreduce(struct twill_emitter *e)
 {
-    fold_own(e);
+    reduce_own(e);
     e->uses_peer_dst = true;
     twill_emit_take_others(e, TWILL_DST, TWILL_OF_OWNER);
     twill_emit_node_barrier(e, 3);
@@ -81,7 +81,7 @@ void twill_emit_direct_fetched(struct twill_emitter *e, const struct twill_shape
         emit_allreduce(e);
         break;
     case TWILL_REDUCE_SCATTER:
-        fold_own(e);
+        reduce_own(e);
         break;
     case TWILL_ALLGATHER:
         emit_exchange(e, TWILL_OF_OWNER);

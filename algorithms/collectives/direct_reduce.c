@@ -30,7 +30,7 @@
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {
     if (!twill_flavour_is_sharded(shape->flavour)) {
-        twill_emit_node_fold_all(e, shape->flavour);
+        twill_emit_node_reduce_all(e, shape->flavour);
         return;
     }
     struct twill_shards shards = {.count = e->world->size, .each = 1};
@@ -84,5 +84,5 @@ void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape 
     if (twill_flavour_is_sharded(shape->flavour))
         emit_reduce_shards(e, shape);
     else
-        twill_emit_node_fold_root(e, shape->flavour, shape->root, TWILL_STEP_FINAL);
+        twill_emit_node_reduce_root(e, shape->flavour, shape->root, TWILL_STEP_FINAL);
 }

@@ -45,7 +45,7 @@ static void emit_leaders(struct twill_emitter *e, enum twill_flavour flavour, en
     if (twill_world_widest(e->world) > 1 && flavour == TWILL_FLAVOUR_FLAT)
         e->shared_blocks = e->blocks;
     if (!alone)
-        twill_emit_node_fold_leader(e, flavour);
+        twill_emit_node_reduce_leader(e, flavour);
     emit_between_leaders(e, how, e->blocks);
     if (!alone)
         twill_emit_node_hand_back(e, flavour);

@@ -52,9 +52,9 @@ static void down_direct(struct twill_compose *c, uint32_t level)
         struct twill_group g = {.rank = c->list, .size = r->fanout, .me = r->me};
         for (uint32_t m = 0; m < r->fanout; m++)
             c->list[m] = twill_hierarchy_owner_rank(l, level, c->e.rank, m, s);
-        twill_emit_fold(&c->e, &g, target_of(c, level, s),
-                        source_of(c, level, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
-                        run * c->each, flags);
+        twill_emit_reduce(&c->e, &g, target_of(c, level, s),
+                          source_of(c, level, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
+                          run * c->each, flags);
     }
 }
 

@@ -67,21 +67,21 @@ static void receive(struct twill_emitter *e, const struct twill_group *g,
 }
 
 /* Does operand number i come folded, or where it is to be? */
-static bool comes_folded(uint32_t own, uint32_t i)
+static bool comes_reduced(uint32_t own, uint32_t i)
 {
     return i == 0 || (i == 1 && own < 2);
 }
 
 /* Fold operands from number *i up to the one before `end`, `most` at most. */
-static void fold(struct twill_emitter *e, const struct twill_group *g,
-                 const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
-                 uint32_t most)
+static void reduce_operands(struct twill_emitter *e, const struct twill_group *g,
+                            const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
+                            uint32_t most)
 {
     twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
     twill_operand dst = twill_operand_make(TWILL_DST, in->first);
     for (; *i < end && g->size > 2; ++*i) {
         twill_operand src = *i == own ? twill_operand_make(TWILL_SRC, in->first) : place_of(in, *i);
-        if (comes_folded(own, *i))
+        if (comes_reduced(own, *i))
             continue;
         if (most-- == 0)
             return;
@@ -98,7 +98,7 @@ static void fold(struct twill_emitter *e, const struct twill_group *g,
 void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
                        const struct twill_intake *in)
 {
-    uint32_t own = in->by_rank ? g->me : 0, folded = 0, here = 0;
+    uint32_t own = in->by_rank ? g->me : 0, reduced = 0, here = 0;
     uint32_t given = in->give == TWILL_GIVE_ALL ? g->blocks : g->blocks / g->size;
     enum twill_space from = TWILL_SRC;
     if (g->size == 2 && in->give == TWILL_GIVE_ALL) {
@@ -115,12 +115,12 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
         receive(e, g, in, own, turn.operand, g->rank[turn.from]);
         /* A window that there is nothing to fold of goes with the next. */
         uint32_t ends = turn.operand + 1 + (turn.operand + 1 == own);
-        if (k + 2 < g->size && (!turn.last || comes_folded(own, ends - 1)))
+        if (k + 2 < g->size && (!turn.last || comes_reduced(own, ends - 1)))
             continue;
-        fold(e, g, in, own, &folded, here, here); /* the window before */
+        reduce_operands(e, g, in, own, &reduced, here, here); /* the window before */
         twill_emit_wait(e);
         here = ends;
-        fold(e, g, in, own, &folded, here, 1);
+        reduce_operands(e, g, in, own, &reduced, here, 1);
     }
-    fold(e, g, in, own, &folded, g->size, g->size);
+    reduce_operands(e, g, in, own, &reduced, g->size, g->size);
 }

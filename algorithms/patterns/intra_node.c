@@ -39,12 +39,12 @@ void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal)
     twill_emit_await(e, &g, ordinal, 0);
 }
 
-void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group *g,
-                              twill_operand dst, twill_operand scratch, twill_operand src,
-                              uint32_t blocks, unsigned flags)
+void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_group *g,
+                                twill_operand dst, twill_operand scratch, twill_operand src,
+                                uint32_t blocks, unsigned flags)
 {
     bool several = g->size > TWILL_STEP_PEERS;
-    twill_emit_fold(e, g, several ? scratch : dst, src, blocks, flags | TWILL_STEP_FINAL);
+    twill_emit_reduce(e, g, several ? scratch : dst, src, blocks, flags | TWILL_STEP_FINAL);
     if (several && scratch != dst)
         twill_emit_copy(e, dst, scratch, 0, blocks, 0);
 }
@@ -83,8 +83,8 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour 
         copy_others(e, &g, shards, TWILL_SHARED, TWILL_SRC);
     twill_emit_node_barrier(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
-        twill_emit_fold(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
-                        flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
+        twill_emit_reduce(e, &g, at(to, s * shards.each), at(source, s * shards.each), shards.each,
+                          flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
 }
 
 /* The own shards into DST, and into `to` of everybody else; right behind the REDUCE, so that it is
@@ -144,18 +144,18 @@ static void take(struct twill_emitter *e, enum twill_flavour flavour, uint32_t p
     twill_emit_copy(e, at(TWILL_DST, 0), at(shown(flavour), 0), peer, e->blocks, 0);
 }
 
-void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour)
+void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_flavour flavour)
 {
     struct twill_group g = twill_group_node(e);
     show(e, flavour, TWILL_SRC);
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
     /* What this rank has shown may be on its way to the others: it takes its own from SRC. */
-    twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
-                             e->blocks, TWILL_STEP_OWN_SRC);
+    twill_emit_reduce_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
+                               e->blocks, TWILL_STEP_OWN_SRC);
 }
 
-void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
-                               unsigned flags)
+void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
+                                 unsigned flags)
 {
     struct twill_group g = twill_group_node(e);
     e->eager = true;
@@ -166,10 +166,10 @@ void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavo
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
     twill_operand shown_at = at(shown(flavour), 0), tmp = at(TWILL_TMP, 0);
     if ((flags & TWILL_STEP_FINAL) != 0)
-        twill_emit_fold_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks,
-                                 TWILL_STEP_OWN_SRC);
+        twill_emit_reduce_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks,
+                                   TWILL_STEP_OWN_SRC);
     else
-        twill_emit_fold(e, &g, tmp, shown_at, e->blocks, TWILL_STEP_OWN_SRC);
+        twill_emit_reduce(e, &g, tmp, shown_at, e->blocks, TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
@@ -178,7 +178,7 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
     struct twill_group g = twill_group_node(e);
     bool mapped = flavour == TWILL_FLAVOUR_MAPPED, gets = e->rank == root;
     if (!twill_flavour_is_sharded(flavour)) {
-        twill_emit_node_fold_root(e, flavour, root, 0);
+        twill_emit_node_reduce_root(e, flavour, root, 0);
         return;
     }
     twill_emit_node_reduce_scatter(e, flavour, shards, gets ? TWILL_TMP : TWILL_SHARED, 0);
@@ -195,7 +195,7 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
     }
 }
 
-void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour)
+void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_flavour flavour)
 {
     struct twill_group g = twill_group_node(e);
     if (g.me != 0) {
@@ -203,7 +203,8 @@ void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour fla
         return;
     }
     twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
-    twill_emit_fold(e, &g, at(TWILL_TMP, 0), at(shown(flavour), 0), e->blocks, TWILL_STEP_OWN_SRC);
+    twill_emit_reduce(e, &g, at(TWILL_TMP, 0), at(shown(flavour), 0), e->blocks,
+                      TWILL_STEP_OWN_SRC);
 }
 
 void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour)

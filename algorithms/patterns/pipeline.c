@@ -39,7 +39,7 @@ static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, u
     }
 }
 
-static void fold_second(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
+static void reduce_second(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     if (p->up->children > 1)
         twill_emit_accumulate(e, twill_operand_make(TWILL_TMP, block),
@@ -85,7 +85,7 @@ void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
             if (chunk_at(&p, time, delay, &block))
                 post_up_receive(e, &p, block);
             if (chunk_at(&p, time, delay + 1, &block))
-                fold_second(e, &p, block);
+                reduce_second(e, &p, block);
         }
         if (up != NULL)
             post_up_send(e, &p, time);

@@ -13,8 +13,8 @@ static unsigned kind(const struct twill_tree *t, enum twill_space from, uint32_t
 }
 
 /* Into `to` on the root. */
-static void fold(struct twill_emitter *e, const struct twill_tree *t, enum twill_space from,
-                 enum twill_space to)
+static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
+                            enum twill_space from, enum twill_space to)
 {
     const struct twill_group *g = t->group;
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
@@ -49,7 +49,7 @@ void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
     const struct twill_group *g = t->group;
     twill_operand tmp = twill_operand_make(TWILL_TMP, g->first);
     bool moves = t->root != last;
-    fold(e, t, from, moves ? TWILL_TMP : TWILL_DST);
+    reduce_children(e, t, from, moves ? TWILL_TMP : TWILL_DST);
     if (moves && g->me == t->root)
         twill_emit_send(e, g->rank[last], tmp, g->blocks, 0);
     if (moves && g->me == last)

@@ -187,8 +187,8 @@ void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_ope
                blocks);
 }
 
-void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
-                     twill_operand src, uint32_t blocks, unsigned flags)
+void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
+                       twill_operand src, uint32_t blocks, unsigned flags)
 {
     for (uint32_t first = 0, n; first < g->size; first += n) {
         struct twill_step step = {.op = TWILL_STEP_REDUCE, .dst = dst, .src = src};

@@ -91,13 +91,13 @@ void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_ope
                            uint32_t blocks, unsigned flags);
 /* dst = fold over the group of src, in the group's order, in as many passes as it takes. FINAL
  * holds for the last pass, OWN_SRC for the one that has this rank. */
-void twill_emit_fold(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
-                     twill_operand src, uint32_t blocks, unsigned flags);
+void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
+                       twill_operand src, uint32_t blocks, unsigned flags);
 /* dst = the complete fold, FINAL. DST holds no partial: more than one pass accumulates in scratch.
  */
-void twill_emit_fold_complete(struct twill_emitter *e, const struct twill_group *g,
-                              twill_operand dst, twill_operand scratch, twill_operand src,
-                              uint32_t blocks, unsigned flags);
+void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_group *g,
+                                twill_operand dst, twill_operand scratch, twill_operand src,
+                                uint32_t blocks, unsigned flags);
 /* peer: read only if an operand has the PEER bit. */
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
                      uint32_t blocks, unsigned flags);
@@ -240,18 +240,18 @@ enum twill_space twill_node_final_space(enum twill_flavour flavour, uint32_t ran
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
                                struct twill_shards shards, enum twill_space from);
 /* IMM and FLAT: everybody folds everything. */
-void twill_emit_node_fold_all(struct twill_emitter *e, enum twill_flavour flavour);
+void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_flavour flavour);
 /* IMM and FLAT: only rank `root` folds, the others wait until all have come. flags: FINAL into DST,
  * or 0: a partial into TMP. */
-void twill_emit_node_fold_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
-                               unsigned flags);
+void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
+                                 unsigned flags);
 /* All flavours: the node's fold, a partial, into TMP of rank `root`. The sharded ones need SHARED,
  * MAPPED too. */
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
                             struct twill_shards shards, uint32_t root);
 /* IMM and FLAT: local rank 0 folds everything into TMP, a partial; later it hands the result back,
  * from DST. */
-void twill_emit_node_fold_leader(struct twill_emitter *e, enum twill_flavour flavour);
+void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_flavour flavour);
 void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour);
 /* Nobody goes on before all of the node have come. release: between the two a leader (local rank
  * 0) may talk to other nodes. */

@@ -130,8 +130,8 @@ static const char *check_partials(const struct twill_step *step)
     unsigned flags = step->flags, dst = twill_operand_space(step->dst);
     bool partial = (flags & TWILL_STEP_PARTIAL) != 0, own = (flags & TWILL_STEP_PARTIAL_OWN) != 0;
     bool from_buffer = is_buffer(twill_operand_space(step->src)) && step->op != TWILL_STEP_RECV;
-    bool folds = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
-    bool stores = folds || step->op == TWILL_STEP_RECV || step->op == TWILL_STEP_COPY;
+    bool reduces = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
+    bool stores = reduces || step->op == TWILL_STEP_RECV || step->op == TWILL_STEP_COPY;
     if (partial && step->blocks == 0)
         return "sends nothing and calls it a partial";
     if (partial && from_buffer && step->op != TWILL_STEP_RECV_REDUCE)
@@ -142,7 +142,7 @@ static const char *check_partials(const struct twill_step *step)
         return "has PARTIAL_OWN without ACC";
     if (own && step->op == TWILL_STEP_REDUCE && dst == TWILL_DST)
         return "calls what is in SRC or DST a partial";
-    if (stores && dst == TWILL_DST && (folds ? (flags & TWILL_STEP_FINAL) == 0 : partial))
+    if (stores && dst == TWILL_DST && (reduces ? (flags & TWILL_STEP_FINAL) == 0 : partial))
         return "stores a partial in DST";
     return NULL;
 }
@@ -177,8 +177,8 @@ static const char *check_fetched(const struct check *c, const struct twill_step 
 static const char *check_meaning(const struct check *c, const struct twill_step *step)
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
-    bool folds = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
-    if (folds && !twill_collective_facts(c->shape->collective)->reduces)
+    bool reduces = step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_RECV_REDUCE;
+    if (reduces && !twill_collective_facts(c->shape->collective)->reduces)
         return "folds in a collective that has nothing to fold";
     const char *why = NULL;
     if (shape->dst != 0 && step->blocks > 0)

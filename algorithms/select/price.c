@@ -125,9 +125,9 @@ static uint64_t mirrored(struct twill_pricing *p, const struct twill_price_lane 
     return *in;
 }
 
-static uint64_t fold(const struct twill_pricing *p, uint64_t bytes)
+static uint64_t reduce_cost(const struct twill_pricing *p, uint64_t bytes)
 {
-    return per_kib(p->fold, bytes);
+    return per_kib(p->reduce_cost, bytes);
 }
 
 /* The first of the messages posted since the last WAIT that has not been sent, or TWILL_PRICE_NONE.
@@ -158,9 +158,10 @@ static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *l
             lane->time = when;
             return TWILL_PRICE_LATER;
         }
-        bool folds = step->op == TWILL_STEP_RECV_REDUCE;
+        bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
         if (!sends)
-            work(p, lane, link_of(p, i)->overhead + (folds ? fold(p, bytes_of(p, step)) : 0));
+            work(p, lane,
+                 link_of(p, i)->overhead + (reduces ? reduce_cost(p, bytes_of(p, step)) : 0));
     }
     lane->posted = lane->at + 1;
     lane->moved = 0;
@@ -223,7 +224,7 @@ static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
         time += touch(p, lane, step->src, step->peer[i], false, bytes, &until);
     if (step->op == TWILL_STEP_REDUCE) {
         operands += (step->flags & TWILL_STEP_ACC) != 0;
-        time += (operands - 1) * fold(p, bytes);
+        time += (operands - 1) * reduce_cost(p, bytes);
     } else { /* of a copy the dearer end */
         time = later(time, touch(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
@@ -442,7 +443,7 @@ static void set_up(struct twill_pricing *p, const struct twill_machine_model *mo
     p->model = model;
     p->type = (unsigned)type < TWILL_TYPE_COUNT ? type : TWILL_U8;
     p->widen = twill_type_is_narrow(p->type) ? (unsigned)(4 / twill_type_size(p->type)) : 1;
-    p->fold = model->reduce[p->type];
+    p->reduce_cost = model->reduce[p->type];
 }
 
 uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,

@@ -56,7 +56,7 @@ static struct channel *source_of(const struct twill_pricing *p, const struct tab
                                  uint32_t i)
 {
     uint32_t from = p->step[i].peer[0], lane = p->step[i].lane;
-    if (p->mode != TWILL_PRICE_FOLDED)
+    if (p->mode != TWILL_PRICE_ONE_NODE)
         return channel_of(t, from, r, 0, lane);
     struct channel *c = channel_of(t, from, r, p->hop[i], lane);
     return c->sends > 0
@@ -125,5 +125,5 @@ twill_status twill_price_match(struct twill_pricing *p)
     list_sends(p, &t);
     bool all = match_receives(p, &t);
     free(t.channel);
-    return all || p->mode != TWILL_PRICE_FOLDED ? TWILL_OK : TWILL_PENDING;
+    return all || p->mode != TWILL_PRICE_ONE_NODE ? TWILL_OK : TWILL_PENDING;
 }

@@ -80,7 +80,7 @@ twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_pr
     uint64_t steps = 0, most = a->steps < INT32_MAX ? a->steps : INT32_MAX;
     for (uint32_t i = 0; i < size; i++) {
         uint32_t rank =
-            p->mode == TWILL_PRICE_FOLDED ? twill_world_member(p->truth, p->node, i) : i;
+            p->mode == TWILL_PRICE_ONE_NODE ? twill_world_member(p->truth, p->node, i) : i;
         TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedule[i]));
         steps += p->schedule[i].count;
         if (steps > most)
@@ -133,7 +133,7 @@ static bool make_room(struct twill_pricing *p)
     p->step = malloc((steps + 1) * sizeof(*p->step));
     p->match = malloc((steps + 1) * sizeof(*p->match));
     p->link = malloc(steps + 1);
-    p->hop = p->mode == TWILL_PRICE_FOLDED ? malloc((steps + 1) * sizeof(*p->hop)) : NULL;
+    p->hop = p->mode == TWILL_PRICE_ONE_NODE ? malloc((steps + 1) * sizeof(*p->hop)) : NULL;
     p->when = malloc((steps + 1) * sizeof(*p->when));
     p->sent = calloc(steps + 1, sizeof(*p->sent));
     p->waiter = malloc((steps + 1) * sizeof(*p->waiter));
@@ -146,7 +146,7 @@ static bool make_room(struct twill_pricing *p)
     p->node_out = malloc(nodes * 3 * sizeof(*p->node_out));
     p->crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->crowd));
     p->port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->port_out));
-    return (p->mode != TWILL_PRICE_FOLDED || p->hop != NULL) && p->base != NULL &&
+    return (p->mode != TWILL_PRICE_ONE_NODE || p->hop != NULL) && p->base != NULL &&
            p->step != NULL && p->match != NULL && p->link != NULL && p->when != NULL &&
            p->sent != NULL && p->waiter != NULL && p->raised != NULL && p->put != NULL &&
            p->first != NULL && p->lane != NULL && p->heap != NULL && p->core != NULL &&
@@ -234,12 +234,12 @@ static void classify_links(struct twill_pricing *p)
 {
     for (uint32_t r = 0; r < p->world->size; r++) {
         uint32_t rank =
-            p->mode == TWILL_PRICE_FOLDED ? twill_world_member(p->truth, p->node, r) : r;
+            p->mode == TWILL_PRICE_ONE_NODE ? twill_world_member(p->truth, p->node, r) : r;
         for (uint32_t i = p->base[r]; i < p->base[r + 1]; i++)
             p->link[i] = class_of(p, rank, &p->step[i]);
     }
-    if (p->mode == TWILL_PRICE_FOLDED)
-        twill_price_fold_peers(p);
+    if (p->mode == TWILL_PRICE_ONE_NODE)
+        twill_price_map_peers(p);
 }
 
 /* Is the node asked for its buffers over and above what the schedule says? Where the votes are its
@@ -282,7 +282,7 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_que
     take_apart(p);
     classify_links(p);
     twill_status status = twill_price_match(p);
-    if (status == TWILL_OK && p->mode == TWILL_PRICE_FOLDED &&
+    if (status == TWILL_OK && p->mode == TWILL_PRICE_ONE_NODE &&
         twill_price_run(p, twill_machine_model_at(0), 0, TWILL_U8) == TWILL_PRICE_NEVER)
         status = TWILL_PENDING;
     return status;
@@ -324,7 +324,8 @@ twill_status twill_price_prepare(struct twill_pricing **pricing,
     *pricing = p;
     of = world != NULL ? world : of;
     if (status == TWILL_OK)
-        status = applies && steps < UINT64_MAX ? twill_price_emit_folded(p, &query) : TWILL_PENDING;
+        status =
+            applies && steps < UINT64_MAX ? twill_price_emit_one_node(p, &query) : TWILL_PENDING;
     if (status == TWILL_OK)
         status = finish(p, &query, of);
     if (status == TWILL_PENDING && applies) {

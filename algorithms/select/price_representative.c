@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Budget of steps, in multiples, for one node that stands for all: that price is exact. */
-#define FOLDED_MORE 4u
+#define ONE_NODE_BUDGET 4u
 /* From this many ranks a node on, a message more or less per rank matters little: what counts is
  * when the messages of all ranks have left the node. One node may then stand for others that send
  * in two messages, where blocks wrap round, what it sends in one. */
@@ -55,8 +55,8 @@ static bool is_regular(const struct twill_world *w)
     return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
 }
 
-static twill_status make_one(struct twill_world *one, const struct twill_world *w, uint32_t node,
-                             struct twill_error *error)
+static twill_status make_node_world(struct twill_world *one, const struct twill_world *w,
+                                    uint32_t node, struct twill_error *error)
 {
     uint32_t size = w->node_size[node];
     twill_status status = TWILL_ERR_MEMORY;
@@ -99,26 +99,26 @@ static twill_status compare_nodes(struct twill_pricing *p, const struct twill_pr
     return TWILL_OK;
 }
 
-twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill_price_query *a)
+twill_status twill_price_emit_one_node(struct twill_pricing *p, const struct twill_price_query *a)
 {
     bool alike;
     struct twill_price_query more = *a;
     if (!is_regular(p->truth))
         return TWILL_PENDING;
-    more.steps = a->steps < UINT64_MAX / FOLDED_MORE ? a->steps * FOLDED_MORE : UINT64_MAX;
-    p->mode = TWILL_PRICE_FOLDED;
+    more.steps = a->steps < UINT64_MAX / ONE_NODE_BUDGET ? a->steps * ONE_NODE_BUDGET : UINT64_MAX;
+    p->mode = TWILL_PRICE_ONE_NODE;
     p->node = p->truth->nodes - 1;
     if (!twill_price_make_schedules(p, p->truth->node_size[p->node]))
         return TWILL_ERR_MEMORY;
     TWILL_TRY(a->error, compare_nodes(p, &more, &alike));
     if (!alike)
         return TWILL_PENDING;
-    TWILL_TRY(a->error, make_one(&p->one, p->truth, p->node, a->error));
+    TWILL_TRY(a->error, make_node_world(&p->one, p->truth, p->node, a->error));
     p->world = &p->one;
     return twill_price_emit_all(p, &more);
 }
 
-void twill_price_fold_peers(struct twill_pricing *p)
+void twill_price_map_peers(struct twill_pricing *p)
 {
     const struct twill_world *w = p->truth;
     for (uint32_t i = 0; i < p->base[p->world->size]; i++) {

@@ -42,10 +42,10 @@ struct twill_price_scale {
 
 /* Which ranks are run. */
 enum twill_price_mode {
-    TWILL_PRICE_WHOLE,  /* all */
-    TWILL_PRICE_FOLDED, /* those of one node, which stands for each */
-    TWILL_PRICE_ALONE,  /* three, each without its peers */
-    TWILL_PRICE_SCALED  /* those of a smaller world */
+    TWILL_PRICE_WHOLE,    /* all */
+    TWILL_PRICE_ONE_NODE, /* those of one node, which stands for each */
+    TWILL_PRICE_ALONE,    /* three, each without its peers */
+    TWILL_PRICE_SCALED    /* those of a smaller world */
 };
 
 struct twill_pricing {
@@ -95,10 +95,10 @@ struct twill_pricing {
     uint64_t *port_out, *port_in, *busy_port_out, *busy_port_in;
     const struct twill_machine_model *model;
     twill_type type;
-    uint64_t each, rest; /* bytes of a block: every one, and this many one more */
-    bool fetches;        /* peers' SRC and DST are read by a system call */
-    unsigned widen;      /* a partial is as many times as wide as an element */
-    uint64_t fold;       /* per KiB */
+    uint64_t each, rest;  /* bytes of a block: every one, and this many one more */
+    bool fetches;         /* peers' SRC and DST are read by a system call */
+    unsigned widen;       /* a partial is as many times as wide as an element */
+    uint64_t reduce_cost; /* per KiB */
     struct twill_price_sliced {
         const struct twill_machine_model *model;
         twill_type type;
@@ -125,10 +125,10 @@ struct twill_price_query {
 
 /* price_representative.c: one node's schedules, or three ranks'. PENDING: they cannot stand for all
  * others, or there are too many steps. */
-twill_status twill_price_emit_folded(struct twill_pricing *p, const struct twill_price_query *a);
+twill_status twill_price_emit_one_node(struct twill_pricing *p, const struct twill_price_query *a);
 twill_status twill_price_emit_alone(struct twill_pricing *p, const struct twill_price_query *a);
 /* Peers become those in their places, and how far away they are is noted. */
-void twill_price_fold_peers(struct twill_pricing *p);
+void twill_price_map_peers(struct twill_pricing *p);
 
 /* price_prepare.c */
 /* A rank's schedule, if it is not there. */

@@ -49,8 +49,8 @@ void twill_values_close(struct twill_values *v);
 /* 0: no memory. */
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block);
 /* The fold of operands, into *result; or why not. */
-const char *twill_values_fold(struct twill_values *v, const uint32_t *operand, uint32_t length,
-                              bool final, uint32_t *result);
+const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand, uint32_t length,
+                                bool final, uint32_t *result);
 
 /* Memory: the value of each cell, its last write, and the reads since. An operation that is posted
  * has an open end (TWILL_OPEN) until its WAIT; a process is ordered after an access if its clock

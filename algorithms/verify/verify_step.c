@@ -109,11 +109,11 @@ static twill_status store(struct twill_machine *m, const struct twill_process *p
     return TWILL_OK;
 }
 
-static twill_status fold(struct twill_machine *m, const struct twill_process *p,
-                         const struct place *place, const uint32_t *operand, uint32_t length,
-                         bool final, uint32_t *result)
+static twill_status reduce_values(struct twill_machine *m, const struct twill_process *p,
+                                  const struct place *place, const uint32_t *operand,
+                                  uint32_t length, bool final, uint32_t *result)
 {
-    const char *why = twill_values_fold(&m->values, operand, length, final, result);
+    const char *why = twill_values_reduce(&m->values, operand, length, final, result);
     return why == NULL ? TWILL_OK : fail(m, p, place, why, TWILL_NOBODY);
 }
 
@@ -225,7 +225,8 @@ static twill_status deliver(struct twill_machine *m, struct twill_process *p,
             uint32_t mine =
                 m->memory.cell[twill_machine_cell(m, p, src.rank, src.space, src.block)].value;
             uint32_t operand[2] = {first ? value : mine, first ? mine : value};
-            TWILL_TRY(m->error, fold(m, p, &dst, operand, 2, has(step, TWILL_STEP_FINAL), &value));
+            TWILL_TRY(m->error,
+                      reduce_values(m, p, &dst, operand, 2, has(step, TWILL_STEP_FINAL), &value));
         }
         TWILL_TRY(m->error, store(m, p, &dst, value));
     }
@@ -343,8 +344,8 @@ static twill_status combine(struct twill_machine *m, struct twill_process *p,
             continue;
         uint32_t value = operand[0];
         if (step->op == TWILL_STEP_REDUCE)
-            TWILL_TRY(m->error,
-                      fold(m, p, &dst, operand, count, has(step, TWILL_STEP_FINAL), &value));
+            TWILL_TRY(m->error, reduce_values(m, p, &dst, operand, count,
+                                              has(step, TWILL_STEP_FINAL), &value));
         TWILL_TRY(m->error, claim(m, p, &dst, now));
         TWILL_TRY(m->error, store(m, p, &dst, value));
     }

@@ -157,8 +157,8 @@ static const char *refuse(const struct twill_values *v, uint32_t left, uint32_t 
     return NULL;
 }
 
-const char *twill_values_fold(struct twill_values *v, const uint32_t *operand, uint32_t length,
-                              bool final, uint32_t *result)
+const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand, uint32_t length,
+                                bool final, uint32_t *result)
 {
     uint32_t all = v->value[operand[0]].expression;
     for (uint32_t i = 0; i < length; i++) {

@@ -109,8 +109,8 @@ static twill_status measure_types(struct twill_bench_calibration *c)
                                         &seconds);
         if (type == TWILL_F32)
             base = seconds;
-        double folded = (double)(LARGE / 1024) * (c->size - 1) / c->size;
-        double more = (seconds - base) / folded;
+        double reduced = (double)(LARGE / 1024) * (c->size - 1) / c->size;
+        double more = (seconds - base) / reduced;
         if (status == TWILL_OK && c->rank == 0)
             fprintf(c->file, "model reduce.%s %.0f\n", twill_type_name((twill_type)type),
                     (plain + (more > 0 ? more : 0)) * 1e12);

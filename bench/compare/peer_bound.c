@@ -27,7 +27,7 @@
 enum { VECTOR = 16 }; /* floats of a cache line */
 
 /* A fold: sources are added, the sum goes to all destinations, for elements lo .. hi-1. */
-struct fold {
+struct reduction {
     int sources, destinations;
     const float *source[TWILL_COMPARE_RANKS];
     float *destination[TWILL_COMPARE_RANKS];
@@ -41,20 +41,20 @@ struct state {
     struct twill_compare_line *flags; /* a rank's barriers so far */
     uint64_t barriers;
     int patience; /* looks before the core is given up */
-    void (*run)(const struct fold *fold);
+    void (*run)(const struct reduction *reduction);
     const char *isa;
-    struct fold fold; /* of the calls that follow */
+    struct reduction reduction; /* of the calls that follow */
 };
 
-static inline __attribute__((always_inline)) void fold_elements(const struct fold *fold, size_t lo,
-                                                                size_t hi)
+static inline __attribute__((always_inline)) void reduce_elements(const struct reduction *reduction,
+                                                                  size_t lo, size_t hi)
 {
     for (size_t i = lo; i < hi; i++) {
-        float sum = fold->source[0][i];
-        for (int s = 1; s < fold->sources; s++)
-            sum += fold->source[s][i];
-        for (int d = 0; d < fold->destinations; d++)
-            fold->destination[d][i] = sum;
+        float sum = reduction->source[0][i];
+        for (int s = 1; s < reduction->sources; s++)
+            sum += reduction->source[s][i];
+        for (int d = 0; d < reduction->destinations; d++)
+            reduction->destination[d][i] = sum;
     }
 }
 
@@ -99,17 +99,17 @@ static inline void rest(void)
 #endif
 
 /* The fold in vectors of an instruction set; the numbers of operands are constants where called. */
-#define DEFINE_FOLD(isa, target, vector, width, load, add, store, stream_store)                    \
-    static inline __attribute__((always_inline))                                                   \
-    target void isa##_loop(const struct fold *fold, int sources, int destinations, bool stream)    \
+#define DEFINE_REDUCE(isa, target, vector, width, load, add, store, stream_store)                  \
+    static inline __attribute__((always_inline)) target void isa##_loop(                           \
+        const struct reduction *reduction, int sources, int destinations, bool stream)             \
     {                                                                                              \
         const float *source[TWILL_COMPARE_RANKS];                                                  \
         float *destination[TWILL_COMPARE_RANKS];                                                   \
         for (int s = 0; s < sources; s++)                                                          \
-            source[s] = fold->source[s];                                                           \
+            source[s] = reduction->source[s];                                                      \
         for (int d = 0; d < destinations; d++)                                                     \
-            destination[d] = fold->destination[d];                                                 \
-        size_t i = fold->lo, end = i + (fold->hi - i) / (width) * (width);                         \
+            destination[d] = reduction->destination[d];                                            \
+        size_t i = reduction->lo, end = i + (reduction->hi - i) / (width) * (width);               \
         for (; i < end; i += (width)) {                                                            \
             vector sum = load(source[0] + i);                                                      \
             for (int s = 1; s < sources; s++)                                                      \
@@ -120,46 +120,46 @@ static inline void rest(void)
                 else                                                                               \
                     store(destination[d] + i, sum);                                                \
         }                                                                                          \
-        fold_elements(fold, end, fold->hi);                                                        \
+        reduce_elements(reduction, end, reduction->hi);                                            \
         if (stream)                                                                                \
             stream_fence();                                                                        \
     }                                                                                              \
-    static target void isa##_fold(const struct fold *fold)                                         \
+    static target void isa##_reduce(const struct reduction *reduction)                             \
     {                                                                                              \
-        bool stream = fold->stream && fold->lo % VECTOR == 0;                                      \
-        int shape = fold->sources * 4 + fold->destinations;                                        \
-        if (fold->sources > 2 || fold->destinations > 2 || shape < 5)                              \
-            isa##_loop(fold, fold->sources, fold->destinations, stream);                           \
+        bool stream = reduction->stream && reduction->lo % VECTOR == 0;                            \
+        int shape = reduction->sources * 4 + reduction->destinations;                              \
+        if (reduction->sources > 2 || reduction->destinations > 2 || shape < 5)                    \
+            isa##_loop(reduction, reduction->sources, reduction->destinations, stream);            \
         else if (shape == 5)                                                                       \
-            stream ? isa##_loop(fold, 1, 1, true) : isa##_loop(fold, 1, 1, false);                 \
+            stream ? isa##_loop(reduction, 1, 1, true) : isa##_loop(reduction, 1, 1, false);       \
         else if (shape == 6)                                                                       \
-            stream ? isa##_loop(fold, 1, 2, true) : isa##_loop(fold, 1, 2, false);                 \
+            stream ? isa##_loop(reduction, 1, 2, true) : isa##_loop(reduction, 1, 2, false);       \
         else if (shape == 9)                                                                       \
-            stream ? isa##_loop(fold, 2, 1, true) : isa##_loop(fold, 2, 1, false);                 \
+            stream ? isa##_loop(reduction, 2, 1, true) : isa##_loop(reduction, 2, 1, false);       \
         else                                                                                       \
-            stream ? isa##_loop(fold, 2, 2, true) : isa##_loop(fold, 2, 2, false);                 \
+            stream ? isa##_loop(reduction, 2, 2, true) : isa##_loop(reduction, 2, 2, false);       \
     }
 
 #if defined(__x86_64__)
-DEFINE_FOLD(wide, TARGET("avx512f"), __m512, 16, _mm512_loadu_ps, _mm512_add_ps, _mm512_storeu_ps,
-            _mm512_stream_ps)
-DEFINE_FOLD(middle, TARGET("avx2"), __m256, 8, _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps,
-            _mm256_stream_ps)
-DEFINE_FOLD(narrow, TARGET("sse2"), __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps,
-            _mm_stream_ps)
+DEFINE_REDUCE(wide, TARGET("avx512f"), __m512, 16, _mm512_loadu_ps, _mm512_add_ps, _mm512_storeu_ps,
+              _mm512_stream_ps)
+DEFINE_REDUCE(middle, TARGET("avx2"), __m256, 8, _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps,
+              _mm256_stream_ps)
+DEFINE_REDUCE(narrow, TARGET("sse2"), __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps,
+              _mm_stream_ps)
 
 static void choose(struct state *state)
 {
     bool wide = __builtin_cpu_supports("avx512f"), middle = __builtin_cpu_supports("avx2");
-    state->run = wide ? wide_fold : middle ? middle_fold : narrow_fold;
+    state->run = wide ? wide_reduce : middle ? middle_reduce : narrow_reduce;
     state->isa = wide ? "AVX-512F" : middle ? "AVX2" : "SSE2";
 }
 #else
-DEFINE_FOLD(narrow, , lanes, 4, lanes_load, lanes_add, lanes_store, lanes_store)
+DEFINE_REDUCE(narrow, , lanes, 4, lanes_load, lanes_add, lanes_store, lanes_store)
 
 static void choose(struct state *state)
 {
-    state->run = narrow_fold;
+    state->run = narrow_reduce;
     state->isa = "vectors of 16 bytes, ordinary stores";
 }
 #endif
@@ -236,12 +236,12 @@ static float *buffer_of(struct peer *peer, int rank, int which)
 }
 
 /* This rank's share of n elements, in whole lines. */
-static void share(const struct peer *peer, size_t n, struct fold *fold)
+static void share(const struct peer *peer, size_t n, struct reduction *reduction)
 {
     size_t size = (size_t)peer->size, rank = (size_t)peer->rank;
     size_t lines = (n + VECTOR - 1) / VECTOR, each = (lines + size - 1) / size * VECTOR;
-    fold->lo = rank * each < n ? rank * each : n;
-    fold->hi = fold->lo + each < n ? fold->lo + each : n;
+    reduction->lo = rank * each < n ? rank * each : n;
+    reduction->hi = reduction->lo + each < n ? reduction->lo + each : n;
 }
 
 static void add_all(struct peer *peer, float **list, int which, size_t offset)
@@ -250,47 +250,48 @@ static void add_all(struct peer *peer, float **list, int which, size_t offset)
         list[rank] = buffer_of(peer, rank, which) + offset;
 }
 
-static void plan(struct peer *peer, const struct peer_call *call, struct fold *fold)
+static void plan(struct peer *peer, const struct peer_call *call, struct reduction *reduction)
 {
     int size = peer->size, result = call->src == call->dst ? 0 : 1;
     size_t n = call->count, mine = (size_t)peer->rank * n;
-    fold->sources = fold->destinations = size;
-    fold->lo = 0;
-    fold->hi = n;
+    reduction->sources = reduction->destinations = size;
+    reduction->lo = 0;
+    reduction->hi = n;
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
-        share(peer, n, fold);
-        fold->sources = 1;
-        fold->source[0] = buffer_of(peer, 0, 0);
-        fold->destinations = size - 1;
+        share(peer, n, reduction);
+        reduction->sources = 1;
+        reduction->source[0] = buffer_of(peer, 0, 0);
+        reduction->destinations = size - 1;
         for (int rank = 1; rank < size; rank++)
-            fold->destination[rank - 1] = buffer_of(peer, rank, 0);
+            reduction->destination[rank - 1] = buffer_of(peer, rank, 0);
         break;
     case TWILL_COMPARE_ALLGATHER:
-        fold->sources = 1;
-        fold->source[0] = call->src;
-        add_all(peer, fold->destination, 1, mine);
+        reduction->sources = 1;
+        reduction->source[0] = call->src;
+        add_all(peer, reduction->destination, 1, mine);
         break;
     case TWILL_COMPARE_REDUCE_SCATTER:
-        add_all(peer, (float **)fold->source, 0, mine);
-        fold->destinations = 1;
-        fold->destination[0] = call->dst;
+        add_all(peer, (float **)reduction->source, 0, mine);
+        reduction->destinations = 1;
+        reduction->destination[0] = call->dst;
         break;
     default:
-        share(peer, n, fold);
-        add_all(peer, (float **)fold->source, 0, 0);
-        add_all(peer, fold->destination, result, 0);
+        share(peer, n, reduction);
+        add_all(peer, (float **)reduction->source, 0, 0);
+        add_all(peer, reduction->destination, result, 0);
     }
 }
 
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
-    struct fold *fold = &of(peer)->fold;
+    struct reduction *reduction = &of(peer)->reduction;
     if (call->collective == TWILL_COMPARE_BARRIER)
         return 0;
-    plan(peer, call, fold);
-    fold->stream = peer->arguments[0] != NULL &&
-                   ((uintptr_t)fold->destination[0] + fold->lo * sizeof(float)) % 64 == 0;
+    plan(peer, call, reduction);
+    reduction->stream =
+        peer->arguments[0] != NULL &&
+        ((uintptr_t)reduction->destination[0] + reduction->lo * sizeof(float)) % 64 == 0;
     return 0;
 }
 
@@ -300,7 +301,7 @@ static int run(struct peer *peer, const struct peer_call *call)
     barrier(peer);
     if (call->collective == TWILL_COMPARE_BARRIER)
         return 0;
-    state->run(&state->fold);
+    state->run(&state->reduction);
     return barrier(peer);
 }
 

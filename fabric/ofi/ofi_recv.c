@@ -38,7 +38,7 @@ static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
 
 static unsigned char *landing(const struct twill_transfer *request)
 {
-    return request->fold != NULL ? request->bounce : request->buffer;
+    return request->reduce != NULL ? request->bounce : request->buffer;
 }
 
 /* Most providers ask the receiver before they send more than some 16 KiB, and he said yes already:
@@ -49,7 +49,7 @@ static size_t segment_of(const struct twill_ofi *t, const struct twill_transfer 
     size_t most = t->endpoint->max_message;
     if (request->bytes <= 3 * TWILL_OFI_EASY && !t->endpoint->standing)
         return twill_min(most, TWILL_OFI_EASY);
-    return request->fold != NULL ? twill_min(most, TWILL_OFI_FOLDED) : most;
+    return request->reduce != NULL ? twill_min(most, TWILL_OFI_REDUCE_SEGMENT) : most;
 }
 
 /* Post receives for the segments of a large RECV, as far as there are operations. */
@@ -149,8 +149,8 @@ static int compare(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twil
 
 static void deliver(struct twill_transfer *request, const unsigned char *data, size_t bytes)
 {
-    if (request->fold != NULL)
-        request->fold(request, request->moved, data, bytes);
+    if (request->reduce != NULL)
+        request->reduce(request, request->moved, data, bytes);
     else
         memcpy((unsigned char *)request->buffer + request->moved, data, bytes);
     request->moved += bytes;
@@ -232,7 +232,7 @@ static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
         struct twill_ofi_op *op = &lane->segment_in[lane->segments_taken % TWILL_OFI_SEGMENTS];
         if (!op->done || op->request != request)
             break;
-        if (request->fold != NULL)
+        if (request->reduce != NULL)
             deliver(request, landing(request) + request->moved, op->bytes);
         else
             request->moved += op->bytes;

@@ -101,13 +101,13 @@ static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill
 
 /* --- large messages -------------------------------------------------------------------------- */
 
-static void fold_part(struct twill_transfer *transfer, size_t offset, const void *data,
-                      size_t bytes)
+static void reduce_part(struct twill_transfer *transfer, size_t offset, const void *data,
+                        size_t bytes)
 {
-    const struct part *part = transfer->fold_with;
+    const struct part *part = transfer->reduce_context;
     struct twill_transfer *whole = part->slot->whole;
     if (whole != NULL) /* else another part has failed */
-        whole->fold(whole, part->offset + offset, data, bytes);
+        whole->reduce(whole, part->offset + offset, data, bytes);
 }
 
 /* What turns a message's signature into that of its parts; never 0. */
@@ -141,8 +141,8 @@ static void make_part(const struct rails *t, const struct slot *slot, uint32_t r
         .signature = whole->signature ^ part_hash(whole->bytes),
         .buffer = buffer != NULL ? buffer + from : NULL,
         .bytes = cut(t, whole->bytes, rail + 1) - from,
-        .fold = whole->fold != NULL ? fold_part : NULL,
-        .fold_with = part,
+        .reduce = whole->reduce != NULL ? reduce_part : NULL,
+        .reduce_context = part,
         .bounce = bounce != NULL ? bounce + from : NULL,
     };
 }

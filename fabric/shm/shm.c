@@ -126,8 +126,8 @@ static void deliver(struct twill_transfer *request, const void *data, size_t pie
 {
     if (piece == 0)
         return;
-    if (request->fold != NULL)
-        request->fold(request, request->moved, data, piece);
+    if (request->reduce != NULL)
+        request->reduce(request, request->moved, data, piece);
     else
         memcpy((unsigned char *)request->buffer + request->moved, data, piece);
 }
@@ -252,7 +252,7 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
     bool first = channel->queue.head == NULL;
     twill_transfer_push(&channel->queue, request);
     /* Mostly it can be done at once; folding is promised to happen in progress only. */
-    if (first && request->fold == NULL) {
+    if (first && request->reduce == NULL) {
         int rc = advance(shm, channel, error);
         if (rc < 0)
             return rc;

@@ -143,12 +143,13 @@ static int store(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_
 }
 
 /* Fold what there is, but for what may be a part of an element: how much. */
-static size_t fold_some(struct twill_transfer *request, const unsigned char *data, size_t bytes)
+static size_t reduce_buffered(struct twill_transfer *request, const unsigned char *data,
+                              size_t bytes)
 {
     size_t left = request->bytes - request->moved;
     size_t now = bytes >= left ? left : bytes & ~(size_t)(TWILL_TCP_GRAIN - 1);
     if (now > 0)
-        request->fold(request, request->moved, data, now);
+        request->reduce(request, request->moved, data, now);
     request->moved += now;
     return now;
 }
@@ -166,11 +167,11 @@ static void align_stage(struct twill_tcp_lane *lane)
 
 /* Payload through the stage, then through the scratch; what is left of a grain waits in the stage.
  */
-static int fold(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+static int reduce(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     struct twill_transfer *request = lane->in.head;
     align_stage(lane);
-    unstage(lane, fold_some(request, lane->stage + lane->begin, staged(lane)));
+    unstage(lane, reduce_buffered(request, lane->stage + lane->begin, staged(lane)));
     if (request->moved == request->bytes)
         return FULL;
     size_t have = staged(lane), got, left = request->bytes - request->moved;
@@ -179,11 +180,11 @@ static int fold(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_e
     int answer = read_some(lane, t->scratch + have, most - have, &got, error);
     if (got == 0)
         return answer;
-    size_t folded = fold_some(request, t->scratch, have + got);
+    size_t reduced = reduce_buffered(request, t->scratch, have + got);
     t->base.counters.copied += have;
     lane->begin = 0;
-    lane->end = have + got - folded;
-    memcpy(lane->stage, t->scratch + folded, lane->end);
+    lane->end = have + got - reduced;
+    memcpy(lane->stage, t->scratch + reduced, lane->end);
     return answer;
 }
 
@@ -207,7 +208,7 @@ static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
     if (request->moved < request->bytes) {
         bool there = staged(lane) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
         if (answer != SHORT || there) { /* else there is nothing more to read */
-            int more = request->fold != NULL ? fold(t, lane, error) : store(t, lane, error);
+            int more = request->reduce != NULL ? reduce(t, lane, error) : store(t, lane, error);
             answer = more < answer ? more : answer;
         }
     }

@@ -50,16 +50,16 @@ void twill_run_stage(struct twill_run *run, const struct twill_instance *instanc
 void twill_run_unstage(struct twill_run *run, const struct twill_instance *instance)
 {
     const struct twill_comm *comm = run->comm;
-    const struct twill_fold narrow = {.type = run->call.type,
-                                      .op = TWILL_SUM,
-                                      .divisor = 1,
-                                      .partial_sources = 1,
-                                      .threads = comm->threads};
+    const struct twill_reduction narrow = {.type = run->call.type,
+                                           .op = TWILL_SUM,
+                                           .divisor = 1,
+                                           .partial_sources = 1,
+                                           .threads = comm->threads};
     for (uint32_t p = 0; p < parts_of(run, TWILL_DST); p++) {
         struct piece piece = piece_of(run, instance, TWILL_DST, p);
         const void *source = piece.scratch;
         if (piece.count > 0)
-            twill_kernels_fold(comm->context->kernels, &narrow, piece.user, &source, 1,
-                               piece.count);
+            twill_kernels_reduce(comm->context->kernels, &narrow, piece.user, &source, 1,
+                                 piece.count);
     }
 }

@@ -12,7 +12,7 @@
 #define HERE UINT32_MAX
 
 /* What is folded, in order, into each of dst. */
-struct fold {
+struct reduction {
     unsigned flags; /* of the step */
     void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
     const void *source[TWILL_STEP_PEERS + 1];
@@ -33,26 +33,26 @@ static struct twill_span span_of(const struct twill_run *run, const struct twill
 
 /* --- folding --------------------------------------------------------------------------------- */
 
-static void fold_by_kernel(const struct twill_run *run, const struct fold *f, size_t count)
+static void reduce_by_kernel(const struct twill_run *run, const struct reduction *f, size_t count)
 {
     const struct twill_comm *comm = run->comm;
-    const struct twill_fold fold = {.type = run->type,
-                                    .op = run->op,
-                                    .divisor = comm->world->size,
-                                    .partial_sources = f->partial_sources,
-                                    .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
-                                    .flags = f->stores,
-                                    .threads = comm->threads};
+    const struct twill_reduction reduction = {.type = run->type,
+                                              .op = run->op,
+                                              .divisor = comm->world->size,
+                                              .partial_sources = f->partial_sources,
+                                              .partial_result = (f->flags & TWILL_STEP_FINAL) == 0,
+                                              .flags = f->stores,
+                                              .threads = comm->threads};
     if (f->dsts == 1)
-        twill_kernels_fold(comm->context->kernels, &fold, f->dst[0], (const void *const *)f->source,
-                           f->sources, count);
+        twill_kernels_reduce(comm->context->kernels, &reduction, f->dst[0],
+                             (const void *const *)f->source, f->sources, count);
     else
-        twill_kernels_spread(comm->context->kernels, &fold, f->dst, f->dsts,
+        twill_kernels_spread(comm->context->kernels, &reduction, f->dst, f->dsts,
                              (const void *const *)f->source, f->sources, count);
 }
 
 /* Two at a time. What lies between must not be put into dst while dst is still to be read. */
-static void fold_by_function(const struct twill_run *run, const struct fold *f, size_t count)
+static void reduce_by_function(const struct twill_run *run, const struct reduction *f, size_t count)
 {
     const struct twill_operation *created = run->created;
     TWILL_ALIGNED(64) unsigned char between[BETWEEN_BYTES];
@@ -74,18 +74,18 @@ static void fold_by_function(const struct twill_run *run, const struct fold *f, 
     }
 }
 
-static void fold(const struct twill_run *run, const struct fold *f, size_t count)
+static void reduce_elements(const struct twill_run *run, const struct reduction *f, size_t count)
 {
     if (count == 0)
         return;
     if (TWILL_UNLIKELY(run->created != NULL && run->created->function != NULL))
-        fold_by_function(run, f, count);
+        reduce_by_function(run, f, count);
     else
-        fold_by_kernel(run, f, count);
+        reduce_by_kernel(run, f, count);
 }
 
 /* Not cleared: it is large. */
-static void begin_fold(struct fold *f, unsigned flags, unsigned char *dst)
+static void begin_reduction(struct reduction *f, unsigned flags, unsigned char *dst)
 {
     f->flags = flags;
     f->dst[0] = dst;
@@ -96,7 +96,7 @@ static void begin_fold(struct fold *f, unsigned flags, unsigned char *dst)
     f->stores = 0;
 }
 
-static void add_source(struct fold *f, const unsigned char *start, bool partial)
+static void add_source(struct reduction *f, const unsigned char *start, bool partial)
 {
     f->partial_sources |= (uint32_t)partial << f->sources;
     f->peer[f->sources] = HERE;
@@ -105,7 +105,8 @@ static void add_source(struct fold *f, const unsigned char *start, bool partial)
 
 /* The operands of some blocks of a REDUCE in folding order; returns the elements of dst. */
 static size_t gather(const struct twill_run *run, const struct twill_instance *instance,
-                     const struct twill_step *step, uint32_t at, uint32_t blocks, struct fold *f)
+                     const struct twill_step *step, uint32_t at, uint32_t blocks,
+                     struct reduction *f)
 {
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     bool own_partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
@@ -116,7 +117,7 @@ static size_t gather(const struct twill_run *run, const struct twill_instance *i
     const unsigned char *own = dst.start;
     if (accumulate && own_partial == final)
         own = span_of(run, instance, step, step->dst, at, blocks, own_partial).start;
-    begin_fold(f, step->flags, dst.start);
+    begin_reduction(f, step->flags, dst.start);
     if (accumulate && !last)
         add_source(f, own, own_partial);
     for (unsigned i = 0; i < step->nsrc; i++) {
@@ -172,9 +173,9 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
 }
 
 /* A part of a fold: n elements, behind `done`. */
-static struct fold part_of(const struct twill_run *run, const struct fold *f, size_t done)
+static struct reduction part_of(const struct twill_run *run, const struct reduction *f, size_t done)
 {
-    struct fold part = *f;
+    struct reduction part = *f;
     bool partial = (f->flags & TWILL_STEP_FINAL) == 0;
     for (unsigned d = 0; d < f->dsts; d++)
         part.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
@@ -186,14 +187,14 @@ static struct fold part_of(const struct twill_run *run, const struct fold *f, si
 
 /* Some operands lie in other processes: strip by strip they are fetched into scratch that stays in
  * the cache, and folded there. */
-static twill_status fold_fetched(struct twill_run *run, const struct twill_instance *instance,
-                                 const struct fold *f, size_t count)
+static twill_status reduce_fetched(struct twill_run *run, const struct twill_instance *instance,
+                                   const struct reduction *f, size_t count)
 {
     const struct twill_slot *slot = &run->comm->slot[instance->epoch % TWILL_WINDOW];
     size_t strip = TWILL_FETCH_STRIP / run->element;
     for (size_t done = 0; done < count; done += strip) {
         size_t n = twill_min(strip, count - done);
-        struct fold part = part_of(run, f, done);
+        struct reduction part = part_of(run, f, done);
         unsigned char *to = slot->scratch + run->fetched_at;
         for (unsigned i = 0; i < f->sources; i++) {
             if (f->peer[i] == HERE)
@@ -203,17 +204,17 @@ static twill_status fold_fetched(struct twill_run *run, const struct twill_insta
             part.source[i] = to;
             to += TWILL_FETCH_STRIP;
         }
-        fold(run, &part, n);
+        reduce_elements(run, &part, n);
     }
     return TWILL_OK;
 }
 
-static twill_status fold_all(struct twill_run *run, const struct twill_instance *instance,
-                             const struct fold *f, size_t count)
+static twill_status reduce_all(struct twill_run *run, const struct twill_instance *instance,
+                               const struct reduction *f, size_t count)
 {
     if (TWILL_UNLIKELY(f->fetches))
-        return fold_fetched(run, instance, f, count);
-    fold(run, f, count);
+        return reduce_fetched(run, instance, f, count);
+    reduce_elements(run, f, count);
     return TWILL_OK;
 }
 
@@ -231,7 +232,7 @@ static twill_status reduce(struct twill_run *run, const struct twill_instance *i
                            const struct twill_step *step, uint32_t copies, uint32_t at,
                            uint32_t blocks)
 {
-    struct fold f;
+    struct reduction f;
     bool final = (step->flags & TWILL_STEP_FINAL) != 0;
     size_t count = gather(run, instance, step, at, blocks, &f);
     size_t width = twill_run_width(run, !final), strip = count;
@@ -246,11 +247,11 @@ static twill_status reduce(struct twill_run *run, const struct twill_instance *i
     if (c > copies && to_caller)
         f.stores = run->store_flags;
     if (TWILL_LIKELY(c > copies))
-        return fold_all(run, instance, &f, count);
+        return reduce_all(run, instance, &f, count);
     for (size_t done = 0; done < count; done += strip) {
         size_t n = twill_min(strip, count - done);
-        struct fold part = part_of(run, &f, done);
-        TWILL_TRY(&run->comm->error, fold_all(run, instance, &part, n));
+        struct reduction part = part_of(run, &f, done);
+        TWILL_TRY(&run->comm->error, reduce_all(run, instance, &part, n));
         for (uint32_t rest = c; rest <= copies; rest++)
             copy(run, taken_to(run, instance, &step[rest], at, blocks) + done * width, part.dst[0],
                  n * width, twill_operand_space(step[rest].dst) == TWILL_DST);
@@ -285,21 +286,21 @@ twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill
 
 /* --- messages -------------------------------------------------------------------------------- */
 
-void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
+void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
-    const struct twill_posted *posted = request->fold_with;
+    const struct twill_posted *posted = request->reduce_context;
     const struct twill_run *run = posted->run;
     bool partial = (posted->flags & TWILL_STEP_PARTIAL) != 0;
     bool own_partial = (posted->flags & TWILL_STEP_PARTIAL_OWN) != 0;
     bool result_partial = (posted->flags & TWILL_STEP_FINAL) == 0;
     size_t first = offset / twill_run_width(run, partial);
     const unsigned char *own = posted->src + first * twill_run_width(run, own_partial);
-    struct fold f;
-    begin_fold(&f, posted->flags, posted->dst + first * twill_run_width(run, result_partial));
+    struct reduction f;
+    begin_reduction(&f, posted->flags, posted->dst + first * twill_run_width(run, result_partial));
     if (posted->flags & TWILL_STEP_FIRST)
         add_source(&f, data, partial);
     add_source(&f, own, own_partial);
     if ((posted->flags & TWILL_STEP_FIRST) == 0)
         add_source(&f, data, partial);
-    fold(run, &f, bytes / twill_run_width(run, partial));
+    reduce_elements(run, &f, bytes / twill_run_width(run, partial));
 }

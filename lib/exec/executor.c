@@ -44,11 +44,11 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
     struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
     struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
     struct twill_transfer *request = &posted->request;
-    bool sends = step->op == TWILL_STEP_SEND, folds = step->op == TWILL_STEP_RECV_REDUCE;
+    bool sends = step->op == TWILL_STEP_SEND, reduces = step->op == TWILL_STEP_RECV_REDUCE;
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     struct twill_operand_place where = {
         sends ? step->src : step->dst, at, blocks, step->peer[0], step->lane, partial};
-    if (folds)
+    if (reduces)
         where.partial = (step->flags & TWILL_STEP_FINAL) == 0;
     struct twill_span span = twill_run_span(run, instance, &where);
     *request = (struct twill_transfer){
@@ -60,16 +60,16 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         .buffer = span.start,
         .bytes = span.count * twill_run_width(run, partial),
     };
-    posted->late = folds && run->late;
-    if (folds) {
+    posted->late = reduces && run->late;
+    if (reduces) {
         where.operand = step->src;
         where.partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
         posted->run = run;
         posted->flags = step->flags;
         posted->dst = span.start;
         posted->src = twill_run_span(run, instance, &where).start;
-        request->fold_with = posted;
-        request->fold = posted->late ? NULL : twill_run_fold;
+        request->reduce_context = posted;
+        request->reduce = posted->late ? NULL : twill_run_reduce;
         request->bounce = link->ops->needs_bounce ? bounce_at(run, slot, posted) : NULL;
         if (posted->late)
             request->buffer = bounce_at(run, slot, posted);
@@ -133,7 +133,7 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
     for (uint32_t i = 0; run->late && i < instance->posted[lane]; i++) {
         struct twill_posted *posted = posted_at(run, slot, lane, i);
         if (posted->late)
-            twill_run_fold(&posted->request, 0, posted->request.buffer, posted->request.bytes);
+            twill_run_reduce(&posted->request, 0, posted->request.buffer, posted->request.bytes);
     }
     instance->posted[lane] = 0;
     return ADVANCED;

@@ -238,7 +238,8 @@ twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill
 twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
                             const struct twill_step *step);
 /* Take a piece of a message of RECV_REDUCE. */
-void twill_run_fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes);
+void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data,
+                      size_t bytes);
 
 /* --- lib/exec/peer_buffers.c: what lies in peers' processes
  * ------------------------------------------------- */

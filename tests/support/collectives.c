@@ -134,7 +134,7 @@ static void put_result(const struct test_call *call, int rank, int size, int par
     unsigned char *at = base + at_of(facts->dst, parts->dst_at, part) * element;
     uint64_t first = first_of(call, part);
     if (facts->reduces) {
-        test_payload_folded(at, count, first, call->type, call->op, size);
+        test_payload_reduced(at, count, first, call->type, call->op, size);
         return;
     }
     int from = facts->src == TWILL_HOLDS_ROOT ? call->root : part;

@@ -52,9 +52,9 @@ static unsigned char expected(const struct letter *letter, size_t at)
                            letter->request.lane * 5 + letter->number * 13 + 1);
 }
 
-static void fold(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
+static void reduce(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
-    struct letter *letter = request->fold_with;
+    struct letter *letter = request->reduce_context;
     const unsigned char *from = data;
     bool last = offset + bytes == request->bytes;
     if ((offset != letter->seen && !letter->in_parts) || offset + bytes > request->bytes ||
@@ -69,13 +69,13 @@ static void fold(struct twill_transfer *request, size_t offset, const void *data
 
 /* Make a letter ready to be posted; its memory is kept from call to call. */
 static void write_letter(struct letter *letter, enum twill_transfer_kind kind, uint32_t lane,
-                         size_t bytes, bool folds)
+                         size_t bytes, bool reduces)
 {
     struct twill_transfer *request = &letter->request;
     letter->seen = 0;
     letter->wrong = false;
     letter->buffer = realloc(letter->buffer, bytes + 16);
-    letter->bounce = realloc(letter->bounce, folds ? bytes + 16 : 16);
+    letter->bounce = realloc(letter->bounce, reduces ? bytes + 16 : 16);
     memset(request, 0, sizeof(*request));
     request->kind = (uint8_t)kind;
     request->lane = (uint8_t)lane;
@@ -87,9 +87,9 @@ static void write_letter(struct letter *letter, enum twill_transfer_kind kind, u
     if (kind == TWILL_TRANSFER_SEND) {
         for (size_t i = 0; i < bytes; i++)
             letter->buffer[i] = expected(letter, i);
-    } else if (folds) {
-        request->fold = fold;
-        request->fold_with = letter;
+    } else if (reduces) {
+        request->reduce = reduce;
+        request->reduce_context = letter;
         request->bounce = letter->bounce;
         request->buffer = NULL;
     }
@@ -149,7 +149,7 @@ static bool read_letter(const struct twill_test_end *end, struct letter *letter)
     const struct twill_transfer *request = &letter->request;
     size_t bytes = request->bytes;
     bool good = request->status == TWILL_OK && !letter->wrong;
-    if (request->kind == TWILL_TRANSFER_RECV && request->fold != NULL)
+    if (request->kind == TWILL_TRANSFER_RECV && request->reduce != NULL)
         good = good && letter->seen == bytes;
     for (size_t i = 0; good && i < bytes; i++)
         good = letter->buffer[i] == expected(letter, i);
@@ -169,7 +169,7 @@ static bool is_peer(const struct twill_test_end *end, uint32_t rank)
 
 /* One message with every peer in both directions. */
 static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t bytes,
-                     uint32_t number, bool folds)
+                     uint32_t number, bool reduces)
 {
     size_t n = 0;
     for (uint32_t half = 0; half < 2; half++) {
@@ -182,7 +182,7 @@ static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t 
             letter->to = sends ? peer : end->rank;
             letter->number = number;
             write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                         number % TWILL_LANES, bytes, folds);
+                         number % TWILL_LANES, bytes, reduces);
             if (!post(end, letter))
                 return false;
         }

@@ -359,48 +359,49 @@ static struct number apply_pair(const struct twill_test_layout *l, twill_op op, 
 }
 
 /* The elements as what they are accumulated in. */
-static struct number fold_numbers(const struct twill_fold *fold, twill_type in,
-                                  const struct number *numbers, unsigned nsrc)
+static struct number reduce_numbers(const struct twill_reduction *reduction, twill_type in,
+                                    const struct number *numbers, unsigned nsrc)
 {
     const struct twill_test_layout *l = &layouts[in];
     struct number acc = numbers[0];
     for (unsigned s = 1; s < nsrc; s++) {
-        if (in_pairs(fold->op))
-            acc = apply_pair(l, fold->op, acc, numbers[s]);
+        if (in_pairs(reduction->op))
+            acc = apply_pair(l, reduction->op, acc, numbers[s]);
         else if (l->mantissa)
-            acc.bits = apply_float(l, fold->op, acc.bits, numbers[s].bits);
+            acc.bits = apply_float(l, reduction->op, acc.bits, numbers[s].bits);
         else
-            acc.bits = apply_integer(l, fold->op, acc.bits, numbers[s].bits);
+            acc.bits = apply_integer(l, reduction->op, acc.bits, numbers[s].bits);
     }
-    if (fold->op == TWILL_LAND || fold->op == TWILL_LOR || fold->op == TWILL_LXOR)
+    if (reduction->op == TWILL_LAND || reduction->op == TWILL_LOR || reduction->op == TWILL_LXOR)
         acc.bits = acc.bits != 0;
-    if (fold->op == TWILL_AVG && !fold->partial_result)
-        acc.bits = l->mantissa
-                       ? encode(l, decode(l, acc.bits) / decode(l, encode(l, (wide)fold->divisor)))
-                       : (uint64_t)(as_integer(l, acc.bits) / (huge)fold->divisor) & ones(l->bits);
+    if (reduction->op == TWILL_AVG && !reduction->partial_result)
+        acc.bits =
+            l->mantissa
+                ? encode(l, decode(l, acc.bits) / decode(l, encode(l, (wide)reduction->divisor)))
+                : (uint64_t)(as_integer(l, acc.bits) / (huge)reduction->divisor) & ones(l->bits);
     return acc;
 }
 
-void twill_test_fold(const struct twill_fold *fold, void *dst, const void *const *src,
-                     unsigned nsrc, size_t count)
+void twill_test_reduce(const struct twill_reduction *reduction, void *dst, const void *const *src,
+                       unsigned nsrc, size_t count)
 {
-    const twill_type type = fold->type, partial = partial_type(type, fold->op);
+    const twill_type type = reduction->type, partial = partial_type(type, reduction->op);
     const twill_type in = layouts[type].mantissa && layouts[type].bits < 32 ? TWILL_F32 : type;
-    const twill_type out = fold->partial_result ? partial : type;
+    const twill_type out = reduction->partial_result ? partial : type;
     struct number *numbers = calloc(nsrc, sizeof(*numbers));
     if (numbers == NULL)
         abort();
     for (size_t i = 0; i < count; i++) {
         for (unsigned s = 0; s < nsrc; s++) {
-            twill_type from = s < 32 && fold->partial_sources >> s & 1 ? partial : type;
-            numbers[s] = read_number(from, fold->op, src[s], i);
+            twill_type from = s < 32 && reduction->partial_sources >> s & 1 ? partial : type;
+            numbers[s] = read_number(from, reduction->op, src[s], i);
             if (layouts[type].mantissa)
                 numbers[s].bits = twill_test_convert(in, from, numbers[s].bits);
         }
-        struct number result = fold_numbers(fold, in, numbers, nsrc);
+        struct number result = reduce_numbers(reduction, in, numbers, nsrc);
         if (layouts[type].mantissa)
             result.bits = twill_test_convert(out, in, result.bits);
-        write_number(out, fold->op, dst, i, result);
+        write_number(out, reduction->op, dst, i, result);
     }
     free(numbers);
 }

@@ -42,10 +42,10 @@ uint64_t twill_test_convert(twill_type to, twill_type from, uint64_t bits);
 /* An operation on integers that hold the exact values; a product is modulo 2^128. AVG adds. */
 __int128 twill_test_combine(twill_op op, __int128 a, __int128 b);
 
-/* What twill_kernels_fold must give, from left to right in 128-bit floats and integers that are
+/* What twill_kernels_reduce must give, from left to right in 128-bit floats and integers that are
  * rounded, or wrap, after each operation. nsrc is not limited; only the first 32 may be partials.
  */
-void twill_test_fold(const struct twill_fold *fold, void *dst, const void *const *src,
-                     unsigned nsrc, size_t count);
+void twill_test_reduce(const struct twill_reduction *reduction, void *dst, const void *const *src,
+                       unsigned nsrc, size_t count);
 
 #endif

@@ -195,7 +195,7 @@ static inline bool filled(const unsigned char *data, size_t bytes, uint32_t from
 struct message {
     struct twill_transfer request;
     unsigned char *data, *bounce;
-    size_t folded; /* bytes folded so far: pieces must come in order */
+    size_t reduced; /* bytes folded so far: pieces must come in order */
     uint32_t number;
 };
 
@@ -203,25 +203,25 @@ struct message {
 static inline void add(struct twill_transfer *request, size_t offset, const void *data,
                        size_t bytes)
 {
-    struct message *m = request->fold_with;
-    twill_test_note(offset == m->folded && (bytes % 8 == 0 || offset + bytes == request->bytes),
+    struct message *m = request->reduce_context;
+    twill_test_note(offset == m->reduced && (bytes % 8 == 0 || offset + bytes == request->bytes),
                     __FILE__, __LINE__, "folds %zu bytes at %zu after %zu", bytes, offset,
-                    m->folded);
+                    m->reduced);
     for (size_t i = 0; i < bytes; i++)
         m->data[offset + i] =
             (unsigned char)(m->data[offset + i] + ((const unsigned char *)data)[i]);
-    m->folded = offset + bytes;
+    m->reduced = offset + bytes;
 }
 
 static inline bool message_make(struct message *m, struct end *end, enum twill_transfer_kind kind,
                                 uint32_t peer, uint32_t lane, uint32_t number, size_t bytes,
-                                bool folds)
+                                bool reduces)
 {
     bool sends = kind == TWILL_TRANSFER_SEND;
     m->number = number;
-    m->folded = 0;
+    m->reduced = 0;
     m->data = calloc(1, bytes + 1);
-    m->bounce = folds ? malloc(bytes + 1) : NULL;
+    m->bounce = reduces ? malloc(bytes + 1) : NULL;
     TWILL_REQUIRE(m->data != NULL);
     if (sends)
         fill(m->data, bytes, end->rank, peer, number);
@@ -232,8 +232,8 @@ static inline bool message_make(struct message *m, struct end *end, enum twill_t
                                          .signature = 1000 + number,
                                          .buffer = m->data,
                                          .bytes = bytes,
-                                         .fold = folds ? add : NULL,
-                                         .fold_with = m,
+                                         .reduce = reduces ? add : NULL,
+                                         .reduce_context = m,
                                          .bounce = m->bounce};
     return true;
 }
@@ -262,7 +262,7 @@ static inline bool message_check(const struct message *m, struct end *end)
     TWILL_REQUIRE(m->data[r->bytes] == 0xa5);
     if (r->kind == TWILL_TRANSFER_SEND)
         return filled(m->data, r->bytes, end->rank, r->peer, m->number);
-    TWILL_REQUIRE(r->fold == NULL || r->bytes == 0 || m->folded == r->bytes);
+    TWILL_REQUIRE(r->reduce == NULL || r->bytes == 0 || m->reduced == r->bytes);
     return filled(m->data, r->bytes, r->peer, end->rank, m->number);
 }
 

@@ -121,7 +121,7 @@ static void store_at(unsigned char *at, twill_type type, twill_op op, int64_t v,
     store(at, type, v, divisor);
 }
 
-static void fold_affine(unsigned char *at, uint64_t position, int first, int size)
+static void reduce_affine(unsigned char *at, uint64_t position, int first, int size)
 {
     struct test_affine all = {1, 0};
     for (int r = first; r < first + size; r++) {
@@ -146,7 +146,7 @@ static int64_t combine(twill_op op, int64_t a, int64_t b)
     return (int64_t)twill_test_combine(op < TWILL_OP_COUNT ? op : TWILL_SUM, a, b);
 }
 
-static void fold_one(unsigned char *at, uint64_t position, twill_type type, twill_op op, int size)
+static void reduce_one(unsigned char *at, uint64_t position, twill_type type, twill_op op, int size)
 {
     int64_t v = operand(type, op, 0, position);
     int32_t place = place_of(0, position);
@@ -178,9 +178,9 @@ static void fill(unsigned char *buffer, size_t count, uint64_t first, twill_type
     for (size_t i = 0; i < made; i++) {
         unsigned char *at = buffer + i * element;
         if (op == TEST_OP_AFFINE)
-            fold_affine(at, first + i, rank, size > 0 ? size : 1);
+            reduce_affine(at, first + i, rank, size > 0 ? size : 1);
         else if (size > 0)
-            fold_one(at, first + i, type, op, size);
+            reduce_one(at, first + i, type, op, size);
         else
             store_at(at, type, op, value(type, op, rank, first + i), 1, place_of(rank, first + i));
     }
@@ -194,8 +194,8 @@ void test_payload(void *buffer, size_t count, uint64_t first, twill_type type, t
     fill(buffer, count, first, type, op, rank, 0);
 }
 
-void test_payload_folded(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
-                         int size)
+void test_payload_reduced(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
+                          int size)
 {
     fill(buffer, count, first, type, op, 0, size);
 }

@@ -34,7 +34,7 @@ size_t test_payload_element(twill_type type, twill_op op);
 void test_payload(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
                   int rank);
 /* Their fold over ranks 0 .. size-1. */
-void test_payload_folded(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
-                         int size);
+void test_payload_reduced(void *buffer, size_t count, uint64_t first, twill_type type, twill_op op,
+                          int size);
 
 #endif

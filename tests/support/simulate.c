@@ -84,7 +84,7 @@ static struct value *operand(const struct world *w, uint32_t rank, const struct 
     return cell(w, owner, run, step->lane, space, twill_operand_block(o) + i);
 }
 
-static struct value fold(struct value a, struct value b)
+static struct value reduce_two(struct value a, struct value b)
 {
     return (struct value){.partial = true,
                           .sum = a.sum + b.sum,
@@ -147,7 +147,7 @@ static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *s
         if (step->op == TWILL_STEP_RECV_REDUCE) {
             struct value mine = *operand(w, rank, step, step->src, 0, i);
             tell(w, mine.partial, step, TWILL_STEP_PARTIAL_OWN);
-            got = step->flags & TWILL_STEP_FIRST ? fold(got, mine) : fold(mine, got);
+            got = step->flags & TWILL_STEP_FIRST ? reduce_two(got, mine) : reduce_two(mine, got);
             finish(&got, step);
         }
         put(w, rank, step, i, got);
@@ -202,11 +202,11 @@ static void combine(struct world *w, uint32_t rank, const struct twill_step *ste
         if (acc)
             tell(w, dst->partial, step, TWILL_STEP_PARTIAL_OWN);
         if (acc && !last)
-            sum = fold(*dst, sum);
+            sum = reduce_two(*dst, sum);
         for (unsigned k = 1; k < step->nsrc; k++)
-            sum = fold(sum, source(w, rank, step, k, i));
+            sum = reduce_two(sum, source(w, rank, step, k, i));
         if (acc && last)
-            sum = fold(sum, *dst);
+            sum = reduce_two(sum, *dst);
         if (step->op == TWILL_STEP_REDUCE)
             finish(&sum, step);
         put(w, rank, step, i, sum);

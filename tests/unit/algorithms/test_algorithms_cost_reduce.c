@@ -72,7 +72,7 @@ static const struct row {
     uint64_t (*rounds)(uint32_t p); /* NULL: depends on how many messages are posted at once */
     uint64_t (*bytes)(uint32_t p);  /* of the busiest rank */
     bool bound, bytes_bound;        /* these are bounds, not exact */
-    uint64_t (*folded)(uint32_t p);
+    uint64_t (*reduced)(uint32_t p);
     uint64_t sent; /* in all, 2n(P-1) but for the last */
 } table[] = {
     {"ring", ring_rounds, least, false, false, once, 2},
@@ -104,7 +104,7 @@ static void check_row(const struct row *row, uint32_t p)
         if (row->rounds != NULL)
             right = right && (row->bound && !power ? c.most.rounds <= row->rounds(p)
                                                    : c.most.rounds == row->rounds(p));
-        right = right && c.sum.bytes_reduced == row->folded(p) * n / p;
+        right = right && c.sum.bytes_reduced == row->reduced(p) * n / p;
         right = right && c.sum.bytes_sent == (row->sent > 0 ? sent : (uint64_t)p * (p - 1) * n);
         if (!right)
             fail_msg("%s, %u ranks: %u rounds, busiest sends %llu, all %llu, folded %llu of %llu",

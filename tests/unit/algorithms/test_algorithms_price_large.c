@@ -163,9 +163,9 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
         modes[pricing->mode]++;
         const struct twill_pricing *part = pricing->scale.part[0];
         bool alone = (part != NULL ? part : pricing)->mode == TWILL_PRICE_ALONE;
-        unsigned most_off = pricing->mode != TWILL_PRICE_FOLDED ? percent
-                            : wraps(e->algorithm)               ? 8
-                                                                : 2;
+        unsigned most_off = pricing->mode != TWILL_PRICE_ONE_NODE ? percent
+                            : wraps(e->algorithm)                 ? 8
+                                                                  : 2;
         for (size_t i = 0; i < SIZES && e->price[i] != TWILL_PRICE_NEVER; i++) {
             uint64_t price = twill_pricing_at(pricing, b->model, sizes[i], TWILL_F32);
             uint64_t exact = e->price[i], off = price > exact ? price - exact : exact - price;
@@ -226,7 +226,7 @@ static void test_brute_force(void **state)
             check_choice(b, &world, collective);
             twill_world_destroy(&world);
         }
-    assert_true(modes[TWILL_PRICE_FOLDED] > (TEST_SLOW ? 50 : 100));
+    assert_true(modes[TWILL_PRICE_ONE_NODE] > (TEST_SLOW ? 50 : 100));
     free(b);
 }
 

@@ -19,7 +19,7 @@
     "schedule parts 1 blocks 1 tmp 0 shared " shared " peer_src 1 peer_dst 0 eager\nlane\n"
 #define TWO    "schedule parts 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
 #define FLAT   "copy SHARED[0] = SRC[0]\nsignal\n"
-#define FOLD   "reduce DST[0] = @SHARED[0] of 0 1 final\n"
+#define REDUCE "reduce DST[0] = @SHARED[0] of 0 1 final\n"
 #define EITHER 2 /* in place and not */
 #define PARTS  "schedule parts 2 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
 #define PAIRS  "schedule parts 2 blocks 4 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
@@ -39,35 +39,35 @@ static const struct {
     const char *rank0, *rank1;
     const char *message; /* NULL: right */
 } table[] = {
-    {"flat is right", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 1 of 1\n" FOLD,
-     SHARED FLAT "await 1 of 0\n" FOLD, NULL},
-    {"orders of folding differ", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 1 of 1\n" FOLD,
+    {"flat is right", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 1 of 1\n" REDUCE,
+     SHARED FLAT "await 1 of 0\n" REDUCE, NULL},
+    {"orders of folding differ", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 1 of 1\n" REDUCE,
      SHARED FLAT "await 1 of 0\nreduce DST[0] = @SHARED[0] of 1 0 final\n",
      "differs in the order of operands"},
     {"one rank twice", 1, TWILL_ALLREDUCE, EITHER,
      SHARED FLAT "await 1 of 1\nreduce DST[0] = @SHARED[0] of 1 1 final\n",
-     SHARED FLAT "await 1 of 0\n" FOLD, "contribution twice"},
+     SHARED FLAT "await 1 of 0\n" REDUCE, "contribution twice"},
     {"a rank lacks", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED FLAT "await 1 of 1\ncopy DST[0] = @SHARED[0] of 1\n", SHARED FLAT "await 1 of 0\n" FOLD,
-     "lacks contributions"},
+     SHARED FLAT "await 1 of 1\ncopy DST[0] = @SHARED[0] of 1\n",
+     SHARED FLAT "await 1 of 0\n" REDUCE, "lacks contributions"},
     {"divided early", 1, TWILL_ALLREDUCE, EITHER,
      SHARED FLAT "await 1 of 1\nreduce DST[0] = @SHARED[0] of 1 final\n",
-     SHARED FLAT "await 1 of 0\n" FOLD, "divides what is not complete"},
+     SHARED FLAT "await 1 of 0\n" REDUCE, "divides what is not complete"},
     {"divided twice", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED FLAT "await 1 of 1\n" FOLD "reduce DST[0] = DST[0] final\n",
-     SHARED FLAT "await 1 of 0\n" FOLD, "folds what is complete"},
+     SHARED FLAT "await 1 of 1\n" REDUCE "reduce DST[0] = DST[0] final\n",
+     SHARED FLAT "await 1 of 0\n" REDUCE, "folds what is complete"},
     {"never divided", 1, TWILL_ALLREDUCE, EITHER,
      SHARED FLAT "await 1 of 1\nreduce DST[0] = @SHARED[0] of 0 1\n",
-     SHARED FLAT "await 1 of 0\n" FOLD, "stores a partial in DST"},
-    {"read before written", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT FOLD,
-     SHARED FLAT "await 1 of 0\n" FOLD, "never written"},
-    {"awaited too late", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT FOLD "await 1 of 1\n",
-     SHARED FLAT "await 1 of 0\n" FOLD, "SHARED[0] of rank 1"},
+     SHARED FLAT "await 1 of 0\n" REDUCE, "stores a partial in DST"},
+    {"read before written", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT REDUCE,
+     SHARED FLAT "await 1 of 0\n" REDUCE, "never written"},
+    {"awaited too late", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT REDUCE "await 1 of 1\n",
+     SHARED FLAT "await 1 of 0\n" REDUCE, "SHARED[0] of rank 1"},
     {"signalled before the copy", 1, TWILL_ALLREDUCE, EITHER,
-     SHARED "signal\ncopy SHARED[0] = SRC[0]\nawait 1 of 1\n" FOLD,
-     SHARED FLAT "await 1 of 0\n" FOLD, "not ordered"},
-    {"a signal that never comes", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 2 of 1\n" FOLD,
-     SHARED FLAT "await 1 of 0\n" FOLD, "rank 0, lane 0, step 2 (await), run 0: never gets on"},
+     SHARED "signal\ncopy SHARED[0] = SRC[0]\nawait 1 of 1\n" REDUCE,
+     SHARED FLAT "await 1 of 0\n" REDUCE, "not ordered"},
+    {"a signal that never comes", 1, TWILL_ALLREDUCE, EITHER, SHARED FLAT "await 2 of 1\n" REDUCE,
+     SHARED FLAT "await 1 of 0\n" REDUCE, "rank 0, lane 0, step 2 (await), run 0: never gets on"},
     {"both await first", 1, TWILL_BARRIER, EITHER, HEAD "await 1 of 1\nsignal\n",
      HEAD "await 1 of 0\nsignal\n", "deadlock"},
     {"mapped without an entry", 1, TWILL_ALLREDUCE, EITHER,

@@ -220,8 +220,8 @@ enum { COUNT = 1031, RANKS = 9 };
 
 /* A fold of the payloads by other code than the oracle's: plain C in the type itself, or in float
  * with one rounding; in the order of ranks, or in another. */
-static uint64_t fold(const struct twill_bench_payload *payload, unsigned char rows[][COUNT * 8],
-                     size_t i, int turn)
+static uint64_t reduce_rows(const struct twill_bench_payload *payload,
+                            unsigned char rows[][COUNT * 8], size_t i, int turn)
 {
     const struct type_facts *fact = &facts[payload->type];
     double real_sum = 0;
@@ -288,7 +288,7 @@ static void test_oracle(void **state)
             for (int r = 0; r < payload.ranks; r++)
                 twill_bench_fill(&payload, r, 70, rows[r], COUNT);
             for (size_t i = 0; i < COUNT; i++)
-                store(&facts[type], result, i, fold(&payload, rows, i, cell % 2));
+                store(&facts[type], result, i, reduce_rows(&payload, rows, i, cell % 2));
             assert_int_equal(twill_bench_count_wrong(&payload, 70, result, COUNT), 0);
             size_t size = facts[type].bits / 8;
             result[(COUNT / 2) * size + size - 1] ^= 0x40;

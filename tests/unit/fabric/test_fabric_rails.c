@@ -219,7 +219,7 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
                                     .signature = 77 + (sends && i == 1 ? c->signature : 0),
                                     .buffer = i == 0 ? small : buffer,
                                     .bytes = i == 0 ? sizeof(small) : bytes,
-                                    .fold = i == 1 && !sends ? never : NULL,
+                                    .reduce = i == 1 && !sends ? never : NULL,
                                     .bounce = bounce};
     bool good = buffer != NULL && bounce != NULL;
     for (uint32_t i = 0; good && i < 2; i++)

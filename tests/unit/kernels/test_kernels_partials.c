@@ -28,24 +28,24 @@ extern void omp_set_num_threads(int threads) __attribute__((weak));
 
 /* A fold of the sweep: nsrc sources of which `fold` says what they are. */
 struct sample {
-    struct twill_fold fold;
+    struct twill_reduction reduction;
     unsigned nsrc;
     const void *src[SOURCES];
 };
 
-static size_t source_bytes(const struct twill_fold *fold, unsigned s)
+static size_t source_bytes(const struct twill_reduction *reduction, unsigned s)
 {
-    return twill_test_element(fold->type, fold->op, fold->partial_sources >> s & 1);
+    return twill_test_element(reduction->type, reduction->op, reduction->partial_sources >> s & 1);
 }
 
-static size_t result_bytes(const struct twill_fold *fold)
+static size_t result_bytes(const struct twill_reduction *reduction)
 {
-    return twill_test_element(fold->type, fold->op, fold->partial_result);
+    return twill_test_element(reduction->type, reduction->op, reduction->partial_result);
 }
 
 static char *source_buffer(const struct sample *sample, unsigned s)
 {
-    return sample->fold.partial_sources >> s & 1 ? partial[s] : raw[s];
+    return sample->reduction.partial_sources >> s & 1 ? partial[s] : raw[s];
 }
 
 static void repeat(char *elements, size_t bytes)
@@ -70,26 +70,26 @@ static void check(const struct twill_kernels *kernels, const struct sample *samp
                   size_t off, int alias)
 {
     static char before[BUFFER];
-    const struct twill_fold *fold = &sample->fold;
-    const size_t bytes = result_bytes(fold);
+    const struct twill_reduction *reduction = &sample->reduction;
+    const size_t bytes = result_bytes(reduction);
     const void *src[SOURCES];
     char *buffer = alias < 0 ? target : source_buffer(sample, (unsigned)alias);
     char *dst = buffer + MARGIN + off * bytes;
     for (unsigned s = 0; s < sample->nsrc; s++)
-        src[s] = source_buffer(sample, s) + MARGIN + off * source_bytes(fold, s);
+        src[s] = source_buffer(sample, s) + MARGIN + off * source_bytes(reduction, s);
     const size_t used = (size_t)(dst - buffer) + count * bytes + MARGIN;
     memcpy(before, buffer, used);
-    twill_kernels_fold(kernels, fold, dst, src, sample->nsrc, count);
+    twill_kernels_reduce(kernels, reduction, dst, src, sample->nsrc, count);
     memcpy(before + (dst - buffer), expected + off * bytes, count * bytes);
     for (size_t i = 0; memcmp(before, buffer, used) != 0 && i < used; i++)
         if (before[i] != buffer[i])
             fail_msg(
                 "%s %s %s of %u (partial %#x to %s), %zu elements from %zu in place of %d: byte "
                 "%td is %#x, not %#x",
-                kernels->isa, twill_type_name(fold->type), twill_op_name(fold->op), sample->nsrc,
-                fold->partial_sources, fold->partial_result ? "partial" : "final", count, off,
-                alias, (ptrdiff_t)i - (dst - buffer), (unsigned char)buffer[i],
-                (unsigned char)before[i]);
+                kernels->isa, twill_type_name(reduction->type), twill_op_name(reduction->op),
+                sample->nsrc, reduction->partial_sources,
+                reduction->partial_result ? "partial" : "final", count, off, alias,
+                (ptrdiff_t)i - (dst - buffer), (unsigned char)buffer[i], (unsigned char)before[i]);
 }
 
 /* The sources are as they were after each check but for an alias, which is filled again. */
@@ -103,7 +103,7 @@ static void check_lengths(const struct sample *sample)
             const size_t off = c % 4;
             check(kernels, sample, counts[c], off, -1);
             for (unsigned s = c % 2; s < sample->nsrc; s += 2) {
-                if (source_bytes(&sample->fold, s) != result_bytes(&sample->fold))
+                if (source_bytes(&sample->reduction, s) != result_bytes(&sample->reduction))
                     continue;
                 memcpy(kept, source_buffer(sample, s), sizeof(kept));
                 check(kernels, sample, counts[c], off, (int)s);
@@ -122,18 +122,18 @@ static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
     const bool wider = twill_test_element(type, op, true) != twill_test_element(type, op, false);
     for (size_t m = 0; m < (wider ? 2 * TWILL_ARRAY_LENGTH(masks) : 4); m++) {
         struct sample sample = {.nsrc = nsrc};
-        sample.fold =
-            (struct twill_fold){.type = type,
-                                .op = op,
-                                .divisor = divisors[(nsrc + m) % TWILL_ARRAY_LENGTH(divisors)],
-                                .partial_sources = masks[m / 2],
-                                .partial_result = m % 2,
-                                .flags = m / 2 % 2 ? TWILL_KERNEL_STREAM : 0,
-                                .threads = 1};
+        sample.reduction =
+            (struct twill_reduction){.type = type,
+                                     .op = op,
+                                     .divisor = divisors[(nsrc + m) % TWILL_ARRAY_LENGTH(divisors)],
+                                     .partial_sources = masks[m / 2],
+                                     .partial_result = m % 2,
+                                     .flags = m / 2 % 2 ? TWILL_KERNEL_STREAM : 0,
+                                     .threads = 1};
         for (unsigned s = 0; s < nsrc; s++)
             sample.src[s] = source_buffer(&sample, s) + MARGIN;
-        twill_test_fold(&sample.fold, expected, sample.src, nsrc, PERIOD);
-        repeat(expected, result_bytes(&sample.fold));
+        twill_test_reduce(&sample.reduction, expected, sample.src, nsrc, PERIOD);
+        repeat(expected, result_bytes(&sample.reduction));
         check_lengths(&sample);
     }
 }
@@ -164,15 +164,15 @@ static struct {
 
 /* To ndst places, of which the second is the last source where it is as wide (`own`); each but the
  * first off by some elements, so that no two are aligned alike if that is odd. */
-static void check_places(const struct twill_kernels *kernels, const struct twill_fold *fold,
-                         const void *const *src, unsigned nsrc, unsigned ndst, size_t count,
-                         size_t off, bool own)
+static void check_places(const struct twill_kernels *kernels,
+                         const struct twill_reduction *reduction, const void *const *src,
+                         unsigned nsrc, unsigned ndst, size_t count, size_t off, bool own)
 {
-    const size_t bytes = result_bytes(fold);
+    const size_t bytes = result_bytes(reduction);
     const void *from[SOURCES];
     void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
     memcpy(from, src, nsrc * sizeof(*from));
-    twill_kernels_fold(kernels, fold, expected, src, nsrc, count);
+    twill_kernels_reduce(kernels, reduction, expected, src, nsrc, count);
     memset(places.buffer, 0x5a, sizeof(places.buffer));
     for (unsigned d = 0; d < ndst; d++)
         dst[d] = places.buffer[d] + MARGIN + d * off * bytes;
@@ -183,11 +183,11 @@ static void check_places(const struct twill_kernels *kernels, const struct twill
     memcpy(places.before, places.buffer, sizeof(places.before));
     for (unsigned d = 0; d < ndst; d++)
         memcpy(places.before[d] + MARGIN + d * off * bytes, expected, count * bytes);
-    twill_kernels_spread(kernels, fold, dst, ndst, from, nsrc, count);
+    twill_kernels_spread(kernels, reduction, dst, ndst, from, nsrc, count);
     if (memcmp(places.before, places.buffer, sizeof(places.before)) != 0)
         fail_msg("%s %s %s of %u to %u places, %zu elements, off by %zu, flags %u, own %d",
-                 kernels->isa, twill_type_name(fold->type), twill_op_name(fold->op), nsrc, ndst,
-                 count, off, fold->flags, own);
+                 kernels->isa, twill_type_name(reduction->type), twill_op_name(reduction->op), nsrc,
+                 ndst, count, off, reduction->flags, own);
 }
 
 /* Every table, type and operation, raw and partial. */
@@ -198,25 +198,26 @@ static void a_result_goes_to_several_places(void **state)
     unsigned turn = 0;
     (void)state;
     for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++) {
-        struct twill_fold fold = {.type = (twill_type)(cell / TWILL_OP_COUNT),
-                                  .op = (twill_op)(cell % TWILL_OP_COUNT),
-                                  .divisor = 3,
-                                  .threads = 1};
-        if (!twill_test_takes(fold.type, fold.op))
+        struct twill_reduction reduction = {.type = (twill_type)(cell / TWILL_OP_COUNT),
+                                            .op = (twill_op)(cell % TWILL_OP_COUNT),
+                                            .divisor = 3,
+                                            .threads = 1};
+        if (!twill_test_takes(reduction.type, reduction.op))
             continue;
-        fill(fold.type, fold.op);
+        fill(reduction.type, reduction.op);
         for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
             for (unsigned i = 0; kernels->supported() && i < 48; i++, turn++) {
                 const void *src[SOURCES];
                 const unsigned nsrc = 1 + turn % 3 + (turn % 7 == 0 ? 4 : 0);
                 const unsigned ndst = turn % 5 == 0 ? 8 : 2 + i % 2;
-                fold.partial_result = i % 4 == 3;
-                fold.partial_sources = i % 3 == 2 ? 0xa6 : 0;
-                fold.flags = i % 2 ? TWILL_KERNEL_STREAM : 0;
+                reduction.partial_result = i % 4 == 3;
+                reduction.partial_sources = i % 3 == 2 ? 0xa6 : 0;
+                reduction.flags = i % 2 ? TWILL_KERNEL_STREAM : 0;
                 for (unsigned s = 0; s < nsrc; s++)
-                    src[s] = source_buffer(&(struct sample){.fold = fold}, s) + MARGIN;
-                bool own = turn % 2 && source_bytes(&fold, nsrc - 1) == result_bytes(&fold);
-                check_places(kernels, &fold, src, nsrc, ndst,
+                    src[s] = source_buffer(&(struct sample){.reduction = reduction}, s) + MARGIN;
+                bool own =
+                    turn % 2 && source_bytes(&reduction, nsrc - 1) == result_bytes(&reduction);
+                check_places(kernels, &reduction, src, nsrc, ndst,
                              counts[turn % TWILL_ARRAY_LENGTH(counts)], turn % 3, own);
             }
         }
@@ -232,24 +233,24 @@ static void partials_carry_on(void **state)
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
         for (int o = 0; o < TWILL_OP_COUNT; o++) {
-            struct twill_fold fold = {
+            struct twill_reduction reduction = {
                 .type = (twill_type)t, .op = (twill_op)o, .divisor = 5, .threads = 1};
             const void *src[SOURCES];
-            if (!twill_test_takes(fold.type, fold.op))
+            if (!twill_test_takes(reduction.type, reduction.op))
                 continue;
-            fill(fold.type, fold.op);
+            fill(reduction.type, reduction.op);
             for (unsigned s = 0; s < 5; s++)
                 src[s] = raw[s] + MARGIN;
-            twill_kernels_fold(kernels, &fold, expected, src, 5, MOST);
-            fold.partial_result = true;
-            twill_kernels_fold(kernels, &fold, half[0], src, 3, MOST);
+            twill_kernels_reduce(kernels, &reduction, expected, src, 5, MOST);
+            reduction.partial_result = true;
+            twill_kernels_reduce(kernels, &reduction, half[0], src, 3, MOST);
             const void *on[] = {half[0], src[3], src[4]};
-            fold.partial_sources = 1;
-            twill_kernels_fold(kernels, &fold, half[1], on, 3, MOST);
+            reduction.partial_sources = 1;
+            twill_kernels_reduce(kernels, &reduction, half[1], on, 3, MOST);
             const void *end[] = {half[1]};
-            fold.partial_result = false;
-            twill_kernels_fold(kernels, &fold, target, end, 1, MOST);
-            assert_memory_equal(target, expected, MOST * result_bytes(&fold));
+            reduction.partial_result = false;
+            twill_kernels_reduce(kernels, &reduction, target, end, 1, MOST);
+            assert_memory_equal(target, expected, MOST * result_bytes(&reduction));
         }
     }
 }
@@ -260,7 +261,7 @@ static void a_scaled_element_is_the_product(void **state)
     const struct twill_kernels *kernels;
     (void)state;
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
-        const struct twill_fold product = {
+        const struct twill_reduction product = {
             .type = (twill_type)t, .op = TWILL_PROD, .partial_sources = 1, .partial_result = true};
         const size_t wide = result_bytes(&product), narrow = source_bytes(&product, 1);
         fill(product.type, TWILL_PROD);
@@ -268,7 +269,7 @@ static void a_scaled_element_is_the_product(void **state)
             const void *src[] = {partial[0] + MARGIN, raw[1] + MARGIN};
             for (size_t i = 1; i < MOST; i++)
                 memcpy(partial[0] + MARGIN + i * wide, partial[0] + MARGIN, wide);
-            twill_test_fold(&product, expected, src, 2, PERIOD);
+            twill_test_reduce(&product, expected, src, 2, PERIOD);
             repeat(expected, wide);
             for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
                 size_t count = counts[f % TWILL_ARRAY_LENGTH(counts)];
@@ -296,14 +297,14 @@ static void some_of_each(const struct twill_kernels *kernels, twill_type type, c
                          size_t count, int threads)
 {
     const void *src[] = {raw[0] + MARGIN, partial[1] + MARGIN, raw[2] + MARGIN};
-    const struct twill_fold sum = {
+    const struct twill_reduction sum = {
         .type = type, .op = TWILL_AVG, .divisor = 3, .partial_sources = 2, .threads = threads};
-    struct twill_fold finish = sum, on = sum;
+    struct twill_reduction finish = sum, on = sum;
     finish.partial_sources = 1;
     on.partial_result = true;
-    twill_kernels_fold(kernels, &sum, out, src, 3, count);
-    twill_kernels_fold(kernels, &finish, out + count * 8, src + 1, 1, count);
-    twill_kernels_fold(kernels, &on, out + count * 16, src, 3, count);
+    twill_kernels_reduce(kernels, &sum, out, src, 3, count);
+    twill_kernels_reduce(kernels, &finish, out + count * 8, src + 1, 1, count);
+    twill_kernels_reduce(kernels, &on, out + count * 16, src, 3, count);
     twill_kernels_scale(kernels, type, out + count * 24, src[0], src[1], count, threads);
 }
 
@@ -344,22 +345,24 @@ static void threads_change_no_bit(void **state)
     for (int i = 0; i < 4; i++)
         assert_non_null(memory[i] = malloc(count * 4));
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
-        struct twill_fold fold = {
+        struct twill_reduction reduction = {
             .type = (twill_type)t, .op = TWILL_AVG, .divisor = 3, .partial_sources = 0xa};
-        if (twill_test_element(fold.type, fold.op, true) != 4) /* buffers are this large */
+        if (twill_test_element(reduction.type, reduction.op, true) !=
+            4) /* buffers are this large */
             continue;
         for (int i = 0; i < 4; i++)
-            twill_test_fill_for(fold.type, fold.op, i % 2, memory[i], count, (uint64_t)t + 9);
+            twill_test_fill_for(reduction.type, reduction.op, i % 2, memory[i], count,
+                                (uint64_t)t + 9);
         for (int to = 0; to < 2; to++) {
-            fold.partial_result = to;
-            fold.threads = 1;
-            twill_kernels_fold(kernels, &fold, one, (const void *const *)memory, 4, count);
-            fold.threads = 4;
-            twill_kernels_fold(kernels, &fold, many, (const void *const *)memory, 4, count);
-            assert_int_equal(memcmp(one, many, count * result_bytes(&fold)), 0);
+            reduction.partial_result = to;
+            reduction.threads = 1;
+            twill_kernels_reduce(kernels, &reduction, one, (const void *const *)memory, 4, count);
+            reduction.threads = 4;
+            twill_kernels_reduce(kernels, &reduction, many, (const void *const *)memory, 4, count);
+            assert_int_equal(memcmp(one, many, count * result_bytes(&reduction)), 0);
         }
-        twill_kernels_scale(kernels, fold.type, one, memory[0], memory[1], count, 1);
-        twill_kernels_scale(kernels, fold.type, many, memory[0], memory[1], count, 4);
+        twill_kernels_scale(kernels, reduction.type, one, memory[0], memory[1], count, 1);
+        twill_kernels_scale(kernels, reduction.type, many, memory[0], memory[1], count, 4);
         assert_int_equal(memcmp(one, many, count * 4), 0);
     }
     for (int i = 0; i < 4; i++)

@@ -91,17 +91,17 @@ static void scalar_equals_the_oracle(void **state)
     for (int index = 0; next_cell(&cell, &index);) {
         fill_sources(&cell, 17 + (uint64_t)index);
         for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++) {
-            const struct twill_fold fold = {.type = cell.type,
-                                            .op = cell.op,
-                                            .divisor =
-                                                divisors[nsrc % TWILL_ARRAY_LENGTH(divisors)]};
-            expect(&cell, src, nsrc, fold.divisor);
-            twill_test_fold(&fold, target, src, nsrc, count);
+            const struct twill_reduction reduction = {
+                .type = cell.type,
+                .op = cell.op,
+                .divisor = divisors[nsrc % TWILL_ARRAY_LENGTH(divisors)]};
+            expect(&cell, src, nsrc, reduction.divisor);
+            twill_test_reduce(&reduction, target, src, nsrc, count);
             for (size_t i = 0; i < count * cell.element; i += cell.element)
                 if (memcmp(target + i, expected + i, cell.element) != 0)
                     fail_msg("%s %s of %u, divisor %u: element %zu is %#x ..., not %#x ...",
-                             twill_type_name(cell.type), twill_op_name(cell.op), nsrc, fold.divisor,
-                             i / cell.element, expected[i], target[i]);
+                             twill_type_name(cell.type), twill_op_name(cell.op), nsrc,
+                             reduction.divisor, i / cell.element, expected[i], target[i]);
         }
     }
 }

@@ -164,15 +164,15 @@ static void shares_cover_everything_once_on_no_more_threads_than_lent(void **sta
     table.reduce[TWILL_BF16][TWILL_AVG] = note_reduce;
     for (int threads = 1; threads <= 6; threads++) {
         for (size_t count = COUNT - 33; count <= COUNT + 33; count += 11) {
-            twill_kernels_reduce(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, count, 7,
-                                 TWILL_KERNEL_STREAM, threads);
+            twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, count, 7,
+                                     TWILL_KERNEL_STREAM, threads);
             check_shares(memory, src, 2, 2 * count, threads);
             twill_kernels_copy(&table, memory, src[0], 2 * count + 1, TWILL_KERNEL_STREAM, threads);
             check_shares(memory, src, 1, 2 * count + 1, threads);
         }
     }
-    twill_kernels_reduce(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, 100, 7,
-                         TWILL_KERNEL_STREAM, 4);
+    twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, 100, 7,
+                             TWILL_KERNEL_STREAM, 4);
     assert_int_equal(atomic_load(&noted.used), 1);
     atomic_store(&noted.used, 0);
     free(memory);
@@ -199,15 +199,15 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
         kernels->reduce[type][op](memory[0], src, 2, count, 3, 0);
         for (int threads = 1; threads <= 4; threads *= 2) {
             memset(memory[1], 0, count * size);
-            twill_kernels_reduce(kernels, type, op, memory[1], src, 2, count, 3, threads & 1,
-                                 threads);
+            twill_kernels_reduce_raw(kernels, type, op, memory[1], src, 2, count, 3, threads & 1,
+                                     threads);
             assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
-            const struct twill_fold fold = {
+            const struct twill_reduction reduction = {
                 .type = type, .op = op, .divisor = 3, .flags = threads & 1, .threads = threads};
             void *const two[] = {memory[4], memory[1]};
             memset(memory[1], 0, count * size);
             memset(memory[4], 0, count * size);
-            twill_kernels_spread(kernels, &fold, two, 2, src, 2, count);
+            twill_kernels_spread(kernels, &reduction, two, 2, src, 2, count);
             assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
             assert_int_equal(memcmp(memory[0], memory[4], count * size), 0);
         }
@@ -238,7 +238,7 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
             for (size_t e = 0; e < TWILL_ARRAY_LENGTH(environments); e++) {
                 memset(got, 0, sizeof(got));
                 __builtin_ia32_ldmxcsr(mine | environments[e]);
-                twill_kernels_reduce(kernels, type, op, got, src, 2, 300, 3, 0, 1);
+                twill_kernels_reduce_raw(kernels, type, op, got, src, 2, 300, 3, 0, 1);
                 unsigned after = __builtin_ia32_stmxcsr();
                 __builtin_ia32_ldmxcsr(mine);
                 assert_int_equal(after & 0xffc0, (mine | environments[e]) & 0xffc0);

@@ -49,8 +49,8 @@ static void expect(twill_type type, twill_op op, unsigned char inputs[RANKS][COU
     const void *source[RANKS];
     for (int r = 0; r < RANKS; r++)
         source[r] = inputs[r];
-    struct twill_fold fold = {.type = type, .op = op, .divisor = RANKS};
-    twill_test_fold(&fold, want, source, RANKS, COUNT);
+    struct twill_reduction reduction = {.type = type, .op = op, .divisor = RANKS};
+    twill_test_reduce(&reduction, want, source, RANKS, COUNT);
 }
 
 /* Inputs and results of every type and operation, computed once for all settings. */
