@@ -154,7 +154,7 @@ struct twill_select_request {
 struct twill_choice {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape;
-    bool wished;      /* TWILL_ALGORITHM names it */
+    bool requested;   /* TWILL_ALGORITHM names it */
     bool substituted; /* what TWILL_ALGORITHM names does not do this call: chosen without it */
 };
 
@@ -165,7 +165,7 @@ struct twill_choice {
 struct twill_chooser;
 struct twill_tuning; /* algorithms/select/tuning_file.h */
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
-                                  const struct twill_tuning *tuning, const char *wanted,
+                                  const struct twill_tuning *tuning, const char *requested,
                                   struct twill_error *error);
 void twill_chooser_destroy(struct twill_chooser *chooser);
 

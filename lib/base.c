@@ -72,7 +72,7 @@ static size_t begin_line(const struct twill_log *log, enum twill_log_level level
 
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)
 {
-    if (!twill_log_wants(log, level))
+    if (!twill_log_enabled(log, level))
         return;
     char line[1024];
     size_t room = sizeof(line) - 1; /* for the newline */

@@ -97,7 +97,7 @@ struct twill_log {
     char where[72]; /* "host:pid" */
 };
 
-static inline bool twill_log_wants(const struct twill_log *log, enum twill_log_level level)
+static inline bool twill_log_enabled(const struct twill_log *log, enum twill_log_level level)
 {
     return log != NULL && level <= log->level;
 }

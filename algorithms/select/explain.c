@@ -233,7 +233,7 @@ static const char *decided_by(const struct twill_candidates *all, const struct t
 
 static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
                                const struct twill_world *world, const struct twill_candidates *all,
-                               const struct twill_tuning *tuning, const char *wanted,
+                               const struct twill_tuning *tuning, const char *requested,
                                const struct twill_select_request *request,
                                struct twill_error *error)
 {
@@ -244,14 +244,14 @@ static twill_status put_choice(struct writer *w, struct twill_chooser *chooser,
     TWILL_TRY(error, twill_price(&price, choice.algorithm, world, &choice.shape, &tuning->model,
                                  twill_request_bytes(world, request), request->type, error));
     put(w, "chosen\t%s\t%llu\t%s%s\n", name_of(choice.algorithm, &choice.shape, name),
-        (unsigned long long)price, wanted != NULL && *wanted != '\0' ? wanted : "auto",
+        (unsigned long long)price, requested != NULL && *requested != '\0' ? requested : "auto",
         choice.substituted ? " (which does not do this call)" : "");
     put(w, "decided\t%s\n", decided_by(all, &choice, tuning));
     return put_moves(w, world, &choice, twill_request_bytes(world, request), request->type, error);
 }
 
 twill_status twill_why(char **text, const struct twill_world *world,
-                       const struct twill_tuning *tuning, const char *wanted,
+                       const struct twill_tuning *tuning, const char *requested,
                        const struct twill_select_request *request, struct twill_error *error)
 {
     struct writer w = {.no_memory = false};
@@ -259,7 +259,7 @@ twill_status twill_why(char **text, const struct twill_world *world,
     const struct twill_candidates *all;
     const char *type = twill_type_name(request->type);
     char levels[160];
-    TWILL_TRY(error, twill_chooser_create(&chooser, world, tuning, wanted, error));
+    TWILL_TRY(error, twill_chooser_create(&chooser, world, tuning, requested, error));
     twill_status status = twill_chooser_candidates(chooser, request, &all, error);
     if (status == TWILL_OK) {
         put(&w, "call\t%s\t%zu\t%s\t%ux%u\t%u\t%s\n", twill_collective_name(request->collective),
@@ -274,7 +274,7 @@ twill_status twill_why(char **text, const struct twill_world *world,
         put_others(&w, world, all, request);
     }
     if (status == TWILL_OK)
-        status = put_choice(&w, chooser, world, all, tuning, wanted, request, error);
+        status = put_choice(&w, chooser, world, all, tuning, requested, request, error);
     twill_chooser_destroy(chooser);
     if (status == TWILL_OK && w.no_memory)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to say why");
@@ -304,7 +304,7 @@ void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
     size_t size = twill_request_bytes(world, request);
     size_t used =
         (size_t)snprintf(text, bytes, "%s, %s", twill_why_name(choice, name),
-                         choice->wished ? "asked for by TWILL_ALGORITHM" : "the cheapest");
+                         choice->requested ? "asked for by TWILL_ALGORITHM" : "the cheapest");
     if (twill_chooser_candidates(chooser, request, &all, &ignored) != TWILL_OK)
         return;
     for (size_t i = 0; i < all->count; i++) {

@@ -24,7 +24,7 @@
  *
  * Candidates come by cost. *text is to be freed. */
 twill_status twill_why(char **text, const struct twill_world *world,
-                       const struct twill_tuning *tuning, const char *wanted,
+                       const struct twill_tuning *tuning, const char *requested,
                        const struct twill_select_request *request, struct twill_error *error);
 
 /* "torus=4x6@staged" */

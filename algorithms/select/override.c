@@ -46,7 +46,7 @@ static int lookup(struct text text, const char *(*name)(unsigned), unsigned coun
     return -1;
 }
 
-const char *twill_wish_nearest(const char *text, size_t length, const char *(*name)(unsigned),
+const char *twill_name_nearest(const char *text, size_t length, const char *(*name)(unsigned),
                                unsigned count)
 {
     const char *nearest = NULL;
@@ -63,12 +63,12 @@ const char *twill_wish_nearest(const char *text, size_t length, const char *(*na
 
 /* --- complaints ------------------------------------------------------------------------------- */
 
-#define REFUSE(error, wish, ...) refuse((error), (wish), __FILE__, __LINE__, __VA_ARGS__)
+#define REFUSE(error, override, ...) refuse((error), (override), __FILE__, __LINE__, __VA_ARGS__)
 
-static twill_status refuse(struct twill_error *error, const struct twill_wish *wish,
+static twill_status refuse(struct twill_error *error, const struct twill_override *override,
                            const char *file, int line, const char *format, ...) TWILL_PRINTF(5, 6);
 
-static twill_status refuse(struct twill_error *error, const struct twill_wish *wish,
+static twill_status refuse(struct twill_error *error, const struct twill_override *override,
                            const char *file, int line, const char *format, ...)
 {
     char text[400];
@@ -77,30 +77,30 @@ static twill_status refuse(struct twill_error *error, const struct twill_wish *w
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
     return twill_error_set(error, TWILL_ERR_CONFIG, file, line, "TWILL_ALGORITHM: \"%.*s\": %s",
-                           wish->length, wish->text, text);
+                           override->length, override->text, text);
 }
 
 /* Text that is none of the names: what it might be, and what there is. */
-static twill_status refuse_name(struct twill_error *error, const struct twill_wish *wish,
+static twill_status refuse_name(struct twill_error *error, const struct twill_override *override,
                                 struct text text, const char *what, const char *(*name)(unsigned),
                                 unsigned count)
 {
     char names[320] = "";
-    const char *nearest = twill_wish_nearest(text.at, text.length, name, count);
+    const char *nearest = twill_name_nearest(text.at, text.length, name, count);
     size_t used = 0;
     for (unsigned i = 0; i < count && used < sizeof(names); i++)
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
                                  name(i));
     if (nearest != NULL)
-        return REFUSE(error, wish, "\"%.*s\" is not the name of %s, did you mean \"%s\"?",
+        return REFUSE(error, override, "\"%.*s\" is not the name of %s, did you mean \"%s\"?",
                       (int)text.length, text.at, what, nearest);
-    return REFUSE(error, wish, "\"%.*s\" is not the name of %s; there are: %s", (int)text.length,
-                  text.at, what, names);
+    return REFUSE(error, override, "\"%.*s\" is not the name of %s; there are: %s",
+                  (int)text.length, text.at, what, names);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
 
-size_t twill_wish_read_bytes(const char *text, size_t length, size_t *bytes)
+size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes)
 {
     static const char suffixes[] = "KMG";
     size_t used = 0, value = 0;
@@ -122,28 +122,29 @@ size_t twill_wish_read_bytes(const char *text, size_t length, size_t *bytes)
 }
 
 /* What is between the brackets. */
-static twill_status read_range(struct twill_wish *wish, struct text text, struct twill_error *error)
+static twill_status read_range(struct twill_override *override, struct text text,
+                               struct twill_error *error)
 {
-    size_t from = twill_wish_read_bytes(text.at, text.length, &wish->least);
+    size_t from = twill_bytes_parse(text.at, text.length, &override->least);
     bool dash = from < text.length && text.at[from] == '-';
     size_t rest = dash ? text.length - from - 1 : 0;
-    size_t to = dash ? twill_wish_read_bytes(text.at + from + 1, rest, &wish->most) : 0;
+    size_t to = dash ? twill_bytes_parse(text.at + from + 1, rest, &override->most) : 0;
     if (!dash || to != rest || from + to == 0)
-        return REFUSE(error, wish,
+        return REFUSE(error, override,
                       "\"[%.*s]\" is not a range of bytes such as [0-64K], [64K-] or [-4096]",
                       (int)text.length, text.at);
     if (from == 0)
-        wish->least = 0;
+        override->least = 0;
     if (to == 0)
-        wish->most = SIZE_MAX;
-    if (wish->least > wish->most)
-        return REFUSE(error, wish, "the range [%.*s] is empty: it ends before it begins",
+        override->most = SIZE_MAX;
+    if (override->least > override->most)
+        return REFUSE(error, override, "the range [%.*s] is empty: it ends before it begins",
                       (int)text.length, text.at);
     return TWILL_OK;
 }
 
 /* "COLLECTIVE" or "COLLECTIVE[RANGE]" before the colon, if it is that. */
-static twill_status read_collective(struct twill_wish *wish, struct text *rest,
+static twill_status read_collective(struct twill_override *override, struct text *rest,
                                     struct twill_error *error)
 {
     const char *equals = memchr(rest->at, '=', rest->length);
@@ -153,24 +154,25 @@ static twill_status read_collective(struct twill_wish *wish, struct text *rest,
     if (colon == NULL && bracket == NULL)
         return TWILL_OK;
     struct text name = {rest->at, (size_t)((bracket != NULL ? bracket : colon) - rest->at)};
-    wish->collective = lookup(name, collective_name, TWILL_COLLECTIVE_COUNT);
+    override->collective = lookup(name, collective_name, TWILL_COLLECTIVE_COUNT);
     if (bracket != NULL) {
         const char *end = memchr(bracket, ']', head - (size_t)(bracket - rest->at));
-        if (wish->collective < 0)
-            return refuse_name(error, wish, name, "a collective", collective_name,
+        if (override->collective < 0)
+            return refuse_name(error, override, name, "a collective", collective_name,
                                TWILL_COLLECTIVE_COUNT);
         if (end == NULL || end + 1 == rest->at + rest->length || end[1] != ':')
-            return REFUSE(error, wish, "after the range \"]:\" is missing");
-        TWILL_TRY(error,
-                  read_range(wish, (struct text){bracket + 1, (size_t)(end - bracket - 1)}, error));
+            return REFUSE(error, override, "after the range \"]:\" is missing");
+        TWILL_TRY(
+            error,
+            read_range(override, (struct text){bracket + 1, (size_t)(end - bracket - 1)}, error));
         colon = end + 1;
-    } else if (wish->collective < 0) {
+    } else if (override->collective < 0) {
         /* Names of algorithms may have a colon; a slip in a collective's must be told apart. */
         struct text whole = {rest->at, head};
         if (lookup(whole, algorithm_name, algorithms()) < 0 &&
-            twill_wish_nearest(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&
-            !twill_wish_nearest(whole.at, whole.length, algorithm_name, algorithms()))
-            return refuse_name(error, wish, name, "a collective", collective_name,
+            twill_name_nearest(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&
+            !twill_name_nearest(whole.at, whole.length, algorithm_name, algorithms()))
+            return refuse_name(error, override, name, "a collective", collective_name,
                                TWILL_COLLECTIVE_COUNT);
         return TWILL_OK;
     }
@@ -180,16 +182,16 @@ static twill_status read_collective(struct twill_wish *wish, struct text *rest,
 }
 
 /* "@FLAVOUR" at the end. */
-static twill_status read_flavour(struct twill_wish *wish, struct text *rest,
+static twill_status read_flavour(struct twill_override *override, struct text *rest,
                                  struct twill_error *error)
 {
     const char *at = memrchr(rest->at, '@', rest->length);
     if (at == NULL)
         return TWILL_OK;
     struct text name = {at + 1, (size_t)(rest->at + rest->length - at - 1)};
-    wish->flavour = lookup(name, flavour_name, TWILL_FLAVOUR_COUNT);
-    if (wish->flavour < 0)
-        return refuse_name(error, wish, name, "a flavour", flavour_name, TWILL_FLAVOUR_COUNT);
+    override->flavour = lookup(name, flavour_name, TWILL_FLAVOUR_COUNT);
+    if (override->flavour < 0)
+        return refuse_name(error, override, name, "a flavour", flavour_name, TWILL_FLAVOUR_COUNT);
     rest->length = (size_t)(at - rest->at);
     return TWILL_OK;
 }
@@ -214,15 +216,15 @@ static bool read_numbers(struct text text, uint32_t most, uint16_t parameter[TWI
     return false;
 }
 
-static twill_status read_parameters(struct twill_wish *wish, struct text text,
+static twill_status read_parameters(struct twill_override *override, struct text text,
                                     struct twill_error *error)
 {
-    const struct twill_algorithm *a = wish->algorithm;
+    const struct twill_algorithm *a = override->algorithm;
     if (a->parameters == 0 && a->parse == NULL)
-        return REFUSE(error, wish, "%s takes no parameters", a->name);
-    if (a->parse != NULL ? !a->parse(text.at, text.length, wish->parameter)
-                         : !read_numbers(text, a->parameters, wish->parameter))
-        return REFUSE(error, wish,
+        return REFUSE(error, override, "%s takes no parameters", a->name);
+    if (a->parse != NULL ? !a->parse(text.at, text.length, override->parameter)
+                         : !read_numbers(text, a->parameters, override->parameter))
+        return REFUSE(error, override,
                       "\"%.*s\" is no parameter of %s, which takes %s%u number%s from 1 to 65535, "
                       "with x between them",
                       (int)text.length, text.at, a->name, a->parse != NULL ? "words, or " : "",
@@ -230,50 +232,51 @@ static twill_status read_parameters(struct twill_wish *wish, struct text text,
     return TWILL_OK;
 }
 
-static twill_status read_entry(struct twill_wish *wish, struct twill_error *error)
+static twill_status read_entry(struct twill_override *override, struct twill_error *error)
 {
-    struct text rest = {wish->text, (size_t)wish->length};
-    TWILL_TRY(error, read_collective(wish, &rest, error));
-    TWILL_TRY(error, read_flavour(wish, &rest, error));
+    struct text rest = {override->text, (size_t) override->length};
+    TWILL_TRY(error, read_collective(override, &rest, error));
+    TWILL_TRY(error, read_flavour(override, &rest, error));
     const char *equals = memchr(rest.at, '=', rest.length);
     struct text name = {rest.at, equals != NULL ? (size_t)(equals - rest.at) : rest.length};
-    if (wish->flavour < 0 && equals == NULL && name.length == 4 && memcmp(name.at, "auto", 4) == 0)
+    if (override->flavour < 0 && equals == NULL && name.length == 4 &&
+        memcmp(name.at, "auto", 4) == 0)
         return TWILL_OK;
     int index = lookup(name, algorithm_name, algorithms());
     if (index < 0)
-        return refuse_name(error, wish, name, "an algorithm", algorithm_name, algorithms());
-    wish->algorithm = twill_algorithm_at((size_t)index);
-    if (wish->flavour >= 0 && wish->algorithm->flavours == 0)
-        return REFUSE(error, wish, "%s has no flavours", wish->algorithm->name);
+        return refuse_name(error, override, name, "an algorithm", algorithm_name, algorithms());
+    override->algorithm = twill_algorithm_at((size_t)index);
+    if (override->flavour >= 0 && override->algorithm->flavours == 0)
+        return REFUSE(error, override, "%s has no flavours", override->algorithm->name);
     if (equals == NULL)
         return TWILL_OK;
     size_t before = (size_t)(equals + 1 - rest.at);
-    return read_parameters(wish, (struct text){equals + 1, rest.length - before}, error);
+    return read_parameters(override, (struct text){equals + 1, rest.length - before}, error);
 }
 
-twill_status twill_wishes_parse(struct twill_wish **wishes, size_t *count, const char *text,
-                                struct twill_error *error)
+twill_status twill_overrides_parse(struct twill_override **overrides, size_t *count,
+                                   const char *text, struct twill_error *error)
 {
-    *wishes = NULL;
+    *overrides = NULL;
     *count = 0;
     for (; *text != '\0'; text += *text == ';') {
         size_t length = strcspn(text, ";");
         if (length > 0) {
-            struct twill_wish *more = realloc(*wishes, (*count + 1) * sizeof(**wishes));
+            struct twill_override *more = realloc(*overrides, (*count + 1) * sizeof(**overrides));
             twill_status status =
                 more == NULL ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory") : TWILL_OK;
-            *wishes = more != NULL ? more : *wishes;
+            *overrides = more != NULL ? more : *overrides;
             if (status == TWILL_OK) {
-                more[*count] = (struct twill_wish){.text = text,
-                                                   .length = (int)length,
-                                                   .collective = -1,
-                                                   .flavour = -1,
-                                                   .most = SIZE_MAX};
+                more[*count] = (struct twill_override){.text = text,
+                                                       .length = (int)length,
+                                                       .collective = -1,
+                                                       .flavour = -1,
+                                                       .most = SIZE_MAX};
                 status = read_entry(&more[(*count)++], error);
             }
             if (status != TWILL_OK) {
-                free(*wishes);
-                *wishes = NULL;
+                free(*overrides);
+                *overrides = NULL;
                 *count = 0;
                 return status;
             }
@@ -283,19 +286,20 @@ twill_status twill_wishes_parse(struct twill_wish **wishes, size_t *count, const
     return TWILL_OK;
 }
 
-const struct twill_wish *twill_wish_for(const struct twill_wish *wishes, size_t count,
-                                        enum twill_collective collective, size_t bytes)
+const struct twill_override *twill_override_find(const struct twill_override *overrides,
+                                                 size_t count, enum twill_collective collective,
+                                                 size_t bytes)
 {
-    const struct twill_wish *chosen = NULL;
+    const struct twill_override *chosen = NULL;
     for (size_t i = 0; i < count; i++) {
-        const struct twill_wish *wish = &wishes[i];
-        bool mine = wish->collective == (int)collective;
+        const struct twill_override *override = &overrides[i];
+        bool mine = override->collective == (int)collective;
         bool general =
-            wish->collective < 0 &&
-            (wish->algorithm == NULL || (wish->algorithm->collectives >> collective & 1) != 0);
+            override->collective < 0 && (override->algorithm == NULL ||
+                                         (override->algorithm->collectives >> collective & 1) != 0);
         if ((mine || (general && (chosen == NULL || chosen->collective < 0))) &&
-            bytes >= wish->least && bytes <= wish->most)
-            chosen = wish;
+            bytes >= override->least && bytes <= override->most)
+            chosen = override;
     }
     return chosen;
 }

@@ -18,7 +18,7 @@
 
 #include "algorithms/algorithms.h"
 
-struct twill_wish {
+struct twill_override {
     const char *text; /* the entry, in what was parsed; not terminated */
     int length;
     int collective;                          /* -1: all that the algorithm does */
@@ -29,16 +29,17 @@ struct twill_wish {
 };
 
 /* Into an array to be freed; none: NULL and 0. text must outlive it. */
-twill_status twill_wishes_parse(struct twill_wish **wishes, size_t *count, const char *text,
-                                struct twill_error *error);
+twill_status twill_overrides_parse(struct twill_override **overrides, size_t *count,
+                                   const char *text, struct twill_error *error);
 /* The entry that governs such a call, or NULL. */
-const struct twill_wish *twill_wish_for(const struct twill_wish *wishes, size_t count,
-                                        enum twill_collective collective, size_t bytes);
+const struct twill_override *twill_override_find(const struct twill_override *overrides,
+                                                 size_t count, enum twill_collective collective,
+                                                 size_t bytes);
 /* Bytes such as 64K: how much of text it took, 0 if there is no number. */
-size_t twill_wish_read_bytes(const char *text, size_t length, size_t *bytes);
+size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes);
 /* What `text` was meant to be, among the names that name(0 .. count-1) gives; NULL if none is near.
  */
-const char *twill_wish_nearest(const char *text, size_t length, const char *(*name)(unsigned),
+const char *twill_name_nearest(const char *text, size_t length, const char *(*name)(unsigned),
                                unsigned count);
 
 #endif

@@ -20,9 +20,9 @@ struct twill_chooser {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
     struct twill_tuning *own; /* where none was given */
-    char *wanted;
-    struct twill_wish *wishes;
-    size_t wish_count;
+    char *requested;
+    struct twill_override *overrides;
+    size_t override_count;
     struct twill_candidates *table[TABLES]; /* the one asked for last goes first */
     struct twill_select_request last_query; /* by twill_mapping_matters(), and its answer */
     bool has_query;
@@ -30,7 +30,7 @@ struct twill_chooser {
 };
 
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
-                                  const struct twill_tuning *tuning, const char *wanted,
+                                  const struct twill_tuning *tuning, const char *requested,
                                   struct twill_error *error)
 {
     twill_status status = TWILL_ERR_MEMORY;
@@ -43,14 +43,15 @@ twill_status twill_chooser_create(struct twill_chooser **chooser, const struct t
         TWILL_TRY_OR_FAIL(error, twill_tuning_create(&c->own, NULL, NULL, NULL, error));
         c->tuning = c->own;
     }
-    if (wanted != NULL) {
-        c->wanted = strdup(wanted);
+    if (requested != NULL) {
+        c->requested = strdup(requested);
         status = TWILL_ERR_MEMORY;
-        if (c->wanted == NULL) {
+        if (c->requested == NULL) {
             TWILL_FAIL(error, status, "out of memory for the choice of algorithms");
             goto fail;
         }
-        TWILL_TRY_OR_FAIL(error, twill_wishes_parse(&c->wishes, &c->wish_count, c->wanted, error));
+        TWILL_TRY_OR_FAIL(
+            error, twill_overrides_parse(&c->overrides, &c->override_count, c->requested, error));
     }
     return TWILL_OK;
 fail:
@@ -66,8 +67,8 @@ void twill_chooser_destroy(struct twill_chooser *chooser)
     for (unsigned i = 0; i < TABLES; i++)
         twill_candidates_destroy(chooser->table[i]);
     twill_tuning_destroy(chooser->own);
-    free(chooser->wishes);
-    free(chooser->wanted);
+    free(chooser->overrides);
+    free(chooser->requested);
     free(chooser);
 }
 
@@ -158,7 +159,7 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
 /* --- what is wanted --------------------------------------------------------------------------- */
 
 /* List the algorithms that apply here. */
-static twill_status refuse(const struct twill_wish *wish, const struct twill_world *world,
+static twill_status refuse(const struct twill_override *override, const struct twill_world *world,
                            enum twill_collective collective, const char *why,
                            struct twill_error *error)
 {
@@ -179,12 +180,12 @@ static twill_status refuse(const struct twill_wish *wish, const struct twill_wor
     return TWILL_FAIL(
         error, TWILL_ERR_CONFIG,
         "TWILL_ALGORITHM: \"%.*s\" %s; for %s with %u ranks on %u nodes there are: %s",
-        wish->length, wish->text, why, twill_collective_name(collective), world->size, world->nodes,
-        names);
+        override->length, override->text, why, twill_collective_name(collective), world->size,
+        world->nodes, names);
 }
 
 /* The first flavour of the wish, in order of size, that does this shape and takes the bytes. */
-static bool choose_flavour(struct twill_choice *choice, const struct twill_wish *wish,
+static bool choose_flavour(struct twill_choice *choice, const struct twill_override *override,
                            const struct twill_world *world,
                            const struct twill_select_request *request)
 {
@@ -196,68 +197,69 @@ static bool choose_flavour(struct twill_choice *choice, const struct twill_wish 
         if ((order[i] != TWILL_FLAVOUR_IMM || bytes <= twill_imm_most(world, request)) &&
             (order[i] != TWILL_FLAVOUR_MAPPED ||
              (request->mapped && bytes >= TWILL_MAPPED_BYTES)) &&
-            twill_algorithm_applies(wish->algorithm, world, &choice->shape))
+            twill_algorithm_applies(override->algorithm, world, &choice->shape))
             return true;
     }
     return false;
 }
 
 /* Would it do the collective if the call were a plain one, in any flavour if none is named? */
-static bool does_at_all(const struct twill_wish *wish, const struct twill_world *world,
+static bool does_at_all(const struct twill_override *override, const struct twill_world *world,
                         enum twill_collective collective)
 {
     struct twill_shape plain = {.collective = collective};
-    memcpy(plain.parameter, wish->parameter, sizeof(plain.parameter));
+    memcpy(plain.parameter, override->parameter, sizeof(plain.parameter));
     for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
         plain.flavour = (enum twill_flavour)f;
-        if ((wish->flavour < 0 || wish->flavour == (int)f) &&
-            twill_algorithm_applies(wish->algorithm, world, &plain))
+        if ((override->flavour < 0 || override->flavour == (int)f) &&
+            twill_algorithm_applies(override->algorithm, world, &plain))
             return true;
     }
     return false;
 }
 
-static bool has_parameters(const struct twill_wish *wish)
+static bool has_parameters(const struct twill_override *override)
 {
     static const uint16_t none[TWILL_PARAMETERS];
-    return memcmp(wish->parameter, none, sizeof(none)) != 0;
+    return memcmp(override->parameter, none, sizeof(none)) != 0;
 }
 
 /* TWILL_PENDING: it does not do this call. */
 static twill_status apply(struct twill_choice *choice, struct twill_chooser *chooser,
-                          const struct twill_wish *wish, const struct twill_select_request *request,
-                          struct twill_error *error)
+                          const struct twill_override *override,
+                          const struct twill_select_request *request, struct twill_error *error)
 {
     const struct twill_candidates *all;
     const struct twill_world *world = chooser->world;
     size_t bytes = twill_request_bytes(world, request);
-    bool flavours = wish->algorithm->flavours != 0 && request->collective != TWILL_BARRIER;
-    if (!does_at_all(wish, world, request->collective))
-        return refuse(wish, world, request->collective, "does not apply", error);
-    if (wish->flavour < 0 && !has_parameters(wish) &&
-        (flavours || wish->algorithm->parameters > 0)) {
+    bool flavours = override->algorithm->flavours != 0 && request->collective != TWILL_BARRIER;
+    if (!does_at_all(override, world, request->collective))
+        return refuse(override, world, request->collective, "does not apply", error);
+    if (override->flavour < 0 && !has_parameters(override) &&
+        (flavours || override->algorithm->parameters > 0)) {
         TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
-        if (choose_cheapest(choice, world, all, wish->algorithm, request))
+        if (choose_cheapest(choice, world, all, override->algorithm, request))
             return TWILL_OK;
     }
-    choice->algorithm = wish->algorithm;
-    memcpy(choice->shape.parameter, wish->parameter, sizeof(choice->shape.parameter));
-    if (wish->flavour < 0)
-        return choose_flavour(choice, wish, world, request) ? TWILL_OK : TWILL_PENDING;
-    choice->shape.flavour = (enum twill_flavour)wish->flavour;
+    choice->algorithm = override->algorithm;
+    memcpy(choice->shape.parameter, override->parameter, sizeof(choice->shape.parameter));
+    if (override->flavour < 0)
+        return choose_flavour(choice, override, world, request) ? TWILL_OK : TWILL_PENDING;
+    choice->shape.flavour = (enum twill_flavour) override->flavour;
     if (!twill_algorithm_applies(choice->algorithm, world, &choice->shape))
         return TWILL_PENDING;
-    if (flavours && wish->flavour == TWILL_FLAVOUR_IMM && bytes > twill_imm_most(world, request))
-        return refuse(wish, world, request->collective,
+    if (flavours && override->flavour == TWILL_FLAVOUR_IMM &&
+        bytes > twill_imm_most(world, request))
+        return refuse(override, world, request->collective,
                       "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
-    bool unmapped = flavours && wish->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
+    bool unmapped = flavours && override->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
     if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
         choice->shape.flavour = TWILL_FLAVOUR_STAGED;
     else if (unmapped)
-        return refuse(wish, world, request->collective,
+        return refuse(override, world, request->collective,
                       "@mapped needs buffers from twill_alloc on all ranks", error);
-    if (flavours && wish->flavour == TWILL_FLAVOUR_FETCHED && !request->fetched)
-        return refuse(wish, world, request->collective,
+    if (flavours && override->flavour == TWILL_FLAVOUR_FETCHED && !request->fetched)
+        return refuse(override, world, request->collective,
                       "@fetched needs peers whose memory can be read (TWILL_REACH)", error);
     return TWILL_OK;
 }
@@ -266,20 +268,20 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                           const struct twill_select_request *request, struct twill_error *error)
 {
     const struct twill_candidates *all;
-    const struct twill_wish *wish =
-        twill_wish_for(chooser->wishes, chooser->wish_count, request->collective, request->bytes);
+    const struct twill_override *override = twill_override_find(
+        chooser->overrides, chooser->override_count, request->collective, request->bytes);
     *choice = (struct twill_choice){.shape = {.collective = request->collective,
                                               .root = request->root,
                                               .vector = request->vector,
                                               .order = request->order}};
-    if (wish != NULL && wish->algorithm != NULL) {
-        twill_status status = apply(choice, chooser, wish, request, error);
-        choice->wished = status == TWILL_OK;
+    if (override != NULL && override->algorithm != NULL) {
+        twill_status status = apply(choice, chooser, override, request, error);
+        choice->requested = status == TWILL_OK;
         if (status != TWILL_PENDING)
             return status;
     }
     TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
-    bool substituted = wish != NULL && wish->algorithm != NULL;
+    bool substituted = override != NULL && override->algorithm != NULL;
     bool found = choose_cheapest(choice, chooser->world, all, NULL, request);
     choice->substituted = substituted;
     return found ? TWILL_OK

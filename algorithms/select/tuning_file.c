@@ -44,7 +44,7 @@ static twill_status split(struct reader *r, const char *line, size_t length)
 static bool read_number(const char *text, bool bytes, uint64_t *value)
 {
     size_t length = strlen(text), number = 0;
-    size_t used = twill_wish_read_bytes(text, length, &number);
+    size_t used = twill_bytes_parse(text, length, &number);
     *value = number;
     return used == length && used > 0 &&
            (bytes || (text[used - 1] >= '0' && text[used - 1] <= '9'));
@@ -90,21 +90,21 @@ static twill_status read_model(struct reader *r)
 /* "ring", "torus=4x6@staged": what TWILL_ALGORITHM says, too. */
 static twill_status read_candidate(struct reader *r, struct twill_measured *m)
 {
-    struct twill_wish *wish;
-    size_t wishes;
+    struct twill_override *override;
+    size_t overrides;
     char text[2 * WORD_BYTES];
     struct twill_error why = {.status = TWILL_OK};
     snprintf(text, sizeof(text), "%s:%s", r->word[1], r->word[2]);
-    twill_status status = twill_wishes_parse(&wish, &wishes, text, &why);
-    bool good = status == TWILL_OK && wishes == 1 && wish->collective >= 0 &&
-                wish->algorithm != NULL && wish->least == 0 && wish->most == SIZE_MAX;
+    twill_status status = twill_overrides_parse(&override, &overrides, text, &why);
+    bool good = status == TWILL_OK && overrides == 1 && override->collective >= 0 &&
+                override->algorithm != NULL && override->least == 0 && override->most == SIZE_MAX;
     if (good) {
-        m->collective = (enum twill_collective)wish->collective;
-        m->algorithm = wish->algorithm;
-        m->flavour = wish->flavour;
-        memcpy(m->parameter, wish->parameter, sizeof(m->parameter));
+        m->collective = (enum twill_collective) override->collective;
+        m->algorithm = override->algorithm;
+        m->flavour = override->flavour;
+        memcpy(m->parameter, override->parameter, sizeof(m->parameter));
     }
-    free(wish);
+    free(override);
     if (!good)
         return REFUSE(r, "\"%s %s\" is not a collective and an algorithm%s%s", r->word[1],
                       r->word[2], why.message[0] != '\0' ? ": " : "", why.message);

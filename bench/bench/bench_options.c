@@ -142,12 +142,12 @@ static void name_option(int letter, char *text, size_t bytes)
             snprintf(text, bytes, "--%s", option->name);
 }
 
-static bool complain(bool speak, int letter, const char *text, const char *wanted)
+static bool complain(bool speak, int letter, const char *text, const char *expected)
 {
     char name[64] = "?";
     name_option(letter, name, sizeof(name));
     if (speak)
-        fprintf(stderr, "twill-bench: %s: '%s' is not %s\n", name, text, wanted);
+        fprintf(stderr, "twill-bench: %s: '%s' is not %s\n", name, text, expected);
     return false;
 }
 
@@ -158,7 +158,7 @@ static bool set_number(struct twill_bench_options *options, int letter, const ch
     const struct {
         int letter;
         size_t *field, min, max;
-        const char *wanted;
+        const char *expected;
     } numbers[] = {
         {'f', &options->step_factor, 1, 1 << 20, "a factor (1: off)"},
         {'n', &options->iterations, 1, 100000000, "a number from 1 to 100000000"},
@@ -174,7 +174,7 @@ static bool set_number(struct twill_bench_options *options, int letter, const ch
         if (numbers[i].letter == letter)
             return twill_bench_parse_number(text, numbers[i].min, numbers[i].max,
                                             numbers[i].field) ||
-                   complain(speak, letter, text, numbers[i].wanted);
+                   complain(speak, letter, text, numbers[i].expected);
     return false;
 }
 

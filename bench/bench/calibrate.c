@@ -97,7 +97,7 @@ enum { COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
 struct plan {
     size_t count;
     char name[NAMES][NAME_BYTES];
-    bool wanted[NAMES][SIZES];
+    bool selected[NAMES][SIZES];
 };
 
 static size_t find_name(struct plan *plan, const char *name, size_t length)
@@ -134,7 +134,7 @@ static void query_plan(struct twill_bench_calibration *c, const char *collective
                 continue;
             size_t found = find_name(plan, name, (size_t)(price - name));
             if (found < plan->count)
-                plan->wanted[found][size] = true;
+                plan->selected[found][size] = true;
         }
     }
 }
@@ -180,14 +180,14 @@ static void end_session(struct session *s)
     twill_context_destroy(s->context);
 }
 
-static twill_status begin_session(struct twill_bench_calibration *c, const char *wish,
+static twill_status begin_session(struct twill_bench_calibration *c, const char *override,
                                   struct session *s)
 {
     char setting[COLLECTIVES * (NAME_BYTES + 24)];
     const char *settings[] = {setting, "TWILL_TUNING=", "TWILL_LOG=none", NULL};
     twill_bootstrap bootstrap = {c->rank, c->size, exchange, c};
     *s = (struct session){.context = NULL};
-    snprintf(setting, sizeof(setting), "TWILL_ALGORITHM=%s", wish);
+    snprintf(setting, sizeof(setting), "TWILL_ALGORITHM=%s", override);
     twill_status status = twill_context_create(&s->context, &bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&s->comm, s->context);
@@ -196,7 +196,7 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
     if (status == TWILL_OK)
         status = twill_alloc(s->context, &s->dst, largest(c));
     if (status != TWILL_OK)
-        fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", wish,
+        fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", override,
                 s->context != NULL ? twill_context_message(s->context) : twill_strerror(status));
     if (status == TWILL_OK) {
         memset(s->src, 0, largest(c));
@@ -213,7 +213,7 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
 {
     const double patience = 0.01; /* seconds */
     double first = 0;
-    size_t samples = 0, wanted = TWILL_BENCH_SAMPLES;
+    size_t samples = 0, needed = TWILL_BENCH_SAMPLES;
     twill_status status = TWILL_OK;
     /* Two calls to warm up, the second one says how many there is time for: as many on all ranks.
      */
@@ -225,8 +225,8 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     if (status == TWILL_OK)
         status = twill_allreduce(c->comm, &first, &first, 1, TWILL_F64, TWILL_MAX);
     if (first * TWILL_BENCH_SAMPLES > patience && patience / first + 5 < TWILL_BENCH_SAMPLES)
-        wanted = (size_t)(patience / first) + 5;
-    while (status == TWILL_OK && samples < wanted) {
+        needed = (size_t)(patience / first) + 5;
+    while (status == TWILL_OK && samples < needed) {
         if (!joins)
             status = twill_barrier(comm);
         double begin = twill_bench_now();
@@ -270,7 +270,7 @@ static twill_status measure_candidate(struct twill_bench_calibration *c, struct 
         size_t count = sizes[i] / sizeof(float) / (collective->parts ? (size_t)c->size : 1);
         bool nothing = collective->call == barrier;
         double seconds;
-        if (!plan->wanted[index][i] || count == 0 || (nothing && i > 0))
+        if (!plan->selected[index][i] || count == 0 || (nothing && i > 0))
             continue;
         status = time_both(c, s, collective, count, &seconds);
         if (status == TWILL_OK && c->rank == 0)
@@ -288,14 +288,14 @@ static twill_status measure_candidate(struct twill_bench_calibration *c, struct 
 static twill_status measure_together(struct twill_bench_calibration *c, const struct plan *plans,
                                      size_t index)
 {
-    char wish[COLLECTIVES * (NAME_BYTES + 24)] = "";
+    char override[COLLECTIVES * (NAME_BYTES + 24)] = "";
     size_t used = 0;
     struct session session;
     for (size_t i = 0; i < COLLECTIVES; i++)
         if (index < plans[i].count)
-            used += (size_t)snprintf(wish + used, sizeof(wish) - used, "%s:%s;",
+            used += (size_t)snprintf(override + used, sizeof(override) - used, "%s:%s;",
                                      collectives[i].name, plans[i].name[index]);
-    twill_status status = begin_session(c, wish, &session);
+    twill_status status = begin_session(c, override, &session);
     for (size_t i = 0; i < COLLECTIVES && status == TWILL_OK; i++)
         if (index < plans[i].count)
             status = measure_candidate(c, &session, &collectives[i], &plans[i], index);

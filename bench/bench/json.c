@@ -63,14 +63,14 @@ static bool is_secret(const char *entry, size_t name)
  * read by anybody. */
 static struct json_object *environment(void)
 {
-    static const char *const wanted[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
+    static const char *const prefixes[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
     struct json_object *list = json_object_new_array();
     char masked[128];
     for (char **entry = environ; *entry != NULL; entry++) {
         size_t name = strcspn(*entry, "=");
         snprintf(masked, sizeof(masked), "%.*s=(a key)", (int)name, *entry);
-        for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
-            if (strncmp(*entry, wanted[i], strlen(wanted[i])) == 0)
+        for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+            if (strncmp(*entry, prefixes[i], strlen(prefixes[i])) == 0)
                 json_object_array_add(list, string(is_secret(*entry, name) ? masked : *entry));
     }
     return list;

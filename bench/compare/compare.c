@@ -109,9 +109,9 @@ static void print_results(const struct twill_compare_run *run)
 {
     for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++) {
         enum twill_compare_collective collective = (enum twill_compare_collective)i;
-        if (run->options.wanted[i] && !run->options.mpi)
+        if (run->options.selected[i] && !run->options.mpi)
             twill_compare_print_rows(run, stdout, collective);
-        else if (run->options.wanted[i] && !twill_compare_of_self(collective))
+        else if (run->options.selected[i] && !twill_compare_of_self(collective))
             twill_compare_print_pairs(run, stdout, collective);
     }
     if (run->options.mpi)

@@ -40,7 +40,7 @@ struct twill_compare_options {
     int n_sizes;
     size_t max_bytes;
     int rounds;
-    bool wanted[TWILL_COMPARE_COLLECTIVES];
+    bool selected[TWILL_COMPARE_COLLECTIVES];
     const char *peers; /* names, parts of names, comma in between; NULL: all */
     int bind;          /* 1, 0, or -1: if there is a core for each rank */
     bool persistent, details, quick, list;

@@ -137,9 +137,9 @@ const char *twill_compare_of_what(enum twill_compare_collective collective)
     return parts ? " (bytes: the part of a rank)" : "";
 }
 
-static bool complain(const char *option, const char *text, const char *wanted)
+static bool complain(const char *option, const char *text, const char *expected)
 {
-    fprintf(stderr, "twill-compare: %s: '%s' is not %s\n", option, text, wanted);
+    fprintf(stderr, "twill-compare: %s: '%s' is not %s\n", option, text, expected);
     return false;
 }
 
@@ -172,7 +172,7 @@ static bool set_only(struct twill_compare_options *options, const char *text)
 {
     char *copy = strdup(text), *rest = copy;
     bool good = copy != NULL;
-    memset(options->wanted, 0, sizeof(options->wanted));
+    memset(options->selected, 0, sizeof(options->selected));
     for (const char *word; good && (word = next_word(&rest)) != NULL;) {
         good = false;
         word = twill_bench_collective_name(word);
@@ -180,7 +180,7 @@ static bool set_only(struct twill_compare_options *options, const char *text)
             if (strcmp(word, names[i]) == 0 ||
                 (strcmp(word, "allreduce") == 0 && i <= TWILL_COMPARE_ALLREDUCE_OUT) ||
                 (strcmp(word, "self") == 0 && i >= TWILL_COMPARE_SELF_BARRIER))
-                good = options->wanted[i] = true;
+                good = options->selected[i] = true;
     }
     free(copy);
     return good || complain("--only", text, "a list of collectives, see --help");
@@ -231,9 +231,9 @@ static bool set_bind(struct twill_compare_options *options, const char *text)
 }
 
 static bool set_number(const char *option, const char *text, size_t min, size_t max,
-                       const char *wanted, size_t *number)
+                       const char *expected, size_t *number)
 {
-    return twill_bench_parse_number(text, min, max, number) || complain(option, text, wanted);
+    return twill_bench_parse_number(text, min, max, number) || complain(option, text, expected);
 }
 
 static bool set_counted(struct twill_compare_options *options, int letter, const char *text)
@@ -316,15 +316,15 @@ static bool set_option(struct twill_compare_options *options, int letter, const 
 }
 
 /* Collectives, if none are named; those of one rank alone are of --mpi only. */
-static bool complete_wanted(struct twill_compare_options *options)
+static bool complete_selection(struct twill_compare_options *options)
 {
     bool any = false, self = false;
     for (int i = 0; i < TWILL_COMPARE_COLLECTIVES; i++) {
-        any |= options->wanted[i];
-        self |= options->wanted[i] && twill_compare_of_self((enum twill_compare_collective)i);
+        any |= options->selected[i];
+        self |= options->selected[i] && twill_compare_of_self((enum twill_compare_collective)i);
     }
     for (int i = 0; i < TWILL_COMPARE_COLLECTIVES && !any; i++)
-        options->wanted[i] = options->mpi || i < TWILL_COMPARE_COMMON;
+        options->selected[i] = options->mpi || i < TWILL_COMPARE_COMMON;
     if (options->mpi && options->plot != NULL)
         return complain("--plot", options->plot, "to be had with --mpi");
     return !self || options->mpi || complain("--only", "self", "to be had without --mpi");
@@ -370,5 +370,5 @@ enum twill_compare_parsed twill_compare_parse(struct twill_compare_options *opti
         return TWILL_COMPARE_USAGE;
     }
     complete(options);
-    return complete_wanted(options) ? TWILL_COMPARE_RUN : TWILL_COMPARE_USAGE;
+    return complete_selection(options) ? TWILL_COMPARE_RUN : TWILL_COMPARE_USAGE;
 }

@@ -309,14 +309,14 @@ bool twill_compare_gather(struct twill_compare_run *run)
     const struct twill_compare_entry *entries;
     const size_t n = entries_of(run, &entries);
     struct twill_compare_built *built = calloc(PROGRAMS, sizeof(*built));
-    bool wanted[PROGRAMS] = {false};
+    bool selected[PROGRAMS] = {false};
     if (built == NULL)
         return false;
     for (size_t i = 0; i < n; i++)
-        wanted[entries[i].program] |=
+        selected[entries[i].program] |=
             takes_part(run, &entries[i], false) || takes_part(run, &entries[i], true);
     for (int program = 0; program < PROGRAMS; program++)
-        if (wanted[program] && !twill_compare_interrupted(run))
+        if (selected[program] && !twill_compare_interrupted(run))
             build(run, (enum twill_compare_program)program, &built[program]);
     for (int tuned = 0; tuned < 2; tuned++)
         for (size_t i = 0; i < n; i++)

@@ -301,10 +301,10 @@ static inline int peer_choose_counts(const struct peer_program *program, struct 
         if (seconds < 0)
             return 1;
         if (peer->rank == 0) {
-            double wanted = order->batch_seconds / (seconds > 1e-9 ? seconds : 1e-9);
+            double needed = order->batch_seconds / (seconds > 1e-9 ? seconds : 1e-9);
             double most = (double)calls * 32;
-            board->calls = wanted < 1 ? 1 : (uint64_t)(wanted > most ? most : wanted);
-            if (wanted <= 2 * (double)calls || step > 8) { /* the last one was long enough */
+            board->calls = needed < 1 ? 1 : (uint64_t)(needed > most ? most : needed);
+            if (needed <= 2 * (double)calls || step > 8) { /* the last one was long enough */
                 double batches = order->turn_seconds / (seconds * (double)board->calls);
                 double least = (double)order->least;
                 batches = batches < least ? least : batches;

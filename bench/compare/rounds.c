@@ -189,7 +189,8 @@ bool twill_compare_measure(struct twill_compare_run *run)
     if (run->rows == NULL)
         return false;
     for (int collective = 0; collective < TWILL_COMPARE_COLLECTIVES; collective++)
-        for (int size = 0; options->wanted[collective] && size < options->n_sizes && good; size++) {
+        for (int size = 0; options->selected[collective] && size < options->n_sizes && good;
+             size++) {
             struct twill_compare_row *row = &run->rows[run->n_rows];
             row->collective = (enum twill_compare_collective)collective;
             bool sized = twill_compare_parts(row->collective, 2, 0) > 0;

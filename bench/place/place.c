@@ -282,24 +282,24 @@ static twill_status compare(struct run *run, struct kind *ddr, struct kind *mcdr
 
 static bool set_option(struct options *options, int letter, const char *text)
 {
-    const char *wanted = "a size from 4K";
+    const char *expected = "a size from 4K";
     bool good = false;
     if (letter == 'b') {
         good = twill_bench_parse_size(text, &options->bytes) && options->bytes >= 4096;
         options->bytes &= ~(size_t)63;
     } else if (letter == 'n') {
-        wanted = "a number from 1 to 100000";
+        expected = "a number from 1 to 100000";
         good = twill_bench_parse_number(text, 1, 100000, &options->repeats);
     } else if (letter == 't') {
-        wanted = "a number from 1 to 1024";
+        expected = "a number from 1 to 1024";
         good = twill_bench_parse_number(text, 1, 1024, &options->threads);
 #if !defined(_OPENMP)
-        wanted = "1, and this twill was built without OpenMP";
+        expected = "1, and this twill was built without OpenMP";
         good = good && options->threads == 1;
 #endif
     }
     if (!good && letter != '?')
-        fprintf(stderr, "twill-place: -%c: '%s' is not %s\n", letter, text, wanted);
+        fprintf(stderr, "twill-place: -%c: '%s' is not %s\n", letter, text, expected);
     return good;
 }
 

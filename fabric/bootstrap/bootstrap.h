@@ -156,7 +156,7 @@ bool twill_host_same_process(const struct twill_host *a, const struct twill_host
  * or NULL. To nobody in particular never what is for containers or virtual machines, tunnels, nor
  * loopback or a bridge unless nothing else is up. why: half a sentence for people. */
 twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
-                                    const char *wanted, const char *peer, char *why,
+                                    const char *requested, const char *peer, char *why,
                                     size_t why_bytes, struct twill_error *error);
 /* The interface that has this address; empty if none has. */
 void twill_interface_of(char interface[32], const char *address);

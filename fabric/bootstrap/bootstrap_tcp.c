@@ -153,11 +153,11 @@ static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_e
 
 /* What was asked for; else what the connections came to, which is loopback when none came from
  * elsewhere. */
-static void choose_address(struct twill_oob *oob, const char *wanted)
+static void choose_address(struct twill_oob *oob, const char *requested)
 {
     const char *why = "where other ranks reach rank 0";
-    if (given(wanted)) {
-        snprintf(oob->address, sizeof(oob->address), "%s", wanted);
+    if (given(requested)) {
+        snprintf(oob->address, sizeof(oob->address), "%s", requested);
         return;
     }
     if (strncmp(oob->address, "127.", 4) == 0) /* such as a host name's 127.0.1.1: no interface
@@ -187,7 +187,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
                                       const struct twill_bootstrap_params *params,
                                       struct twill_error *error)
 {
-    char wanted[TWILL_ADDRESS_TEXT] = "";
+    char requested[TWILL_ADDRESS_TEXT] = "";
     twill_status status;
     TWILL_TRY_OR_FAIL(error, twill_oob_new(oob, ops, params, error));
     struct twill_bootstrap_tcp *tcp = (struct twill_bootstrap_tcp *)*oob;
@@ -203,7 +203,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     /* A wrong TWILL_INTERFACE is the same on all ranks: say so before waiting for anybody. */
     if (given(params->interface))
         TWILL_TRY_OR_FAIL(error,
-                          twill_interface_choose(wanted, (*oob)->interface, params->interface,
+                          twill_interface_choose(requested, (*oob)->interface, params->interface,
                                                  params->master_addr, (*oob)->address_why,
                                                  sizeof((*oob)->address_why), error));
     if ((*oob)->rank == 0)
@@ -212,7 +212,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_serve(tcp, params->listen_fd, error));
     else if ((*oob)->size > 1)
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_join(tcp, error));
-    choose_address(*oob, wanted);
+    choose_address(*oob, requested);
     note_rejected(*oob);
     twill_secret_wipe(&tcp->key, sizeof(tcp->key)); /* this run has its own */
     tcp->job = NULL;

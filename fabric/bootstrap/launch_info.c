@@ -107,8 +107,8 @@ twill_status twill_launch_listen(struct twill_job *job, const struct twill_boots
 {
     char interface[32], why[128];
     struct twill_endpoint here;
-    bool wanted = params->interface && *params->interface;
-    if (wanted)
+    bool requested = params->interface && *params->interface;
+    if (requested)
         TWILL_TRY(error, twill_interface_choose(job->hosts, interface, params->interface, NULL, why,
                                                 sizeof(why), error));
     else if (alone)
@@ -122,7 +122,7 @@ twill_status twill_launch_listen(struct twill_job *job, const struct twill_boots
     job->has_key = !is_given(params);
     if (job->has_key)
         TWILL_TRY(error, twill_secret_random(&job->key, error));
-    job->listener = listen_at(alone || wanted ? job->hosts : NULL, job->size + 64);
+    job->listener = listen_at(alone || requested ? job->hosts : NULL, job->size + 64);
     if (job->listener < 0 || !twill_socket_name(job->listener, false, &here))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "rank 0 cannot listen: %s", strerror(errno));
     job->port = here.port;

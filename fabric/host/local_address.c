@@ -72,38 +72,38 @@ static const struct twill_link *find_route(const struct choice *choice, const ch
 }
 
 /* One name or address of TWILL_INTERFACE. */
-static bool take_wanted(struct choice *choice, const char *wanted, int family)
+static bool take_requested(struct choice *choice, const char *requested, int family)
 {
-    const struct twill_link *link = find_address(choice, wanted);
+    const struct twill_link *link = find_address(choice, requested);
     if (link != NULL)
         take(choice, link);
-    return link != NULL || take_best(choice, wanted, family) ||
-           take_best(choice, wanted, AF_UNSPEC);
+    return link != NULL || take_best(choice, requested, family) ||
+           take_best(choice, requested, AF_UNSPEC);
 }
 
 /* All of the list must be there; the first one is it. */
-static twill_status choose_wanted(struct choice *choice, const char *wanted, const char *peer,
-                                  struct twill_error *error)
+static twill_status choose_requested(struct choice *choice, const char *requested, const char *peer,
+                                     struct twill_error *error)
 {
     char all[320], address[TWILL_ADDRESS_TEXT], interface[32];
     int family = !peer || !*peer ? AF_UNSPEC : strchr(peer, ':') ? AF_INET6 : AF_INET;
     struct choice other = *choice;
     other.address = address;
     other.interface = interface;
-    for (const char *at = wanted; at != NULL;) {
+    for (const char *at = requested; at != NULL;) {
         char name[TWILL_ADDRESS_TEXT] = "";
         size_t length = strcspn(at, ",");
         snprintf(name, sizeof(name), "%.*s", (int)twill_min(length, sizeof(name) - 1), at);
-        if (!take_wanted(at == wanted ? choice : &other, name, family)) {
+        if (!take_requested(at == requested ? choice : &other, name, family)) {
             twill_links_list(choice->links, choice->count, all, sizeof(all));
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "TWILL_INTERFACE=%.64s: %.64s is no interface or address that is up "
                               "here; there are: %s",
-                              wanted, name, all);
+                              requested, name, all);
         }
         at = at[length] == ',' ? at + length + 1 : NULL;
     }
-    snprintf(choice->why, choice->why_bytes, "as TWILL_INTERFACE=%s asks for", wanted);
+    snprintf(choice->why, choice->why_bytes, "as TWILL_INTERFACE=%s asks for", requested);
     return TWILL_OK;
 }
 
@@ -134,14 +134,15 @@ static twill_status choose_route(struct choice *choice, const char *peer, struct
 }
 
 twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
-                                    const char *wanted, const char *peer, char *why,
+                                    const char *requested, const char *peer, char *why,
                                     size_t why_bytes, struct twill_error *error)
 {
     struct choice choice = {
         .address = address, .interface = interface, .why = why, .why_bytes = why_bytes};
     TWILL_TRY(error, twill_links_read(&choice.links, &choice.count, error));
-    twill_status status = wanted && *wanted ? choose_wanted(&choice, wanted, peer, error)
-                                            : choose_route(&choice, peer, error);
+    twill_status status = requested && *requested
+                              ? choose_requested(&choice, requested, peer, error)
+                              : choose_route(&choice, peer, error);
     free(choice.links);
     TWILL_TRY(error, status);
     return TWILL_OK;

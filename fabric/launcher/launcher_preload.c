@@ -30,8 +30,8 @@ static bool find(char path[PATH_MAX], const char *folder)
 bool twill_preload_set(void)
 {
     char path[PATH_MAX];
-    const char *wish = getenv("TWILL_HEAP"), *others = getenv("LD_PRELOAD");
-    if (wish == NULL || strncmp(wish, "shared", 6) != 0 ||
+    const char *setting = getenv("TWILL_HEAP"), *others = getenv("LD_PRELOAD");
+    if (setting == NULL || strncmp(setting, "shared", 6) != 0 ||
         (others != NULL && strstr(others, LIBRARY) != NULL))
         return true;
     if (!find(path, TWILL_LIBRARY_FOLDER) && !find(path, "../lib"))

@@ -23,16 +23,16 @@ _Static_assert(sizeof(struct header) == 16, "the same everywhere");
 /* Room for so many bytes behind what is used. */
 static bool make_room(char **buffer, size_t used, size_t *room, size_t bytes)
 {
-    size_t wanted = *room ? *room : 4096;
-    while (wanted - used < bytes)
-        wanted *= 2;
-    if (wanted == *room)
+    size_t needed = *room ? *room : 4096;
+    while (needed - used < bytes)
+        needed *= 2;
+    if (needed == *room)
         return true;
-    char *bigger = realloc(*buffer, wanted);
+    char *bigger = realloc(*buffer, needed);
     if (!bigger)
         return false;
     *buffer = bigger;
-    *room = wanted;
+    *room = needed;
     return true;
 }
 

@@ -53,13 +53,14 @@
 #define TWILL_OFI_CACHED_BYTES ((size_t)4 << 30) /* and bytes of them */
 #define TWILL_OFI_POLLS_LEAST                                                                      \
     100u /* before it is given up, if late: the machine may have stopped */
-#define TWILL_OFI_COMM_BITS      26
-#define TWILL_OFI_TAG_BITS       48
-#define TWILL_OFI_LONG_TAG       60 /* bits, where the provider has them */
-#define TWILL_OFI_SEGMENT        (64u << 20)
-#define TWILL_OFI_PULLED         16384u     /* longer messages are pulled by some providers */
-#define TWILL_OFI_REDUCE_SEGMENT (1u << 20) /* segment when it is folded: overlaps with the next   \
-                                             */
+#define TWILL_OFI_COMM_BITS 26
+#define TWILL_OFI_TAG_BITS  48
+#define TWILL_OFI_LONG_TAG  60 /* bits, where the provider has them */
+#define TWILL_OFI_SEGMENT   (64u << 20)
+#define TWILL_OFI_PULLED    16384u /* longer messages are pulled by some providers */
+#define TWILL_OFI_REDUCE_SEGMENT                                                                   \
+    (1u << 20)                /* segment when it is folded: overlaps with the next                 \
+                               */
 #define TWILL_OFI_EASY 16384u /* what providers send without asking the receiver, mostly */
 
 enum twill_ofi_channel { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };

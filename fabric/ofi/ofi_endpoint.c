@@ -76,8 +76,8 @@ static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_er
 
 static size_t queue_bytes(const struct fi_info *info)
 {
-    size_t wanted = twill_min(info->tx_attr->size, 16384) + twill_min(info->rx_attr->size, 16384);
-    return twill_max(wanted, 4096);
+    size_t needed = twill_min(info->tx_attr->size, 16384) + twill_min(info->rx_attr->size, 16384);
+    return twill_max(needed, 4096);
 }
 
 /* One block for all send buffers and control receives, registered once. */

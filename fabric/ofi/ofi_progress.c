@@ -89,11 +89,11 @@ static twill_status completed(struct twill_ofi_endpoint *endpoint,
     struct twill_ofi_op *op = entry->op_context;
     if (op == NULL)
         return TWILL_OK;
-    bool wanted = give_back(op);
+    bool awaited = give_back(op);
     if (op->kind == TWILL_OFI_OP_RECV_CONTROL)
         return control_arrived(endpoint, op, entry, error);
     if (op->kind == TWILL_OFI_OP_SEND_BUFFER) {
-        if (wanted && op->request != NULL)
+        if (awaited && op->request != NULL)
             leave_sent(op->owner, op->request);
         free_send(endpoint, op);
         return TWILL_OK;
@@ -102,9 +102,9 @@ static twill_status completed(struct twill_ofi_endpoint *endpoint,
         return TWILL_OK; /* abandoned */
     if (op->kind == TWILL_OFI_OP_RECV_HEADER)
         op->bytes = entry->len;
-    else if (op->kind == TWILL_OFI_OP_RECV_SEGMENT && wanted && entry->len != op->bytes)
+    else if (op->kind == TWILL_OFI_OP_RECV_SEGMENT && awaited && entry->len != op->bytes)
         misfit(op, entry->len);
-    if (wanted) {
+    if (awaited) {
         op->done = true;
         op->owner->noticed++;
         twill_ofi_stuck(op->owner, op->lane); /* its holder goes on there */
@@ -168,7 +168,7 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
         return twill_ofi_fail(endpoint, error, "fi_cq_readerr", (int)rc, NULL);
     struct twill_ofi_op *op = entry.op_context;
     int code = abs(entry.err);
-    bool wanted = op != NULL && give_back(op);
+    bool awaited = op != NULL && give_back(op);
     char text[128], what[192];
     const char *more =
         fi_cq_strerror(endpoint->cq, entry.prov_errno, entry.err_data, text, sizeof(text));
@@ -177,7 +177,7 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
     if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL &&
         (code != FI_ECANCELED || !endpoint->closing))
         return twill_ofi_fail(endpoint, error, what, code, NULL);
-    if (wanted && is_missed(op)) {
+    if (awaited && is_missed(op)) {
         struct twill_error theirs = {0};
         twill_ofi_set_failure(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->lane),
                               &theirs);

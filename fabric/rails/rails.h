@@ -59,8 +59,8 @@ void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l);
 /* What a rank has, as it tells the others. */
 struct twill_rails_info {
     int32_t status;
-    uint32_t wish; /* enum twill_rails_wish */
-    uint32_t wanted, count;
+    uint32_t setting; /* enum twill_rails_setting */
+    uint32_t requested, count;
     struct {
         uint64_t network;
         uint32_t mbits;
@@ -69,7 +69,7 @@ struct twill_rails_info {
     char message[192]; /* when status is not OK */
 };
 
-enum twill_rails_wish {
+enum twill_rails_setting {
     TWILL_RAILS_AUTO,   /* all that are sure to help */
     TWILL_RAILS_NUMBER, /* so many, over one way if there are no more */
     TWILL_RAILS_LIST,   /* these */

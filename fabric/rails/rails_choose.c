@@ -47,20 +47,20 @@ void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l)
 
 /* --- what this rank has ---------------------------------------------------------------------- */
 
-static twill_status read_wish(const char *text, struct twill_rails_info *info,
-                              struct twill_error *error)
+static twill_status parse_setting(const char *text, struct twill_rails_info *info,
+                                  struct twill_error *error)
 {
     char *end;
-    info->wish = TWILL_RAILS_LIST;
+    info->setting = TWILL_RAILS_LIST;
     if (text == NULL || *text == '\0' || strcmp(text, "auto") == 0) {
-        info->wish = TWILL_RAILS_AUTO;
+        info->setting = TWILL_RAILS_AUTO;
         return TWILL_OK;
     }
     if (strspn(text, "0123456789") != strlen(text))
         return TWILL_OK;
     unsigned long number = strtoul(text, &end, 10);
-    info->wish = TWILL_RAILS_NUMBER;
-    info->wanted = (uint32_t)number;
+    info->setting = TWILL_RAILS_NUMBER;
+    info->requested = (uint32_t)number;
     if (number < 1 || number > TWILL_RAILS_MOST)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_RAILS=%s: 1 to %d rails are possible",
                           text, TWILL_RAILS_MOST);
@@ -118,11 +118,11 @@ static twill_status find_rails(struct own *own, const struct twill_transport_ops
     struct twill_rails_info *info = &own->info;
     const char *listed = params->interface != NULL ? strchr(params->interface, ',') : NULL;
     size_t found = 0;
-    TWILL_TRY(error, read_wish(params->rails, info, error));
-    if (info->wish == TWILL_RAILS_LIST)
+    TWILL_TRY(error, parse_setting(params->rails, info, error));
+    if (info->setting == TWILL_RAILS_LIST)
         return read_list(own, ops, params, "TWILL_RAILS", params->rails, error);
-    if (listed != NULL && info->wish == TWILL_RAILS_AUTO)
-        info->wish = TWILL_RAILS_LIST;
+    if (listed != NULL && info->setting == TWILL_RAILS_AUTO)
+        info->setting = TWILL_RAILS_LIST;
     if (listed != NULL) {
         TWILL_TRY(error, read_list(own, ops, params, "TWILL_INTERFACE", params->interface, error));
         return TWILL_OK;
@@ -131,15 +131,15 @@ static twill_status find_rails(struct own *own, const struct twill_transport_ops
     if (found == 0)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "%s: no way to other hosts", ops->name);
     info->count = (uint32_t)found;
-    if (info->wish == TWILL_RAILS_AUTO)
+    if (info->setting == TWILL_RAILS_AUTO)
         keep_equals(own, found);
     return TWILL_OK;
 }
 
 bool twill_rails_are_listed(const char *text)
 {
-    struct twill_rails_info info = {.wanted = 0};
-    return read_wish(text, &info, NULL) == TWILL_OK && info.wish == TWILL_RAILS_LIST;
+    struct twill_rails_info info = {.requested = 0};
+    return parse_setting(text, &info, NULL) == TWILL_OK && info.setting == TWILL_RAILS_LIST;
 }
 
 twill_status twill_rails_check(const struct twill_transport_ops *ops,
@@ -171,22 +171,22 @@ static void fill_info(struct own *own, twill_status status, const struct twill_e
 static twill_status check_infos(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
 {
-    static const char *const wishes[] = {"TWILL_RAILS=auto", "a number in TWILL_RAILS",
-                                         "a list of rails"};
+    static const char *const settings[] = {"TWILL_RAILS=auto", "a number in TWILL_RAILS",
+                                           "a list of rails"};
     for (uint32_t r = 0; r < ranks; r++) {
         const struct twill_rails_info *info = &infos[r];
         if (info->status != TWILL_OK)
             return TWILL_FAIL(error, (twill_status)info->status, "rank %u: %.191s", r,
                               info->message);
-        if (info->wish > TWILL_RAILS_LIST || info->count < 1 || info->count > TWILL_RAILS_MOST)
+        if (info->setting > TWILL_RAILS_LIST || info->count < 1 || info->count > TWILL_RAILS_MOST)
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "rank %u: rails of another kind", r);
-        if (info->wish != infos[0].wish || info->wanted != infos[0].wanted)
+        if (info->setting != infos[0].setting || info->requested != infos[0].requested)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "rank %u has %s (%u), rank 0 %s (%u): the number of rails must be "
                               "the same on all ranks",
-                              r, wishes[info->wish], info->wanted, wishes[infos[0].wish],
-                              infos[0].wanted);
-        if (info->wish == TWILL_RAILS_LIST && info->count != infos[0].count)
+                              r, settings[info->setting], info->requested,
+                              settings[infos[0].setting], infos[0].requested);
+        if (info->setting == TWILL_RAILS_LIST && info->count != infos[0].count)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "rank %u lists %u rails, rank 0 lists %u (TWILL_RAILS, "
                               "TWILL_INTERFACE): there must be as many on all ranks",
@@ -262,7 +262,7 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
     uint8_t(*places)[TWILL_RAILS_MOST] = calloc(ranks, sizeof(*places));
     if (places == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %u ranks", ranks);
-    if (infos[0].wish == TWILL_RAILS_LIST) {
+    if (infos[0].setting == TWILL_RAILS_LIST) {
         *count = infos[0].count;
         for (uint32_t r = 0; r < ranks; r++)
             for (uint32_t k = 0; k < *count; k++)
@@ -270,12 +270,13 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
     } else {
         *count = pair(infos, ranks, places);
     }
-    uint32_t wanted = infos[0].wanted, have = *count;
-    if (infos[0].wish == TWILL_RAILS_NUMBER) { /* several streams over one where there are fewer */
+    uint32_t requested = infos[0].requested, have = *count;
+    if (infos[0].setting ==
+        TWILL_RAILS_NUMBER) { /* several streams over one where there are fewer */
         for (uint32_t r = 0; r < ranks; r++)
-            for (uint32_t k = have; k < wanted; k++)
+            for (uint32_t k = have; k < requested; k++)
                 places[r][k] = places[r][k % have];
-        *count = wanted;
+        *count = requested;
     }
     weigh(infos, ranks, places, *count, weight);
     for (uint32_t k = 0; k < *count; k++)
@@ -328,7 +329,7 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
     free(all);
     TWILL_TRY(error, status);
     choice->asked = own.listed;
-    snprintf(choice->why, sizeof(choice->why), "%s", whys[own.info.wish]);
+    snprintf(choice->why, sizeof(choice->why), "%s", whys[own.info.setting]);
     for (uint32_t k = 0; k < choice->count; k++)
         choice->way[k] = (struct twill_rails_way){.rail = own.rail[place[k]], .weight = weight[k]};
     return TWILL_OK;

@@ -36,7 +36,7 @@ struct channel {
     _Atomic uint64_t *consumed; /* by the receiver */
     uint64_t index;             /* slots produced (consumed) here so far */
     uint64_t seen;              /* sender: consumed when last looked */
-    uint64_t unwanted;          /* receiver: bytes to come of a message that did not match */
+    uint64_t to_discard;        /* receiver: bytes to come of a message that did not match */
     uint32_t local;             /* the peer's local rank */
     uint32_t active;            /* 1 + position in the list, 0: not in it */
     bool sends;
@@ -145,14 +145,14 @@ static bool take(struct channel *channel)
         memcpy(&total, line->payload, sizeof(total));
     if (piece > (streamed ? SLOT_BYTES : TWILL_LINE_PAYLOAD) || piece > total)
         return false;
-    if (channel->unwanted > 0) {
-        channel->unwanted -= twill_min(piece, channel->unwanted);
+    if (channel->to_discard > 0) {
+        channel->to_discard -= twill_min(piece, channel->to_discard);
         consumed(channel);
         return true;
     }
     struct twill_transfer *request = channel->queue.head;
     if (request->moved == 0 && !twill_transfer_matches(request, line->signature, total)) {
-        channel->unwanted = total - piece;
+        channel->to_discard = total - piece;
         consumed(channel);
         twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
         return true;
@@ -171,7 +171,7 @@ static bool take(struct channel *channel)
 static int pull(struct channel *channel)
 {
     int moved = 0;
-    while (channel->queue.head != NULL || channel->unwanted > 0) {
+    while (channel->queue.head != NULL || channel->to_discard > 0) {
         const struct twill_line *line = &channel->line[channel->index % SLOTS];
         if (atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1)
             break;
@@ -186,7 +186,7 @@ static int pull(struct channel *channel)
 
 static bool is_idle(const struct channel *channel)
 {
-    return channel->queue.head == NULL && channel->unwanted == 0;
+    return channel->queue.head == NULL && channel->to_discard == 0;
 }
 
 static void activate(struct shm *shm, struct channel *channel)
@@ -268,7 +268,7 @@ static void shm_cancel(struct twill_transport *transport)
     while (shm->active_count > 0) {
         struct channel *channel = shm->active[shm->active_count - 1];
         channel->queue.head = NULL;
-        channel->unwanted = 0;
+        channel->to_discard = 0;
         deactivate(shm, channel);
     }
 }

@@ -23,7 +23,7 @@ struct twill_single_copy {
 
 /* What a rank found out of each way. */
 struct probe_result {
-    bool wanted[WAYS];
+    bool requested[WAYS];
     bool open[WAYS];       /* to all of its node */
     uint32_t denied[WAYS]; /* else by this rank; its own number: it could not even be tried */
     int32_t cause[WAYS];   /* errno */
@@ -87,7 +87,7 @@ static int tell_closed(const struct probe_result *results, uint32_t size, unsign
     while (r < size - 1 && results[r].open[way])
         r++;
     const char *cause = strerror(results[r].cause[way]);
-    if (!results[r].wanted[way])
+    if (!results[r].requested[way])
         return snprintf(text, bytes, "%s: not wanted", ways[way]->name);
     if (results[r].denied[way] == r)
         return snprintf(text, bytes, "%s: none (rank %u: %s)", ways[way]->name, r, cause);
@@ -126,13 +126,14 @@ static void agree(struct twill_single_copy *single_copy, const struct probe_resu
 /* --- opening --------------------------------------------------------------------------------- */
 
 static void open_ways(struct twill_single_copy *single_copy, uint32_t me,
-                      enum twill_single_copy_kind wish, struct twill_single_copy_info *mine,
+                      enum twill_single_copy_kind setting, struct twill_single_copy_info *mine,
                       struct probe_result *probe_result)
 {
     for (unsigned w = 0; w < WAYS; w++) {
-        probe_result->wanted[w] = wish == TWILL_SINGLE_COPY_AUTO || wish == ways[w]->wish;
+        probe_result->requested[w] =
+            setting == TWILL_SINGLE_COPY_AUTO || setting == ways[w]->setting;
         probe_result->denied[w] = me;
-        if (!probe_result->wanted[w])
+        if (!probe_result->requested[w])
             continue;
         probe_result->cause[w] = ways[w]->open(&single_copy->state[w], single_copy->peers, mine);
         probe_result->open[w] = probe_result->cause[w] == 0;
@@ -144,7 +145,7 @@ static void open_ways(struct twill_single_copy *single_copy, uint32_t me,
 /* Exchange cards, try, exchange findings. A token must be there until everybody has read it: that
  * is when the second exchange is over. */
 static twill_status negotiate(struct twill_single_copy *single_copy, struct twill_oob *oob,
-                              const struct twill_world *world, enum twill_single_copy_kind wish,
+                              const struct twill_world *world, enum twill_single_copy_kind setting,
                               char *how, size_t how_bytes, struct twill_error *error)
 {
     uint32_t size = (uint32_t)oob->size;
@@ -158,7 +159,7 @@ static twill_status negotiate(struct twill_single_copy *single_copy, struct twil
         goto done;
     }
     memcpy(mine.token, single_copy->token, sizeof(mine.token));
-    open_ways(single_copy, (uint32_t)oob->rank, wish, &mine, &probe_result);
+    open_ways(single_copy, (uint32_t)oob->rank, setting, &mine, &probe_result);
     status = twill_oob_allgather(oob, &mine, infos, sizeof(mine), error);
     for (unsigned w = 0; w < WAYS && status == TWILL_OK; w++)
         try_way(single_copy, w, world, (uint32_t)oob->rank, infos, &probe_result);
@@ -190,20 +191,20 @@ static struct twill_single_copy *single_copy_new(uint32_t peers)
 
 twill_status twill_single_copy_open(struct twill_single_copy **single_copy, struct twill_oob *oob,
                                     const struct twill_world *world,
-                                    enum twill_single_copy_kind wish, char *how, size_t how_bytes,
-                                    struct twill_error *error)
+                                    enum twill_single_copy_kind setting, char *how,
+                                    size_t how_bytes, struct twill_error *error)
 {
     *single_copy = NULL;
     bool alone = twill_world_widest(world) < 2;
     snprintf(how, how_bytes, "%s", alone ? "no rank shares a node" : "none (TWILL_REACH)");
-    if (alone || wish == TWILL_SINGLE_COPY_NONE)
+    if (alone || setting == TWILL_SINGLE_COPY_NONE)
         return TWILL_OK;
     struct twill_single_copy *made = single_copy_new(world->node_size[world->node[oob->rank]]);
     if (made == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     twill_status status = twill_bootstrap_random(made->token, error);
     if (status == TWILL_OK)
-        status = negotiate(made, oob, world, wish, how, how_bytes, error);
+        status = negotiate(made, oob, world, setting, how, how_bytes, error);
     if (status != TWILL_OK || (made->fetches == NULL && made->maps == NULL)) {
         twill_single_copy_close(made);
         return status == TWILL_OK ? TWILL_OK : twill_error_pass(error, status, __FILE__, __LINE__);

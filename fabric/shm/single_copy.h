@@ -29,8 +29,8 @@ struct twill_region;
  * all of them; how[] says what there is, or why there is nothing. */
 twill_status twill_single_copy_open(struct twill_single_copy **single_copy, struct twill_oob *oob,
                                     const struct twill_world *world,
-                                    enum twill_single_copy_kind wish, char *how, size_t how_bytes,
-                                    struct twill_error *error);
+                                    enum twill_single_copy_kind setting, char *how,
+                                    size_t how_bytes, struct twill_error *error);
 /* Is it known of these ranks without asking them? The same on all of them. Then it is had of `of`,
  * for the ranks ranks[0 ..] of of_world that are `world`, of which this is number `me`: locally. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
@@ -65,7 +65,7 @@ struct twill_single_copy_info {
 
 struct twill_single_copy_way {
     const char *name;
-    enum twill_single_copy_kind wish;
+    enum twill_single_copy_kind setting;
     /* Add to the card what this way needs: 0 or errno. state is closed all the same. */
     int (*open)(void **state, uint32_t peers, struct twill_single_copy_info *mine);
     /* Get ready for a peer: 0 or errno. */

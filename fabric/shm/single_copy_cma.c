@@ -63,7 +63,7 @@ static int cma_fetch(void *state, uint32_t peer, void *to, uint64_t from, size_t
 }
 
 const struct twill_single_copy_way twill_single_copy_cma = {.name = "cma",
-                                                            .wish = TWILL_SINGLE_COPY_CMA,
+                                                            .setting = TWILL_SINGLE_COPY_CMA,
                                                             .open = cma_open,
                                                             .connect_peer = cma_connect_peer,
                                                             .fetch = cma_fetch,

@@ -79,7 +79,7 @@ static int load(struct library *library)
     const struct {
         const char *name;
         void *function;
-    } wanted[] = {
+    } symbols[] = {
         {"xpmem_make", &library->make},     {"xpmem_remove", &library->remove},
         {"xpmem_get", &library->get},       {"xpmem_release", &library->release},
         {"xpmem_attach", &library->attach}, {"xpmem_detach", &library->detach},
@@ -87,11 +87,11 @@ static int load(struct library *library)
     library->handle = dlopen("libxpmem.so.0", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library->handle == NULL)
         return ENOENT;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wanted); i++) {
-        void *found = dlsym(library->handle, wanted[i].name);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(symbols); i++) {
+        void *found = dlsym(library->handle, symbols[i].name);
         if (found == NULL)
             return ENOSYS;
-        *(void **)wanted[i].function = found;
+        *(void **)symbols[i].function = found;
     }
     return 0;
 }
@@ -253,7 +253,7 @@ static int xpmem_connect_peer(void *state, uint32_t number,
 }
 
 const struct twill_single_copy_way twill_single_copy_xpmem = {.name = "xpmem",
-                                                              .wish = TWILL_SINGLE_COPY_XPMEM,
+                                                              .setting = TWILL_SINGLE_COPY_XPMEM,
                                                               .open = xpmem_open,
                                                               .connect_peer = xpmem_connect_peer,
                                                               .attach = xpmem_attach_region,

@@ -43,7 +43,7 @@ static void unstage(struct twill_tcp_lane *lane, size_t bytes)
 /* Have a header in the stage; small messages come with it, and those behind them. */
 static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
 {
-    size_t got, wanted = HEADER - staged(lane);
+    size_t got, needed = HEADER - staged(lane);
     const struct twill_transfer *next = lane->in.head;
     if (lane->begin > 0) {
         memmove(lane->stage, lane->stage + lane->begin, staged(lane));
@@ -51,8 +51,8 @@ static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
         lane->begin = 0;
     }
     if (next != NULL && next->bytes <= TWILL_TCP_STAGE)
-        wanted = HEADER + TWILL_TCP_STAGE - lane->end;
-    int answer = read_some(lane, lane->stage + lane->end, wanted, &got, error);
+        needed = HEADER + TWILL_TCP_STAGE - lane->end;
+    int answer = read_some(lane, lane->stage + lane->end, needed, &got, error);
     lane->end += got;
     return answer;
 }

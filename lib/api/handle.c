@@ -71,7 +71,7 @@ void twill_handle_pool_retire(struct twill_handle_pool *pool, size_t bytes)
 void twill_handle_warn(const char *call, const char *sentence)
 {
     struct twill_log log = {.level = TWILL_LOG_WARN, .rank = -1};
-    const char *wanted = getenv("TWILL_LOG");
-    if (wanted == NULL || strcmp(wanted, "none") != 0)
+    const char *setting = getenv("TWILL_LOG");
+    if (setting == NULL || strcmp(setting, "none") != 0)
         twill_say(&log, TWILL_LOG_WARN, "%s: %s", call, sentence);
 }

@@ -78,9 +78,9 @@ static struct twill_transfer transfer_of(const struct twill_request *request, in
     const struct twill_point *p = &request->point;
     void *buffer = way == OUT ? (void *)(uintptr_t)p->src : p->dst;
     size_t count = way == OUT ? p->src_count : p->dst_count;
-    bool wanted = way == OUT ? p->sends : p->receives;
+    bool used = way == OUT ? p->sends : p->receives;
     return (struct twill_transfer){
-        .status = wanted ? TWILL_PENDING : TWILL_OK,
+        .status = used ? TWILL_PENDING : TWILL_OK,
         .kind = way == OUT ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
         .lane = TWILL_POINT_LANE,
         .peer = (uint32_t)(way == OUT ? p->to : p->from),
@@ -139,7 +139,7 @@ twill_status twill_point_begin(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     const struct twill_point *p = &request->point;
-    bool wanted[2] = {p->sends, p->receives};
+    bool used[2] = {p->sends, p->receives};
     if (TWILL_UNLIKELY(comm->traced)) {
         request->ticks = twill_ticks();
         twill_log_begin(request);
@@ -153,7 +153,7 @@ twill_status twill_point_begin(struct twill_request *request)
     for (int way = IN; way >= OUT; way--) {
         struct twill_transfer *transfer = &request->transfer[way];
         *transfer = transfer_of(request, way);
-        if (!wanted[way])
+        if (!used[way])
             continue;
         struct twill_transport *link = twill_comm_link(comm, transfer->peer);
         if (way == OUT)

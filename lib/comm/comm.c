@@ -198,14 +198,14 @@ static twill_status open_single_copy(struct twill_comm *comm, const struct twill
     if (parent != NULL && twill_single_copy_is_known(parent->single_copy))
         return twill_single_copy_derive(&comm->single_copy, parent->single_copy, parent->world,
                                         ranks, comm->world, comm->rank, &comm->error);
-    enum twill_single_copy_kind wish =
+    enum twill_single_copy_kind setting =
         (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
-    TWILL_TRY(&comm->error, twill_single_copy_open(&comm->single_copy, comm->oob, comm->world, wish,
-                                                   how, sizeof(how), &comm->error));
+    TWILL_TRY(&comm->error, twill_single_copy_open(&comm->single_copy, comm->oob, comm->world,
+                                                   setting, how, sizeof(how), &comm->error));
     if (comm->oob != comm->context->oob)
         return TWILL_OK;
     twill_context_note(comm->context, "memory of other ranks: %s", how);
-    bool disappoints = wish != TWILL_SINGLE_COPY_AUTO && wish != TWILL_SINGLE_COPY_NONE &&
+    bool disappoints = setting != TWILL_SINGLE_COPY_AUTO && setting != TWILL_SINGLE_COPY_NONE &&
                        comm->single_copy == NULL;
     if (disappoints)
         twill_say(&comm->context->log,
@@ -346,7 +346,7 @@ static void configure(struct twill_comm *comm)
     const struct twill_config *config = &comm->context->config;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
     comm->learns = spin < 0;
-    comm->traced = twill_log_wants(&comm->context->log, TWILL_LOG_DEBUG);
+    comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);
     comm->spin = spin >= 0                ? (uint32_t)spin
                  : comm->context->crowded ? TWILL_SPIN_SHARED
                                           : TWILL_SPIN_ALONE;

@@ -28,7 +28,7 @@ struct twill_level_info;
 
 /* The thread that makes progress, lib/exec/progress_thread.c. */
 struct twill_progress {
-    bool wanted, late;  /* late: it only looks after what nobody else moves along */
+    bool enabled, late; /* late: it only looks after what nobody else moves along */
     int core;           /* to bind it to, or -1 */
     char how[160];      /* for twill-info */
     _Atomic bool tried; /* to start it */

@@ -84,7 +84,7 @@ void twill_log_notes(struct twill_context *context, unsigned common)
 void twill_log_process(struct twill_context *context)
 {
     const struct twill_config *config = &context->config;
-    if (!twill_log_wants(&context->log, TWILL_LOG_INFO))
+    if (!twill_log_enabled(&context->log, TWILL_LOG_INFO))
         return;
     for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++)
         if (strcmp(config->source[v], "default") != 0)
@@ -97,7 +97,7 @@ void twill_log_comm(struct twill_comm *comm)
 {
     const struct twill_log *log = &comm->context->log;
     char levels[160];
-    if (!twill_log_wants(log, TWILL_LOG_INFO))
+    if (!twill_log_enabled(log, TWILL_LOG_INFO))
         return;
     if (comm->oob == comm->context->oob) /* else there is nothing new */
         twill_log_notes(comm->context, 0);

@@ -27,7 +27,7 @@ static inline void twill_log_choice(struct twill_comm *comm,
                                     const struct twill_select_request *request,
                                     const struct twill_choice *choice)
 {
-    if (TWILL_UNLIKELY(twill_log_wants(&comm->context->log, TWILL_LOG_INFO)))
+    if (TWILL_UNLIKELY(twill_log_enabled(&comm->context->log, TWILL_LOG_INFO)))
         twill_log_choice_told(comm, request, choice);
 }
 

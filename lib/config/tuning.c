@@ -36,20 +36,21 @@ static twill_status read_file(char **text, const char *path, struct twill_error 
 }
 
 /* What is spelled wrong is refused here; what cannot be done is known when a call asks for it. */
-static twill_status check_wishes(struct twill_context *context)
+static twill_status check_overrides(struct twill_context *context)
 {
-    const char *wanted = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
-    struct twill_wish *wishes = NULL;
+    const char *requested = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
+    struct twill_override *overrides = NULL;
     size_t count = 0;
-    if (wanted != NULL)
-        TWILL_TRY(&context->error, twill_wishes_parse(&wishes, &count, wanted, &context->error));
-    free(wishes);
+    if (requested != NULL)
+        TWILL_TRY(&context->error,
+                  twill_overrides_parse(&overrides, &count, requested, &context->error));
+    free(overrides);
     return TWILL_OK;
 }
 
 twill_status twill_context_open_tuning(struct twill_context *context)
 {
-    TWILL_TRY(&context->error, check_wishes(context));
+    TWILL_TRY(&context->error, check_overrides(context));
     const char *path = twill_config_text(&context->config, TWILL_VARIABLE_TUNING);
     const char *machine = twill_config_text(&context->config, TWILL_VARIABLE_MACHINE);
     char *text = NULL;
@@ -131,7 +132,7 @@ static twill_status read_word(struct twill_context *context, struct question *q,
         return refuse(context, word, "a collective");
     }
     if (index == 1)
-        return twill_wish_read_bytes(word, length, &r->bytes) == length && length > 0
+        return twill_bytes_parse(word, length, &r->bytes) == length && length > 0
                    ? TWILL_OK
                    : refuse(context, word, "a size such as 64K");
     if (read_named(q, word))

@@ -18,7 +18,7 @@ void twill_comm_pend(struct twill_comm *comm)
 {
     count_pending(comm, 1);
     atomic_fetch_add(&comm->context->pending, 1);
-    if (comm->context->progress.wanted)
+    if (comm->context->progress.enabled)
         twill_progress_wake(comm->context);
 }
 

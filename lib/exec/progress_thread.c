@@ -28,10 +28,10 @@ twill_status twill_progress_configure(struct twill_context *context)
     const char *text = context->config.text[TWILL_VARIABLE_PROGRESS];
     progress->core = -1;
     progress->late = strcmp(text, "late") == 0;
-    progress->wanted = strncmp(text, "thread", 6) == 0 || progress->late;
+    progress->enabled = strncmp(text, "thread", 6) == 0 || progress->late;
     if (strcmp(text, "none") == 0 || strcmp(text, "thread") == 0 || progress->late)
         return TWILL_OK;
-    const char *number = progress->wanted && text[6] == ':' ? text + 7 : "";
+    const char *number = progress->enabled && text[6] == ':' ? text + 7 : "";
     char *end = NULL;
     long core = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : -1;
     if (core < 0 || core >= CPU_SETSIZE || *end != '\0')
@@ -49,7 +49,7 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
 {
     struct twill_progress *progress = &context->progress;
     const char *what = "no rank of this host may run there";
-    if (!progress->wanted) {
+    if (!progress->enabled) {
         snprintf(progress->how, sizeof(progress->how),
                  "inside calls, by the threads that make them");
         return;

@@ -31,11 +31,12 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
 }
 
 /* off, shared, shared:BYTES. */
-static twill_status parse(const char *text, bool *wished, size_t *least, struct twill_error *error)
+static twill_status parse(const char *text, bool *requested, size_t *least,
+                          struct twill_error *error)
 {
     int64_t bytes = LEAST_BYTES;
-    *wished = strncmp(text, "shared", 6) == 0;
-    bool good = *wished
+    *requested = strncmp(text, "shared", 6) == 0;
+    bool good = *requested
                     ? text[6] == '\0' || (text[6] == ':' && twill_config_bytes(text + 7, &bytes))
                     : strcmp(text, "off") == 0;
     if (!good || bytes < 1)
@@ -105,12 +106,12 @@ static enum twill_preloaded_outcome make(struct twill_preloaded *preloaded, size
     return at < bytes ? TWILL_PRELOADED_READY : TWILL_PRELOADED_MEMORY; /* that part is full */
 }
 
-twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish,
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
                                   struct twill_error *error)
 {
-    bool wished;
-    TWILL_TRY(error, parse(wish, &wished, &preloaded->least, error));
-    if (wished)
+    bool requested;
+    TWILL_TRY(error, parse(setting, &requested, &preloaded->least, error));
+    if (requested)
         preloaded->outcome = find(preloaded);
     return TWILL_OK;
 }

@@ -31,7 +31,7 @@ struct twill_preloaded {
 
 /* wish: TWILL_HEAP. Find the library; READY: it is there. Only a bad value of TWILL_HEAP is an
  * error. */
-twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *wish,
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
                                   struct twill_error *error);
 /* If the library is there: find this process's region, or make one of so many bytes. What came of
  * it is the outcome; token is NULL unless it is READY. */

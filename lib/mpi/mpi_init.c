@@ -271,7 +271,7 @@ static int at_end(MPI_Comm comm, int keyval, void *value, void *extra)
 
 /* Ranks may have other environments: nothing is taken where one of them does not want it, and there
  * is a report where one of them does. And other levels of threads. */
-static bool agree_on_wishes(void)
+static bool agree_on_settings(void)
 {
     const char *take = getenv("TWILL_MPI"), *report = getenv("TWILL_MPI_REPORT");
     int mine[] = {take == NULL || strcmp(take, "0") != 0,
@@ -299,7 +299,7 @@ static void start(void)
     twill_mpi.ticks_at_start = twill_ticks();
     twill_mpi.ns_at_start = twill_now();
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (!agree_on_wishes() || PMPI_Comm_dup(MPI_COMM_WORLD, &twill_mpi.shadow) != MPI_SUCCESS)
+    if (!agree_on_settings() || PMPI_Comm_dup(MPI_COMM_WORLD, &twill_mpi.shadow) != MPI_SUCCESS)
         return;
     PMPI_Comm_set_errhandler(twill_mpi.shadow, MPI_ERRORS_RETURN);
     twill_mpi_checks_find();

@@ -186,9 +186,9 @@ bool twill_test_hello(int fd, const struct twill_hello_identity *identity,
 }
 
 bool twill_test_outcome_is(int rank, twill_status status, const struct twill_error *error,
-                           twill_status wanted, const char *says)
+                           twill_status expected, const char *says)
 {
-    return twill_test_note(status == wanted && strstr(error->message, says), __FILE__, __LINE__,
+    return twill_test_note(status == expected && strstr(error->message, says), __FILE__, __LINE__,
                            "rank %d: status %d, \"%s\"; wanted %d, \"%s\"", rank, status,
-                           error->message, wanted, says);
+                           error->message, expected, says);
 }

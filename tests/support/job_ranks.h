@@ -43,6 +43,6 @@ bool twill_test_hello(int fd, const struct twill_hello_identity *identity,
                       struct twill_session *session);
 /* Check that a rank failed with this status and a message that has these words. */
 bool twill_test_outcome_is(int rank, twill_status status, const struct twill_error *error,
-                           twill_status wanted, const char *says);
+                           twill_status expected, const char *says);
 
 #endif

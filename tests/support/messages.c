@@ -295,7 +295,7 @@ bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_
 bool twill_test_mismatch(struct twill_test_end *end)
 {
     static const struct {
-        size_t sent, wanted;
+        size_t sent, requested;
         uint32_t signature; /* added to the sender's */
     } cases[] = {{100, 64, 0},        {64, 100, 0},      {40000, 30000, 0}, {30000, 70000, 0},
                  {8, 8, 1},           {20000, 20000, 1}, {0, 8, 0},         {8, 0, 0},
@@ -304,12 +304,12 @@ bool twill_test_mismatch(struct twill_test_end *end)
     bool good = letter != NULL;
     for (uint32_t i = 0; good && end->rank < 2 && i < TWILL_ARRAY_LENGTH(cases); i++) {
         bool sends = end->rank == 0;
-        bool fits = cases[i].sent == cases[i].wanted && cases[i].signature == 0;
+        bool fits = cases[i].sent == cases[i].requested && cases[i].signature == 0;
         letter->from = 0;
         letter->to = 1;
         letter->number = i;
         write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, 3,
-                     sends ? cases[i].sent : cases[i].wanted, i % 2 == 1);
+                     sends ? cases[i].sent : cases[i].requested, i % 2 == 1);
         letter->request.signature += sends ? cases[i].signature : 0;
         struct twill_transfer *request = &letter->request;
         good = post(end, letter) && twill_test_await(end, request, 1);

@@ -15,7 +15,7 @@
 #define PAGE  4096u
 #define BYTES (1u << 20)
 
-static const struct setup wanting = {"registering", "tcp", {.force_registration = true}};
+static const struct setup registering = {"registering", "tcp", {.force_registration = true}};
 
 static inline void *map(void *where, size_t bytes)
 {

@@ -52,11 +52,11 @@ static bool case_sizes(struct run *run, twill_bootstrap *caller)
     for (uint32_t i = 0; fine && i < TWILL_ARRAY_LENGTH(sizes); i++)
         fine = exchange(&end, &sizes[i], 1, i * 100);
     fine = fine && exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 5000);
-    size_t wanted = run->provider->address_bytes;
+    size_t expected = run->provider->address_bytes;
     const struct twill_ofi *t = (const struct twill_ofi *)end.transport;
-    fine = fine && twill_test_note(wanted == 0 || t->endpoint->address_length[0] == wanted,
+    fine = fine && twill_test_note(expected == 0 || t->endpoint->address_length[0] == expected,
                                    __FILE__, __LINE__, "addresses of %zu bytes, not %zu",
-                                   t->endpoint->address_length[0], wanted);
+                                   t->endpoint->address_length[0], expected);
     return stop(run, &end) && fine;
 }
 

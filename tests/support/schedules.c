@@ -166,10 +166,10 @@ bool test_whole(void)
     return getenv("TEST_WHOLE") != NULL;
 }
 
-static bool is_wanted(const char *variable, const char *name)
+static bool is_selected(const char *variable, const char *name)
 {
-    const char *wanted = getenv(variable);
-    return wanted == NULL || strcmp(wanted, name) == 0;
+    const char *selected = getenv(variable);
+    return selected == NULL || strcmp(selected, name) == 0;
 }
 
 void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, void *user)
@@ -180,8 +180,8 @@ void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, 
         for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
             bool plain = test->algorithm->flavours == 0 || c == TWILL_BARRIER;
             bool does = (test->algorithm->collectives >> c & 1) != 0;
-            if (!does || !is_wanted("TEST_ALGORITHM", test->algorithm->name) ||
-                !is_wanted("TEST_COLLECTIVE", twill_collective_name((enum twill_collective)c)))
+            if (!does || !is_selected("TEST_ALGORITHM", test->algorithm->name) ||
+                !is_selected("TEST_COLLECTIVE", twill_collective_name((enum twill_collective)c)))
                 continue;
             for (unsigned f = 0; f < (plain ? 1u : (unsigned)TWILL_FLAVOUR_COUNT); f++) {
                 test->shape.collective = (enum twill_collective)c;

@@ -33,10 +33,10 @@ static struct {
 /* CUDA_DOUBLE_FAIL=FUNCTION:RANK makes it fail there. */
 static int fails(const char *function)
 {
-    const char *wanted = getenv("CUDA_DOUBLE_FAIL"), *rank = getenv("RANK");
+    const char *setting = getenv("CUDA_DOUBLE_FAIL"), *rank = getenv("RANK");
     size_t length = strlen(function);
-    return wanted != NULL && rank != NULL && strncmp(wanted, function, length) == 0 &&
-           wanted[length] == ':' && strcmp(wanted + length + 1, rank) == 0;
+    return setting != NULL && rank != NULL && strncmp(setting, function, length) == 0 &&
+           setting[length] == ':' && strcmp(setting + length + 1, rank) == 0;
 }
 
 #define FAIL_IF_TOLD()                                                                             \

@@ -46,12 +46,12 @@ static void fill(const struct buffers *b, float *at, size_t count)
         at[i] = value(b->rank, i);
 }
 
-static bool wrong(const struct buffers *b, const char *what, size_t i, float got, float wanted)
+static bool wrong(const struct buffers *b, const char *what, size_t i, float got, float expected)
 {
-    if (got == wanted)
+    if (got == expected)
         return false;
     printf("rank %d: %s: element %zu is %g, not %g\n", b->rank, what, i, (double)got,
-           (double)wanted);
+           (double)expected);
     return true;
 }
 

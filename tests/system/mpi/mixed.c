@@ -24,13 +24,13 @@ void fortran_forget(MPI_Fint *request);
 
 static int rank, ranks, cases, wrong;
 
-static void check(int is, int wanted, const char *what)
+static void check(int is, int expected, const char *what)
 {
     cases++;
-    if (is == wanted)
+    if (is == expected)
         return;
     wrong++;
-    printf("mixed: rank %d: %s: %d, not %d\n", rank, what, is, wanted);
+    printf("mixed: rank %d: %s: %d, not %d\n", rank, what, is, expected);
 }
 
 static MPI_Comm duplicate(void)

@@ -17,10 +17,11 @@ static void check_levels(struct test_node *node, enum test_layout layout, void *
 {
     (void)user;
     for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
-        uint32_t units = test_units(node, level), wanted = node->machine->units[level];
+        uint32_t units = test_units(node, level), expected = node->machine->units[level];
         bool all = layout != ONE_A_UNIT && layout != UNEVEN; /* cores have ranks */
-        if (all ? units != wanted : units > wanted)
-            fail_msg("%s: %u units of level %u, not %u", node->machine->text, units, level, wanted);
+        if (all ? units != expected : units > expected)
+            fail_msg("%s: %u units of level %u, not %u", node->machine->text, units, level,
+                     expected);
     }
     assert_int_equal(test_units(node, node->machine->slow),
                      node->machine->units[node->machine->slow]);

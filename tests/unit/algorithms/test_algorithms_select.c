@@ -37,7 +37,7 @@ static const struct {
     int collective;
     size_t bytes;
     unsigned access; /* enum twill_access; false: none, true: mapped */
-    const char *wanted, *choice;
+    const char *requested, *choice;
 } table[] = {
     {"1", A, 8, false, NULL, "direct"},
     {"1", A, 0, false, NULL, "direct"},
@@ -168,7 +168,8 @@ static twill_status choose(struct twill_choice *choice, const struct twill_world
     struct twill_tuning *tuning;
     TWILL_TRY(error, twill_tuning_create(&tuning, NULL, NULL, NULL, error));
     assert_int_equal(twill_tuning_add(tuning, twill_tuned_machine_at(0), NULL), TWILL_OK);
-    twill_status status = twill_chooser_create(&chooser, world, tuning, table[row].wanted, error);
+    twill_status status =
+        twill_chooser_create(&chooser, world, tuning, table[row].requested, error);
     if (status == TWILL_OK)
         status = twill_select(choice, chooser, &request, error);
     twill_chooser_destroy(chooser);
@@ -196,7 +197,8 @@ static void test_table(void **state)
         if (!right)
             fail_msg("row %zu (%s, %s, %zu bytes, %s): %s, not %s", i, table[i].nodes,
                      twill_collective_name((enum twill_collective)table[i].collective),
-                     table[i].bytes, table[i].wanted ? table[i].wanted : "-", got, table[i].choice);
+                     table[i].bytes, table[i].requested ? table[i].requested : "-", got,
+                     table[i].choice);
         twill_world_destroy(&world);
     }
 }

@@ -135,17 +135,17 @@ static void check_least(const struct test_node *node, unsigned level, enum test_
     uint32_t units = test_units(node, level);
     enum twill_collective collective = test->shape.collective;
     struct test_crossing sum = test_cross(node, level, schedules, bytes);
-    uint64_t wanted = least(collective, units, bytes);
-    if (sum.all != wanted)
+    uint64_t expected = least(collective, units, bytes);
+    if (sum.all != expected)
         fail_msg("%s, layout %u: %s of %zu bytes from rank %u by %s@%s: %llu bytes cross level %u, "
                  "not %llu",
                  node->machine->text, layout, twill_collective_name(collective), bytes,
                  test->shape.root, test->algorithm->name, twill_flavour_name(test->shape.flavour),
-                 (unsigned long long)sum.all, level, (unsigned long long)wanted);
+                 (unsigned long long)sum.all, level, (unsigned long long)expected);
     /* And alike for all of them, where all have as many ranks. */
     if (level == node->machine->slow && collective == TWILL_ALLREDUCE && layout != UNEVEN &&
         node->world->size % units == 0 && node->machine->cores != 6)
-        assert_true(sum.most <= wanted / units + wanted / 1000);
+        assert_true(sum.most <= expected / units + expected / 1000);
 }
 
 /* At every level; a broadcast at the largest. */

@@ -202,7 +202,7 @@ static void hosts(void **state)
 static void interfaces(void **state)
 {
     static const struct {
-        const char *wanted, *peer, *address, *interface;
+        const char *requested, *peer, *address, *interface;
         twill_status status;
         const char *says;
     } table[] = {
@@ -218,7 +218,7 @@ static void interfaces(void **state)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         struct twill_error error = {0};
         why[0] = '\0';
-        twill_status status = twill_interface_choose(address, interface, table[i].wanted,
+        twill_status status = twill_interface_choose(address, interface, table[i].requested,
                                                      table[i].peer, why, sizeof(why), &error);
         if (status != table[i].status || !strstr(status ? error.message : why, table[i].says))
             fail_msg("%zu: status %d, \"%s%s\"", i, status, why, error.message);

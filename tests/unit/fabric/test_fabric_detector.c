@@ -109,12 +109,12 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
         notify(&w, rank, comm);
     for (int n = 0; n < 3 * (size - 1); n++) {
         struct twill_notice notice;
-        char wanted[64];
+        char expected[64];
         TWILL_CHECK(receives(&w, &notice));
         TWILL_CHECK(notice.from < (uint32_t)size && notice.from != (uint32_t)rank);
         TWILL_CHECK(notice.comm < 3 && notice.status == TWILL_ERR_MISMATCH);
-        snprintf(wanted, sizeof(wanted), "rank %u tells of %u", notice.from, notice.comm);
-        TWILL_CHECK(strcmp(notice.message, wanted) == 0);
+        snprintf(expected, sizeof(expected), "rank %u tells of %u", notice.from, notice.comm);
+        TWILL_CHECK(strcmp(notice.message, expected) == 0);
         received[notice.from] |= 1 << notice.comm;
     }
     for (int peer = 0; peer < size; peer++)

@@ -26,7 +26,7 @@
 static const struct {
     const char *environment[16];
     struct twill_bootstrap_params params;
-    const char *wanted;
+    const char *expected;
     bool socket;
 } seen[] = {
     {{NULL}, {0}, "none", false},
@@ -85,10 +85,10 @@ static void detection(void **state)
         close(ends[1]);
         if (seen[i].socket)
             close(900);
-        if (strcmp(seen[i].wanted, "pmix") == 0 && twill_pmix_missing(&params))
+        if (strcmp(seen[i].expected, "pmix") == 0 && twill_pmix_missing(&params))
             continue; /* not built, or the library is not there */
-        if (!ops || strcmp(ops->name, seen[i].wanted) != 0)
-            fail_msg("%zu: %s instead of %s", i, ops ? ops->name : "nothing", seen[i].wanted);
+        if (!ops || strcmp(ops->name, seen[i].expected) != 0)
+            fail_msg("%zu: %s instead of %s", i, ops ? ops->name : "nothing", seen[i].expected);
     }
 }
 

@@ -92,7 +92,7 @@ static uint32_t count_done(const struct twill_transfer *requests)
 /* Post all, and call progress until so many are done, and for longer: no more may be. An error of
  * progress comes out. */
 static int exchange(struct twill_test_end *end, struct twill_transfer *requests, uint64_t *payload,
-                    uint32_t wanted)
+                    uint32_t expected)
 {
     bool sends = end->rank == 0, longer = false;
     int status = TWILL_OK;
@@ -110,7 +110,7 @@ static int exchange(struct twill_test_end *end, struct twill_transfer *requests,
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (status >= 0 && twill_now() < limit) {
         status = end->transport->ops->progress(end->transport, &end->error);
-        if (longer || count_done(requests) < wanted)
+        if (longer || count_done(requests) < expected)
             continue;
         longer = true;
         limit = twill_now() + LONGER;

@@ -21,7 +21,7 @@ static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
     (void)rank;
     (void)user;
     struct pair pair;
-    TWILL_CHECK(pair_open(&pair, caller, &wanting, NULL));
+    TWILL_CHECK(pair_open(&pair, caller, &registering, NULL));
     unsigned char *other = map(NULL, BYTES), *away = map(NULL, BYTES);
     TWILL_CHECK(other != NULL && away != NULL);
     TWILL_CHECK(swap(&pair) && swap_at(&pair, other, pair.data[1], BYTES));
@@ -59,11 +59,11 @@ static void test_moved(void **state)
 /* --- on several rails
  * ----------------------------------------------------------------------------------- */
 
-static twill_status open_wanting(struct twill_transport **transport,
-                                 const struct twill_transport_params *params,
-                                 struct twill_error *error)
+static twill_status open_registering(struct twill_transport **transport,
+                                     const struct twill_transport_params *params,
+                                     struct twill_error *error)
 {
-    return twill_ofi_open(transport, params, &wanting.options, error);
+    return twill_ofi_open(transport, params, &registering.options, error);
 }
 
 static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
@@ -75,8 +75,8 @@ static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
     unsigned char *pieces[2] = {NULL, NULL};
     struct twill_persistent persistent = {find, pieces, NULL};
     struct twill_transport_ops ops = twill_ofi_transport;
-    ops.open = open_wanting;
-    if (pair_open_on(&pair, caller, &wanting, &persistent, &ops)) {
+    ops.open = open_registering;
+    if (pair_open_on(&pair, caller, &registering, &persistent, &ops)) {
         memcpy(pieces, pair.data, sizeof(pieces));
         swap(&pair);
         swap(&pair);
@@ -123,7 +123,7 @@ static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
     struct end end;
     pthread_t thread;
     TWILL_CHECK(pthread_create(&thread, NULL, give_back, &giver) == 0);
-    if (end_open_with(&end, caller, &wanting, 0, &giver.common))
+    if (end_open_with(&end, caller, &registering, 0, &giver.common))
         rank_barrier(&end);
     atomic_store(&giver.done, true);
     pthread_join(thread, NULL);

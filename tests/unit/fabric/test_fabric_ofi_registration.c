@@ -51,7 +51,7 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
     (void)rank;
     struct pair pair;
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
-    if (pair_open(&pair, caller, &wanting, &persistent)) {
+    if (pair_open(&pair, caller, &registering, &persistent)) {
         for (unsigned i = 0; i < 100 && swap(&pair); i++)
             if (!counted(&pair, 2, 0, 2 * i, __LINE__))
                 break;
@@ -85,7 +85,7 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
     (void)rank;
     struct pair pair;
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
-    if (pair_open(&pair, caller, &wanting, &persistent)) {
+    if (pair_open(&pair, caller, &registering, &persistent)) {
         for (unsigned i = 0; i < 6 && swap(&pair); i++) {
             counted(&pair, 2 + 2 * i, 2 * i, 0, __LINE__); /* nor is the other believed any more */
             munmap(pair.data[i % 2], BYTES);
@@ -167,7 +167,7 @@ static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *u
     struct pair pair;
     unsigned char *pieces[2] = {NULL, NULL};
     struct twill_persistent persistent = {find, pieces, NULL};
-    if (pair_open(&pair, caller, &wanting, &persistent)) {
+    if (pair_open(&pair, caller, &registering, &persistent)) {
         memcpy(pieces, pair.data, sizeof(pieces));
         for (unsigned i = 0; i < 8; i++)
             swap_at(&pair, pair.data[0] + i * 70000, pair.data[1] + i * 70000, 70000);
@@ -198,7 +198,7 @@ static void rank_fork(int rank, int size, twill_bootstrap *caller, void *user)
     (void)size;
     (void)user;
     struct pair pair;
-    TWILL_CHECK(pair_open(&pair, caller, &wanting, NULL));
+    TWILL_CHECK(pair_open(&pair, caller, &registering, NULL));
     TWILL_CHECK(swap(&pair));
     pid_t child = fork();
     if (child == 0) {
@@ -245,7 +245,7 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
     struct pair pair[2];
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     pthread_t thread;
-    if (pair_open(&pair[0], caller, &wanting, &persistent)) {
+    if (pair_open(&pair[0], caller, &registering, &persistent)) {
         pair[1] = pair[0];
         struct end *end = &pair[1].end;
         end->params.comm = 1;

@@ -18,7 +18,7 @@ struct rails_case {
     size_t stripe;
     const char *script[TWILL_RAILS_MOST]; /* of mocks */
     bool (*body)(struct twill_test_end *end, const struct rails_case *c);
-    size_t sent, wanted; /* of a message that does not match */
+    size_t sent, requested; /* of a message that does not match */
     uint32_t signature;
 };
 
@@ -208,7 +208,7 @@ static bool fails_later(struct twill_test_end *end, bool listens)
 static bool differ(struct twill_test_end *end, const struct rails_case *c)
 {
     bool sends = end->rank == 0;
-    size_t bytes = sends ? c->sent : c->wanted;
+    size_t bytes = sends ? c->sent : c->requested;
     unsigned char small[8] = {0}, *buffer = calloc(1, bytes + 1), *bounce = calloc(1, bytes + 1);
     struct twill_transfer request[2];
     for (uint32_t i = 0; i < 2; i++)
@@ -226,13 +226,14 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
         good = end->transport->ops->post(end->transport, &request[i], &end->error) == TWILL_OK;
     good = good && twill_test_await(end, request, sends ? 1 : 2) && fails_later(end, sends);
     /* A whole message that met a part knows that part's size only, and parts may be alike. */
-    bool is_told = c->sent != c->wanted && (c->sent < c->stripe || c->wanted > 2 * c->sent ||
-                                            (c->wanted >= c->stripe && c->sent > 2 * c->wanted));
+    bool is_told =
+        c->sent != c->requested && (c->sent < c->stripe || c->requested > 2 * c->sent ||
+                                    (c->requested >= c->stripe && c->sent > 2 * c->requested));
     if (good && !sends)
         twill_test_note(request[1].status == TWILL_ERR_MISMATCH &&
-                            (request[1].peer_bytes != c->wanted || !is_told),
+                            (request[1].peer_bytes != c->requested || !is_told),
                         __FILE__, __LINE__, "%zu for %zu: status %d, peer's %llu", c->sent,
-                        c->wanted, request[1].status, (unsigned long long)request[1].peer_bytes);
+                        c->requested, request[1].status, (unsigned long long)request[1].peer_bytes);
     good = rank_barrier(end) && good; /* before one hangs up */
     end->transport->ops->cancel(end->transport);
     free(buffer);
@@ -244,7 +245,7 @@ static void test_mismatches(void **state)
 {
     (void)state;
     static const struct {
-        size_t sent, wanted;
+        size_t sent, requested;
         uint32_t signature;
     } pairs[] = {
         {100, 64, 0},    {8192, 4096, 0}, {4096, 8192, 0}, {8192, 2048, 0}, {2048, 8192, 0},
@@ -260,7 +261,7 @@ static void test_mismatches(void **state)
                                {"seed=1,delay=2", "seed=2"},
                                differ,
                                pairs[i].sent,
-                               pairs[i].wanted,
+                               pairs[i].requested,
                                pairs[i].signature};
         twill_test_run_ranks(2, rails_rank, &c);
         if (i % 3 != 1)
@@ -350,11 +351,11 @@ static void test_fails(void **state)
 
 /* --- agreement ------------------------------------------------------------------------------- */
 
-static void deal(struct twill_rails_info *info, enum twill_rails_wish wish, uint32_t wanted,
-                 const char *networks, uint32_t mbits)
+static void deal(struct twill_rails_info *info, enum twill_rails_setting setting,
+                 uint32_t requested, const char *networks, uint32_t mbits)
 {
     *info = (struct twill_rails_info){
-        .wish = wish, .wanted = wanted, .count = (uint32_t)strlen(networks)};
+        .setting = setting, .requested = requested, .count = (uint32_t)strlen(networks)};
     for (uint32_t i = 0; i < info->count; i++) {
         info->rail[i].network = (uint64_t)(networks[i] - '0');
         info->rail[i].mbits = mbits * (i + 1);
@@ -365,8 +366,8 @@ static void test_agree(void **state)
 {
     (void)state;
     static const struct {
-        enum twill_rails_wish wish[2];
-        uint32_t wanted[2];
+        enum twill_rails_setting setting[2];
+        uint32_t requested[2];
         const char *networks[2]; /* of two ranks: a digit each rail; 0 reaches all */
         const char *places[2];   /* that come out, NULL: an error */
     } table[] = {
@@ -389,7 +390,8 @@ static void test_agree(void **state)
             struct twill_error error = {0};
             uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
             for (uint32_t r = 0; r < 2; r++)
-                deal(&infos[r], table[i].wish[r], table[i].wanted[r], table[i].networks[r], 100);
+                deal(&infos[r], table[i].setting[r], table[i].requested[r], table[i].networks[r],
+                     100);
             twill_status status = twill_rails_agree(infos, 2, rank, place, weight, &count, &error);
             const char *places = table[i].places[rank];
             assert_int_equal(status, places != NULL ? TWILL_OK : TWILL_ERR_CONFIG);

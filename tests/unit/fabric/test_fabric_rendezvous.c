@@ -186,7 +186,7 @@ static bool be_refused(int fd, const struct intruder *s)
     return true;
 }
 
-static bool receive_refusal(int fd, struct twill_session *session, const char *wanted)
+static bool receive_refusal(int fd, struct twill_session *session, const char *expected)
 {
     char text[TWILL_WIRE_TEXT + 1] = "";
     struct twill_wire_header answer;
@@ -195,8 +195,8 @@ static bool receive_refusal(int fd, struct twill_session *session, const char *w
     TWILL_REQUIRE(answer.kind == TWILL_WIRE_REFUSE && answer.length < sizeof(text));
     TWILL_REQUIRE(recv(fd, text, answer.length, MSG_WAITALL) == (ssize_t)answer.length);
     TWILL_REQUIRE(twill_wire_is_body(&answer, text));
-    return twill_test_note(strstr(text, wanted) != NULL, __FILE__, __LINE__,
-                           "told \"%s\" instead of \"%s\"", text, wanted);
+    return twill_test_note(strstr(text, expected) != NULL, __FILE__, __LINE__,
+                           "told \"%s\" instead of \"%s\"", text, expected);
 }
 
 static bool intrude(const struct twill_test_job *job, const struct intruder *s, int *kept)
@@ -278,15 +278,15 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
         ;
     TWILL_CHECK(rank != 0 || strstr(oob->how, " stray connections turned away (4 malformed, 1 of"));
     for (int fault = 1; rank == 0 && fault < TWILL_FAULTS; fault++) {
-        unsigned wanted = fault == TWILL_FAULT_MALFORMED; /* the probe */
+        unsigned expected = fault == TWILL_FAULT_MALFORMED; /* the probe */
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(intruders); i++)
-            wanted += intruders[i].fault == (enum twill_fault)fault;
+            expected += intruders[i].fault == (enum twill_fault)fault;
         /* Ranks of ours may be slow too, on a busy machine, and come again. */
         bool more = fault == TWILL_FAULT_SLOW || fault == TWILL_FAULT_CLOSED;
-        (void)twill_test_note(oob->rejected.count[fault] == wanted ||
-                                  (more && oob->rejected.count[fault] > wanted),
+        (void)twill_test_note(oob->rejected.count[fault] == expected ||
+                                  (more && oob->rejected.count[fault] > expected),
                               __FILE__, __LINE__, "%u of fault %d instead of %u",
-                              oob->rejected.count[fault], fault, wanted);
+                              oob->rejected.count[fault], fault, expected);
     }
     twill_oob_close(oob);
     atomic_fetch_add(&job->arrived, 1);

@@ -21,7 +21,7 @@
 #include <cmocka.h>
 
 struct scene {
-    enum twill_single_copy_kind wish;
+    enum twill_single_copy_kind setting;
     int refused;  /* a rank whose system refuses process_vm_readv, or -1 */
     int impostor; /* a rank that gives somebody else's number for its own, or -1 */
     uint32_t nodes;
@@ -84,8 +84,9 @@ static bool open_end(struct end *end, twill_bootstrap *caller, const struct scen
         ops.allgather = gather_lie;
         end->oob->ops = &ops;
     }
-    twill_status status = twill_single_copy_open(&end->single_copy, end->oob, &end->world,
-                                                 scene->wish, end->how, sizeof(end->how), &error);
+    twill_status status =
+        twill_single_copy_open(&end->single_copy, end->oob, &end->world, scene->setting, end->how,
+                               sizeof(end->how), &error);
     end->oob->ops = honest;
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message);
 }

@@ -92,7 +92,7 @@ static uint64_t hash(uint64_t x)
 
 /* The calls of a sweep: all, or about `wanted` of them, large ones, which cost most of the time,
  * less often; and always some barriers. */
-static void choose_calls(struct sweep *sweep, unsigned wanted, uint64_t *numbers)
+static void choose_calls(struct sweep *sweep, unsigned most, uint64_t *numbers)
 {
     size_t size = (size_t)sweep->world->size, there_are = 0;
     for (uint64_t n = 0; n < all_calls; n++) {
@@ -107,8 +107,7 @@ static void choose_calls(struct sweep *sweep, unsigned wanted, uint64_t *numbers
         (void)call_number(numbers[i], size, &call);
         bool large = test_call_bytes(&call, (int)size) > MOST_BYTES / 8;
         uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
-        if (wanted == 0 || call.collective == TWILL_BARRIER ||
-            draw < wanted / (large ? 8u : 1u) + 1u)
+        if (most == 0 || call.collective == TWILL_BARRIER || draw < most / (large ? 8u : 1u) + 1u)
             numbers[sweep->calls++] = numbers[i];
     }
 }

@@ -36,13 +36,13 @@ static bool fine(twill_comm *parent, twill_status status)
                            twill_context_message(twill_comm_context(parent)));
 }
 
-static bool refused(twill_comm *parent, twill_status status, twill_status wanted,
+static bool refused(twill_comm *parent, twill_status status, twill_status expected,
                     const twill_comm *made, const char *word)
 {
     const char *message = twill_context_message(twill_comm_context(parent));
-    return twill_test_note(status == wanted && made == NULL && strstr(message, word) != NULL,
+    return twill_test_note(status == expected && made == NULL && strstr(message, word) != NULL,
                            __FILE__, __LINE__, "status %d, expected %d and \"%s\" in: %s", status,
-                           wanted, word, message);
+                           expected, word, message);
 }
 
 /* Ranks of one parity, from the last to the first. */

@@ -32,10 +32,10 @@ static void bind_rank(int rank, int size)
     int n = 0;
     if (sched_getaffinity(0, sizeof(all), &all) != 0)
         return;
-    int wanted = rank * CPU_COUNT(&all) / size;
+    int expected = rank * CPU_COUNT(&all) / size;
     CPU_ZERO(&one);
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && n++ == wanted)
+        if (CPU_ISSET(cpu, &all) && n++ == expected)
             CPU_SET(cpu, &one);
     sched_setaffinity(0, sizeof(one), &one);
 }

@@ -70,7 +70,7 @@ static void give(void *memory, twill_context *context, bool heap)
         free(memory);
 }
 
-static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bool wished)
+static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bool requested)
 {
     static const size_t counts[] = {3, 2500, 12345};
     static const enum twill_collective collectives[] = {
@@ -85,7 +85,7 @@ static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bo
                                  .in_place = i / COLLECTIVES / COUNTS % 2 != 0,
                                  .form = (enum test_form)(i / COLLECTIVES / COUNTS / 2)};
         /* In place it is staged, and so not what is wished for. */
-        if (wished && call.collective == TWILL_ALLTOALL && call.in_place)
+        if (requested && call.collective == TWILL_ALLTOALL && call.in_place)
             continue;
         TWILL_REQUIRE(test_call_check(&call, comm, buffers));
     }
@@ -95,7 +95,7 @@ static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bo
 static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct scene *scene = user;
-    bool heap = scene->mixed && rank == 0, wished = strchr(scene->algorithm, '@') != NULL;
+    bool heap = scene->mixed && rank == 0, requested = strchr(scene->algorithm, '@') != NULL;
     twill_context *context;
     twill_comm *comm;
     void *src = NULL, *dst = NULL;
@@ -109,7 +109,7 @@ static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
                                        .bytes = MOST_BYTES};
         twill_test_note(strstr(how_of(context), scene->says) != NULL, __FILE__, __LINE__, "%s",
                         how_of(context));
-        (void)check_calls(comm, &buffers, wished);
+        (void)check_calls(comm, &buffers, requested);
         free(buffers.src_want);
         free(buffers.dst_want);
     }
@@ -172,7 +172,7 @@ static void test_closed(void **state)
     twill_test_run_ranks(2, calling_rank, &scene);
 }
 
-static void unwished_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static void unrequested_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const bool *fetched = user;
     struct scene scene = {.single_copy = "none", .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
@@ -196,7 +196,7 @@ static void test_needed(void **state)
 {
     (void)state;
     for (int fetched = 0; fetched < 2; fetched++)
-        twill_test_run_ranks(2, unwished_rank, &(bool){fetched != 0});
+        twill_test_run_ranks(2, unrequested_rank, &(bool){fetched != 0});
 }
 
 /* Refused in the midst of things: an error on every rank, on some with the cause, and no hang. */
