@@ -61,19 +61,19 @@ enum twill_order {
 #define TWILL_MAPPED_BYTES ((size_t)1 << 10)
 
 /* How the ranks of one node exchange data in a composed schedule. */
-enum twill_flavour {
-    TWILL_FLAVOUR_IMM,  /* up to 368 bytes, beside the flag; everyone folds everything */
-    TWILL_FLAVOUR_FLAT, /* small: through SHARED, everyone folds everything, one synchronisation */
-    TWILL_FLAVOUR_STAGED,  /* through SHARED, each folds its slice, two synchronisations */
-    TWILL_FLAVOUR_MAPPED,  /* peers' SRC and DST read and written in place */
-    TWILL_FLAVOUR_FETCHED, /* peers' SRC and DST read by a system call, and never written */
-    TWILL_FLAVOUR_COUNT
+enum twill_protocol {
+    TWILL_PROTOCOL_IMM,  /* up to 368 bytes, beside the flag; everyone folds everything */
+    TWILL_PROTOCOL_FLAT, /* small: through SHARED, everyone folds everything, one synchronisation */
+    TWILL_PROTOCOL_STAGED,  /* through SHARED, each folds its slice, two synchronisations */
+    TWILL_PROTOCOL_MAPPED,  /* peers' SRC and DST read and written in place */
+    TWILL_PROTOCOL_FETCHED, /* peers' SRC and DST read by a system call, and never written */
+    TWILL_PROTOCOL_COUNT
 };
-const char *twill_flavour_name(enum twill_flavour flavour);
+const char *twill_protocol_name(enum twill_protocol protocol);
 /* Does each rank of a node have a part of its own to fold? */
-static inline bool twill_flavour_is_sharded(enum twill_flavour flavour)
+static inline bool twill_protocol_is_sharded(enum twill_protocol protocol)
 {
-    return flavour >= TWILL_FLAVOUR_STAGED;
+    return protocol >= TWILL_PROTOCOL_STAGED;
 }
 
 #define TWILL_PARAMETERS 4
@@ -81,8 +81,8 @@ static inline bool twill_flavour_is_sharded(enum twill_flavour flavour)
 /* What a schedule is asked for. */
 struct twill_shape {
     enum twill_collective collective;
-    enum twill_flavour flavour; /* read by algorithms that work inside a node */
-    uint32_t root;              /* of rooted collectives, else 0 */
+    enum twill_protocol protocol; /* read by algorithms that work inside a node */
+    uint32_t root;                /* of rooted collectives, else 0 */
     /* Parts may differ in size. All ranks know all sizes in allgather and reduce_scatter; in
      * gather, scatter and alltoall a rank knows those of its own messages only: a message is one of
      * its own parts, and there is neither TMP nor SHARED. Peers' SRC and DST are not mapped (no
@@ -98,7 +98,7 @@ struct twill_algorithm {
     const char *name; /* "ring", "recursive_doubling", "direct", "tree", "hierarchical:ring", ... */
     const char *help; /* one line: idea, rounds, bytes, source */
     uint32_t collectives; /* bit per enum twill_collective */
-    uint32_t flavours;    /* bit per enum twill_flavour it distinguishes; 0: none */
+    uint32_t protocols;   /* bit per enum twill_protocol it distinguishes; 0: none */
     uint32_t parameters;  /* how many numbers it takes, at most TWILL_PARAMETERS */
     /* Pure, and cheap. Must be false where shape's vector, order, root or parameters are not for
      * it.

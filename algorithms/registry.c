@@ -105,11 +105,11 @@ bool twill_shape_knows_all(const struct twill_shape *shape)
            shape->collective == TWILL_REDUCE_SCATTER;
 }
 
-const char *twill_flavour_name(enum twill_flavour flavour)
+const char *twill_protocol_name(enum twill_protocol protocol)
 {
     static const char *const names[] = {"imm", "flat", "staged", "mapped", "fetched"};
-    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_FLAVOUR_COUNT, "a name for each");
-    return (unsigned)flavour < TWILL_FLAVOUR_COUNT ? names[flavour] : "?";
+    _Static_assert(TWILL_ARRAY_LENGTH(names) == TWILL_PROTOCOL_COUNT, "a name for each");
+    return (unsigned)protocol < TWILL_PROTOCOL_COUNT ? names[protocol] : "?";
 }
 
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
@@ -117,8 +117,8 @@ bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
 {
     if ((algorithm->collectives >> shape->collective & 1) == 0)
         return false;
-    if (shape->collective != TWILL_BARRIER && algorithm->flavours != 0 &&
-        (algorithm->flavours >> shape->flavour & 1) == 0)
+    if (shape->collective != TWILL_BARRIER && algorithm->protocols != 0 &&
+        (algorithm->protocols >> shape->protocol & 1) == 0)
         return false;
     return algorithm->applies(world, shape);
 }
@@ -130,14 +130,14 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
 {
     memset(schedule, 0, sizeof(*schedule));
     if (rank >= world->size || (unsigned)shape->collective >= TWILL_COLLECTIVE_COUNT ||
-        (unsigned)shape->flavour >= TWILL_FLAVOUR_COUNT)
+        (unsigned)shape->protocol >= TWILL_PROTOCOL_COUNT)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "schedule: rank %u of %u, collective %d, flavour %d: out of range", rank,
-                          world->size, (int)shape->collective, (int)shape->flavour);
+                          world->size, (int)shape->collective, (int)shape->protocol);
     if (!twill_algorithm_applies(algorithm, world, shape))
         return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
                           "%s@%s does not do %s from rank %u with %u ranks on %u nodes",
-                          algorithm->name, twill_flavour_name(shape->flavour),
+                          algorithm->name, twill_protocol_name(shape->protocol),
                           twill_collective_name(shape->collective), shape->root, world->size,
                           world->nodes);
     TWILL_TRY(error, algorithm->emit(schedule, world, rank, shape, error));

@@ -51,11 +51,11 @@ static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
 
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    if (shape->flavour == TWILL_FLAVOUR_MAPPED) {
+    if (shape->protocol == TWILL_PROTOCOL_MAPPED) {
         emit_broadcast_mapped(e, shape->root);
         return;
     }
-    twill_emit_node_broadcast(e, shape->flavour, e->world->local[shape->root], TWILL_SRC);
+    twill_emit_node_broadcast(e, shape->protocol, e->world->local[shape->root], TWILL_SRC);
     if (e->rank == shape->root) /* while the others take theirs */
         twill_emit_copy(e, at(TWILL_DST, 0), at(TWILL_SRC, 0), 0, 1, 0);
 }
@@ -66,16 +66,16 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
     twill_emit_node_barrier(e, 1);
 }
 
-#define IMM     (1u << TWILL_FLAVOUR_IMM)
-#define FLAT    (1u << TWILL_FLAVOUR_FLAT)
-#define STAGED  (1u << TWILL_FLAVOUR_STAGED)
-#define MAPPED  (1u << TWILL_FLAVOUR_MAPPED)
-#define FETCHED (1u << TWILL_FLAVOUR_FETCHED)
+#define IMM     (1u << TWILL_PROTOCOL_IMM)
+#define FLAT    (1u << TWILL_PROTOCOL_FLAT)
+#define STAGED  (1u << TWILL_PROTOCOL_STAGED)
+#define MAPPED  (1u << TWILL_PROTOCOL_MAPPED)
+#define FETCHED (1u << TWILL_PROTOCOL_FETCHED)
 
 /* What there is, and which scratch it takes. Shared and TMP are as large as the message. */
 static const struct direct {
     emit_fn emit;
-    uint32_t flavours;
+    uint32_t protocols;
     uint32_t shared; /* flavours that take SHARED */
     uint32_t tmp;    /* that take TMP always */
     uint32_t passes; /* that take TMP to fold more operands than one pass does */
@@ -99,9 +99,10 @@ static const struct direct {
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    if (world->nodes != 1 || (directs[shape->collective].flavours >> shape->flavour & 1) == 0)
+    if (world->nodes != 1 || (directs[shape->collective].protocols >> shape->protocol & 1) == 0)
         return false;
-    if (!twill_shape_knows_all(shape) || (shape->vector && shape->flavour >= TWILL_FLAVOUR_MAPPED))
+    if (!twill_shape_knows_all(shape) ||
+        (shape->vector && shape->protocol >= TWILL_PROTOCOL_MAPPED))
         return false;
     return shape->root < world->size;
 }
@@ -110,18 +111,18 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
     const struct direct *direct = &directs[shape->collective];
-    uint32_t flavour = 1u << shape->flavour, size = world->size;
+    uint32_t protocol = 1u << shape->protocol, size = world->size;
     struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, (direct->sliced & flavour) != 0 ? size : 1);
+    twill_emitter_begin(&e, world, rank, (direct->sliced & protocol) != 0 ? size : 1);
     if (twill_collective_facts(shape->collective)->parts)
         e.parts = size;
     if (size > 1) {
-        if ((direct->shared & flavour) != 0)
+        if ((direct->shared & protocol) != 0)
             e.shared_blocks = e.blocks;
-        if ((direct->tmp & flavour) != 0 ||
-            ((direct->passes & flavour) != 0 && size > TWILL_STEP_PEERS))
+        if ((direct->tmp & protocol) != 0 ||
+            ((direct->passes & protocol) != 0 && size > TWILL_STEP_PEERS))
             e.tmp_blocks = e.blocks;
-        if (shape->flavour == TWILL_FLAVOUR_FETCHED && shape->collective != TWILL_BARRIER)
+        if (shape->protocol == TWILL_PROTOCOL_FETCHED && shape->collective != TWILL_BARRIER)
             twill_emit_direct_fetched(&e, shape);
         else
             direct->emit(&e, shape);
@@ -136,7 +137,7 @@ const struct twill_algorithm twill_algorithm_direct = {
     .help = "ranks of one node read and write each other's memory: one to three synchronisations; "
             "allreduce: n(P-1) bytes (@imm, @flat) or 2n(P-1)/P",
     .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
-    .flavours = IMM | FLAT | STAGED | MAPPED | FETCHED,
+    .protocols = IMM | FLAT | STAGED | MAPPED | FETCHED,
     .applies = applies,
     .emit = emit,
 };

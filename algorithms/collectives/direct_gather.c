@@ -16,9 +16,9 @@
  * Broadcast (direct.c): the same in place, (L-1)/L and (L-1)/L on the root too. */
 #include "algorithms/collectives/direct.h"
 
-static void show(struct twill_emitter *e, enum twill_flavour flavour)
+static void show(struct twill_emitter *e, enum twill_protocol protocol)
 {
-    if (flavour == TWILL_FLAVOUR_IMM) {
+    if (protocol == TWILL_PROTOCOL_IMM) {
         twill_emit_put_imm(e, at(TWILL_SRC, e->rank), 0);
         return;
     }
@@ -26,10 +26,10 @@ static void show(struct twill_emitter *e, enum twill_flavour flavour)
     twill_emit_signal(e);
 }
 
-static void await_and_take(struct twill_emitter *e, enum twill_flavour flavour)
+static void await_and_take(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
-    bool imm = flavour == TWILL_FLAVOUR_IMM;
+    bool imm = protocol == TWILL_PROTOCOL_IMM;
     twill_emit_keep_own(e); /* while the others come */
     twill_emit_await(e, &g, !imm, imm ? TWILL_STEP_IMM : 0);
     twill_emit_take_others(e, imm ? TWILL_IMM : TWILL_SHARED, imm ? 0 : TWILL_OF_OWNER);
@@ -37,9 +37,9 @@ static void await_and_take(struct twill_emitter *e, enum twill_flavour flavour)
 
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
-        show(e, shape->flavour);
-        await_and_take(e, shape->flavour);
+    if (shape->protocol != TWILL_PROTOCOL_MAPPED) {
+        show(e, shape->protocol);
+        await_and_take(e, shape->protocol);
         return;
     }
     e->uses_peer_src = true;
@@ -54,12 +54,12 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
     struct twill_group g = twill_group_node(e);
     bool root = e->rank == shape->root;
     e->eager = true;
-    if (shape->flavour != TWILL_FLAVOUR_MAPPED && root) {
-        await_and_take(e, shape->flavour);
+    if (shape->protocol != TWILL_PROTOCOL_MAPPED && root) {
+        await_and_take(e, shape->protocol);
         return;
     }
-    if (shape->flavour != TWILL_FLAVOUR_MAPPED) {
-        show(e, shape->flavour);
+    if (shape->protocol != TWILL_PROTOCOL_MAPPED) {
+        show(e, shape->protocol);
         return;
     }
     e->uses_peer_dst = true;

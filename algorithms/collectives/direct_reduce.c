@@ -29,25 +29,25 @@
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    if (!twill_flavour_is_sharded(shape->flavour)) {
-        twill_emit_node_reduce_all(e, shape->flavour);
+    if (!twill_protocol_is_sharded(shape->protocol)) {
+        twill_emit_node_reduce_all(e, shape->protocol);
         return;
     }
     struct twill_shards shards = {.count = e->world->size, .each = 1};
-    enum twill_space final = twill_node_final_space(shape->flavour, shards.count);
-    twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
-    twill_emit_node_allgather(e, shape->flavour, shards, final);
+    enum twill_space final = twill_node_final_space(shape->protocol, shards.count);
+    twill_emit_node_reduce_scatter(e, shape->protocol, shards, final, TWILL_STEP_FINAL);
+    twill_emit_node_allgather(e, shape->protocol, shards, final);
 }
 
 void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
     struct twill_shards shards = {.count = g.size, .each = 1};
-    enum twill_space final = twill_node_final_space(shape->flavour, g.size);
-    twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
+    enum twill_space final = twill_node_final_space(shape->protocol, g.size);
+    twill_emit_node_reduce_scatter(e, shape->protocol, shards, final, TWILL_STEP_FINAL);
     if (final != TWILL_DST)
         twill_emit_copy(e, at(TWILL_DST, g.me), at(final, g.me), 0, 1, 0);
-    if (shape->flavour == TWILL_FLAVOUR_MAPPED)
+    if (shape->protocol == TWILL_PROTOCOL_MAPPED)
         twill_emit_node_barrier(e, 2);
 }
 
@@ -57,11 +57,11 @@ static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape
 {
     struct twill_group g = twill_group_node(e);
     struct twill_shards shards = {.count = g.size, .each = 1};
-    bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED, root = e->rank == shape->root;
+    bool mapped = shape->protocol == TWILL_PROTOCOL_MAPPED, root = e->rank == shape->root;
     enum twill_space final = mapped ? TWILL_TMP : TWILL_SHARED;
     if (root && g.size <= TWILL_STEP_PEERS)
         final = TWILL_DST;
-    twill_emit_node_reduce_scatter(e, shape->flavour, shards, final, TWILL_STEP_FINAL);
+    twill_emit_node_reduce_scatter(e, shape->protocol, shards, final, TWILL_STEP_FINAL);
     if (mapped && !root) {
         e->uses_peer_dst = true;
         twill_emit_copy(e, at(TWILL_DST | TWILL_PEER, g.me), at(TWILL_TMP, g.me), shape->root, 1,
@@ -81,8 +81,8 @@ static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape
 
 void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    if (twill_flavour_is_sharded(shape->flavour))
+    if (twill_protocol_is_sharded(shape->protocol))
         emit_reduce_shards(e, shape);
     else
-        twill_emit_node_reduce_root(e, shape->flavour, shape->root, TWILL_STEP_FINAL);
+        twill_emit_node_reduce_root(e, shape->protocol, shape->root, TWILL_STEP_FINAL);
 }

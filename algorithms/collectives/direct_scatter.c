@@ -20,7 +20,7 @@ static void stage_others(struct twill_emitter *e)
 void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
-    bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED, root = e->rank == shape->root;
+    bool mapped = shape->protocol == TWILL_PROTOCOL_MAPPED, root = e->rank == shape->root;
     unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
     e->uses_peer_src = mapped;
     if (root && !mapped)
@@ -43,7 +43,7 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
 
 void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    bool mapped = shape->flavour == TWILL_FLAVOUR_MAPPED;
+    bool mapped = shape->protocol == TWILL_PROTOCOL_MAPPED;
     unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
     e->uses_peer_src = mapped;
     struct twill_group g = twill_group_node(e);

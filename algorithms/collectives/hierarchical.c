@@ -18,9 +18,9 @@ static bool applies_ring(const struct twill_world *world, const struct twill_sha
     if (world->nodes < 2 || shape->order != TWILL_ORDER_ANY)
         return false;
     if (twill_collective_facts(shape->collective)->parts)
-        return shape->flavour == TWILL_FLAVOUR_STAGED ||
-               (shape->flavour == TWILL_FLAVOUR_MAPPED && !shape->vector);
-    return shape->flavour != TWILL_FLAVOUR_IMM && blocks >> TWILL_BLOCK_BITS == 0;
+        return shape->protocol == TWILL_PROTOCOL_STAGED ||
+               (shape->protocol == TWILL_PROTOCOL_MAPPED && !shape->vector);
+    return shape->protocol != TWILL_PROTOCOL_IMM && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
 static twill_status emit_ring(struct twill_schedule *schedule, const struct twill_world *world,
@@ -59,7 +59,7 @@ static twill_status emit_doubling(struct twill_schedule *schedule, const struct 
     return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_RECURSIVE_DOUBLING, error);
 }
 
-#define SHARDED (1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED)
+#define SHARDED (1u << TWILL_PROTOCOL_STAGED | 1u << TWILL_PROTOCOL_MAPPED)
 
 /* With more nodes the G-1 messages take longer than the round that they save. */
 #define BRUCK_MOST_NODES 16
@@ -81,7 +81,7 @@ const struct twill_algorithm twill_algorithm_hierarchical_ring = {
     .help = "within the nodes, and a ring between them per shard: 2(G-1) rounds, 2(n/L)(G-1)/G "
             "bytes off the node per rank",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER,
-    .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT,
+    .protocols = SHARDED | 1u << TWILL_PROTOCOL_FLAT,
     .applies = applies_ring,
     .emit = emit_ring,
 };
@@ -91,7 +91,7 @@ const struct twill_algorithm twill_algorithm_hierarchical_halving_doubling = {
     .help = "within the nodes, and halving and doubling between them per shard: 2 ceil(lg G) "
             "rounds, 2(n/L)(G-1)/G bytes off the node per rank",
     .collectives = 1u << TWILL_ALLREDUCE,
-    .flavours = SHARDED,
+    .protocols = SHARDED,
     .applies = applies_halving,
     .emit = emit_halving,
 };
@@ -101,7 +101,7 @@ const struct twill_algorithm twill_algorithm_hierarchical_bruck = {
     .help = "within the nodes, and between them an allgather by Bruck per shard that each reduces: "
             "ceil(lg G) rounds, G-1 messages of n/L bytes off the node per rank",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_BARRIER,
-    .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_IMM,
+    .protocols = SHARDED | 1u << TWILL_PROTOCOL_FLAT | 1u << TWILL_PROTOCOL_IMM,
     .applies = applies_bruck,
     .emit = emit_bruck,
 };
@@ -111,7 +111,7 @@ const struct twill_algorithm twill_algorithm_hierarchical_recursive_doubling = {
     .help = "within the nodes, and recursive doubling between them per shard: lg G rounds, "
             "(n/L) lg G bytes off the node per rank",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_BARRIER,
-    .flavours = SHARDED | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_IMM,
+    .protocols = SHARDED | 1u << TWILL_PROTOCOL_FLAT | 1u << TWILL_PROTOCOL_IMM,
     .applies = applies_doubling,
     .emit = emit_doubling,
 };

@@ -27,7 +27,7 @@ static void broadcast(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_tree_receive(e, g, t->root);
         posted = twill_emit_tree_send(e, g, t->root, from);
     }
-    twill_emit_node_broadcast(e, shape->flavour, w->local[g->rank[g->me]], from);
+    twill_emit_node_broadcast(e, shape->protocol, w->local[g->rank[g->me]], from);
     if (posted)
         twill_emit_wait(e);
 }
@@ -41,7 +41,7 @@ static void reduce(struct twill_emitter *e, const struct twill_tree *t,
     struct twill_shards shards = {.count = e->blocks, .each = 1};
     bool partials = twill_world_widest(w) > 1;
     if (w->node_size[g->me] > 1)
-        twill_emit_node_reduce(e, shape->flavour, shards, g->rank[g->me]);
+        twill_emit_node_reduce(e, shape->protocol, shards, g->rank[g->me]);
     else if (partials)
         twill_emit_widen(e, twill_operand_make(TWILL_TMP, 0), twill_operand_make(TWILL_SRC, 0),
                          e->blocks);
@@ -53,7 +53,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 {
     bool reduces = shape->collective == TWILL_REDUCE;
     if (world->nodes < 2 || shape->root >= world->size ||
-        (!reduces && shape->flavour == TWILL_FLAVOUR_FLAT))
+        (!reduces && shape->protocol == TWILL_PROTOCOL_FLAT))
         return false;
     /* The fold begins at the root's node, and goes node by node. */
     bool by_rank = shape->order != TWILL_ORDER_LEFT && world->node[shape->root] == 0;
@@ -67,7 +67,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 {
     uint32_t root_node = world->node[shape->root], widest = twill_world_widest(world);
     bool reduces = shape->collective == TWILL_REDUCE;
-    bool sliced = reduces && twill_flavour_is_sharded(shape->flavour);
+    bool sliced = reduces && twill_protocol_is_sharded(shape->protocol);
     uint32_t *heads = malloc(world->nodes * sizeof(*heads));
     struct twill_emitter e;
     if (heads == NULL)
@@ -76,8 +76,8 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     for (uint32_t n = 0; n < world->nodes; n++)
         heads[n] = n == root_node ? shape->root : twill_world_member(world, n, 0);
     twill_emitter_begin(&e, world, rank, sliced ? widest : 1);
-    if (widest > 1 && shape->flavour != TWILL_FLAVOUR_IMM &&
-        (reduces || shape->flavour != TWILL_FLAVOUR_MAPPED))
+    if (widest > 1 && shape->protocol != TWILL_PROTOCOL_IMM &&
+        (reduces || shape->protocol != TWILL_PROTOCOL_MAPPED))
         e.shared_blocks = e.blocks;
     e.tmp_blocks = reduces ? e.blocks : 0;
     struct twill_group g = {
@@ -95,8 +95,8 @@ const struct twill_algorithm twill_algorithm_hierarchical_tree = {
     .name = "hierarchical:tree",
     .help = "a binomial tree between the nodes, and memory within each: lg G rounds",
     .collectives = 1u << TWILL_BROADCAST | 1u << TWILL_REDUCE,
-    .flavours = 1u << TWILL_FLAVOUR_IMM | 1u << TWILL_FLAVOUR_FLAT | 1u << TWILL_FLAVOUR_STAGED |
-                1u << TWILL_FLAVOUR_MAPPED,
+    .protocols = 1u << TWILL_PROTOCOL_IMM | 1u << TWILL_PROTOCOL_FLAT |
+                 1u << TWILL_PROTOCOL_STAGED | 1u << TWILL_PROTOCOL_MAPPED,
     .applies = applies,
     .emit = emit,
 };

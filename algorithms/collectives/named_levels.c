@@ -110,7 +110,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     struct twill_hierarchy l;
     uint32_t choices = read_choices(shape, choice);
     bool parts = twill_collective_facts(shape->collective)->parts;
-    if (shape->vector && shape->flavour == TWILL_FLAVOUR_MAPPED)
+    if (shape->vector && shape->protocol == TWILL_PROTOCOL_MAPPED)
         return false;
     bool does = twill_hierarchy_open(&l, world, 0, parts, choice, choices) && suits(&l, shape);
     twill_hierarchy_close(&l);
@@ -130,7 +130,7 @@ const struct twill_algorithm twill_algorithm_levels = {
             "levels=tile:direct/numa:direct/node:direct/all:ring",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE_SCATTER | 1u << TWILL_ALLGATHER |
                    1u << TWILL_BROADCAST,
-    .flavours = 1u << TWILL_FLAVOUR_STAGED | 1u << TWILL_FLAVOUR_MAPPED,
+    .protocols = 1u << TWILL_PROTOCOL_STAGED | 1u << TWILL_PROTOCOL_MAPPED,
     .parameters = TWILL_PARAMETERS,
     .applies = applies,
     .parse = parse,

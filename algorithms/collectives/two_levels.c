@@ -38,17 +38,17 @@ static void emit_barrier(struct twill_emitter *e, enum twill_how how)
         twill_emit_node_release(e);
 }
 
-static void emit_leaders(struct twill_emitter *e, enum twill_flavour flavour, enum twill_how how)
+static void emit_leaders(struct twill_emitter *e, enum twill_protocol protocol, enum twill_how how)
 {
     bool alone = e->world->node_size[e->world->node[e->rank]] == 1;
     e->tmp_blocks = twill_compose_copies(how, e->world->nodes) * e->blocks;
-    if (twill_world_widest(e->world) > 1 && flavour == TWILL_FLAVOUR_FLAT)
+    if (twill_world_widest(e->world) > 1 && protocol == TWILL_PROTOCOL_FLAT)
         e->shared_blocks = e->blocks;
     if (!alone)
-        twill_emit_node_reduce_leader(e, flavour);
+        twill_emit_node_reduce_leader(e, protocol);
     emit_between_leaders(e, how, e->blocks);
     if (!alone)
-        twill_emit_node_hand_back(e, flavour);
+        twill_emit_node_hand_back(e, protocol);
 }
 
 twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct twill_world *world,
@@ -58,13 +58,13 @@ twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct
     const struct twill_level_choice choice[] = {{TWILL_LEVEL_NODE, TWILL_BY_DIRECT},
                                                 {TWILL_LEVEL_ALL, (uint8_t)how}};
     bool barrier = shape->collective == TWILL_BARRIER;
-    if (!barrier && twill_flavour_is_sharded(shape->flavour))
+    if (!barrier && twill_protocol_is_sharded(shape->protocol))
         return twill_compose(schedule, world, rank, shape, choice, 2, error);
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, twill_how_divides(how) ? world->nodes : 1);
     if (barrier)
         emit_barrier(&e, how);
     else
-        emit_leaders(&e, shape->flavour, how);
+        emit_leaders(&e, shape->protocol, how);
     return twill_emitter_finish(&e, schedule, error);
 }

@@ -146,7 +146,7 @@ static void emit_all(struct twill_compose *c)
 }
 
 /* What the schedule needs: the same on all ranks. */
-static void declare(struct twill_compose *c, enum twill_flavour flavour)
+static void declare(struct twill_compose *c, enum twill_protocol protocol)
 {
     struct twill_hierarchy *l = &c->hierarchy;
     uint32_t messages = 0, shared = 0;
@@ -175,7 +175,7 @@ static void declare(struct twill_compose *c, enum twill_flavour flavour)
     c->e.shared_blocks = shared * c->e.blocks;
     c->final = TWILL_DST;
     if (c->down && direct_top)
-        c->final = twill_node_final_space(flavour, top->fanout);
+        c->final = twill_node_final_space(protocol, top->fanout);
     if (twill_how_is_top(top->choice.how))
         c->e.tmp_blocks = twill_compose_copies(top->choice.how, top->widest) * c->e.blocks;
     else if (c->down && (messages > 0 || c->final == TWILL_TMP))
@@ -193,7 +193,7 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
                               .gives = shape->collective == TWILL_BROADCAST,
                               .root = shape->root,
                               .up = shape->collective != TWILL_REDUCE_SCATTER,
-                              .mapped = shape->flavour == TWILL_FLAVOUR_MAPPED};
+                              .mapped = shape->protocol == TWILL_PROTOCOL_MAPPED};
     bool parts = twill_collective_facts(shape->collective)->parts;
     twill_emitter_begin(&c.e, world, rank, 1);
     c.list = calloc((size_t)world->size + 1, sizeof(*c.list));
@@ -202,7 +202,7 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
         !twill_hierarchy_open(&c.hierarchy, world, rank, parts, choice, choices)) {
         c.e.no_memory = true;
     } else {
-        declare(&c, shape->flavour);
+        declare(&c, shape->protocol);
         emit_all(&c);
     }
     twill_hierarchy_close(&c.hierarchy);

@@ -64,18 +64,18 @@ static void copy_others(struct twill_emitter *e, const struct twill_group *g,
     }
 }
 
-enum twill_space twill_node_final_space(enum twill_flavour flavour, uint32_t ranks)
+enum twill_space twill_node_final_space(enum twill_protocol protocol, uint32_t ranks)
 {
     if (ranks <= TWILL_STEP_PEERS)
         return TWILL_DST;
-    return flavour == TWILL_FLAVOUR_STAGED ? TWILL_SHARED : TWILL_TMP;
+    return protocol == TWILL_PROTOCOL_STAGED ? TWILL_SHARED : TWILL_TMP;
 }
 
-void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol protocol,
                                     struct twill_shards shards, enum twill_space to, unsigned flags)
 {
     struct twill_group g = twill_group_node(e);
-    bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
+    bool mapped = protocol == TWILL_PROTOCOL_MAPPED;
     unsigned source = (mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
     if (mapped)
         e->uses_peer_src = true;
@@ -99,11 +99,11 @@ static void hand_out(struct twill_emitter *e, const struct twill_group *g,
                             0);
 }
 
-void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol protocol,
                                struct twill_shards shards, enum twill_space from)
 {
     struct twill_group g = twill_group_node(e);
-    bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
+    bool mapped = protocol == TWILL_PROTOCOL_MAPPED;
     e->uses_peer_dst = e->uses_peer_dst || mapped;
     hand_out(e, &g, shards, mapped ? TWILL_DST : TWILL_SHARED, from);
     twill_emit_node_barrier(e, 2);
@@ -112,9 +112,9 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavo
 }
 
 /* IMM and FLAT: show what is in `space` to the node; and where others read it. */
-static void show(struct twill_emitter *e, enum twill_flavour flavour, unsigned space)
+static void show(struct twill_emitter *e, enum twill_protocol protocol, unsigned space)
 {
-    if (flavour == TWILL_FLAVOUR_IMM) {
+    if (protocol == TWILL_PROTOCOL_IMM) {
         twill_emit_put_imm(e, at(space, 0), 0);
         return;
     }
@@ -122,49 +122,49 @@ static void show(struct twill_emitter *e, enum twill_flavour flavour, unsigned s
     twill_emit_signal(e);
 }
 
-static unsigned shown(enum twill_flavour flavour)
+static unsigned shown(enum twill_protocol protocol)
 {
-    return (flavour == TWILL_FLAVOUR_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
+    return (protocol == TWILL_PROTOCOL_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
 }
 
-static unsigned awaited(enum twill_flavour flavour)
+static unsigned awaited(enum twill_protocol protocol)
 {
-    return flavour == TWILL_FLAVOUR_IMM ? TWILL_STEP_IMM : 0;
+    return protocol == TWILL_PROTOCOL_IMM ? TWILL_STEP_IMM : 0;
 }
 
 /* Lines of IMM are not counted: their ordinal is 0. */
-static uint32_t first_of(enum twill_flavour flavour)
+static uint32_t first_of(enum twill_protocol protocol)
 {
-    return flavour == TWILL_FLAVOUR_IMM ? 0 : 1;
+    return protocol == TWILL_PROTOCOL_IMM ? 0 : 1;
 }
 
-static void take(struct twill_emitter *e, enum twill_flavour flavour, uint32_t peer)
+static void take(struct twill_emitter *e, enum twill_protocol protocol, uint32_t peer)
 {
-    twill_emit_await_one(e, peer, first_of(flavour), awaited(flavour));
-    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(flavour), 0), peer, e->blocks, 0);
+    twill_emit_await_one(e, peer, first_of(protocol), awaited(protocol));
+    twill_emit_copy(e, at(TWILL_DST, 0), at(shown(protocol), 0), peer, e->blocks, 0);
 }
 
-void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_flavour flavour)
+void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
-    show(e, flavour, TWILL_SRC);
-    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
+    show(e, protocol, TWILL_SRC);
+    twill_emit_await(e, &g, first_of(protocol), awaited(protocol));
     /* What this rank has shown may be on its way to the others: it takes its own from SRC. */
-    twill_emit_reduce_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(flavour), 0),
+    twill_emit_reduce_complete(e, &g, at(TWILL_DST, 0), at(TWILL_TMP, 0), at(shown(protocol), 0),
                                e->blocks, TWILL_STEP_OWN_SRC);
 }
 
-void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
-                                 unsigned flags)
+void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol protocol,
+                                 uint32_t root, unsigned flags)
 {
     struct twill_group g = twill_group_node(e);
     e->eager = true;
     if (e->rank != root) {
-        show(e, flavour, TWILL_SRC);
+        show(e, protocol, TWILL_SRC);
         return;
     }
-    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
-    twill_operand shown_at = at(shown(flavour), 0), tmp = at(TWILL_TMP, 0);
+    twill_emit_await(e, &g, first_of(protocol), awaited(protocol));
+    twill_operand shown_at = at(shown(protocol), 0), tmp = at(TWILL_TMP, 0);
     if ((flags & TWILL_STEP_FINAL) != 0)
         twill_emit_reduce_complete(e, &g, at(TWILL_DST, 0), tmp, shown_at, e->blocks,
                                    TWILL_STEP_OWN_SRC);
@@ -172,16 +172,16 @@ void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_flavour fla
         twill_emit_reduce(e, &g, tmp, shown_at, e->blocks, TWILL_STEP_OWN_SRC);
 }
 
-void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protocol,
                             struct twill_shards shards, uint32_t root)
 {
     struct twill_group g = twill_group_node(e);
-    bool mapped = flavour == TWILL_FLAVOUR_MAPPED, gets = e->rank == root;
-    if (!twill_flavour_is_sharded(flavour)) {
-        twill_emit_node_reduce_root(e, flavour, root, 0);
+    bool mapped = protocol == TWILL_PROTOCOL_MAPPED, gets = e->rank == root;
+    if (!twill_protocol_is_sharded(protocol)) {
+        twill_emit_node_reduce_root(e, protocol, root, 0);
         return;
     }
-    twill_emit_node_reduce_scatter(e, flavour, shards, gets ? TWILL_TMP : TWILL_SHARED, 0);
+    twill_emit_node_reduce_scatter(e, protocol, shards, gets ? TWILL_TMP : TWILL_SHARED, 0);
     if (!gets || mapped)
         twill_emit_signal(e);
     if (gets || mapped) /* MAPPED: SRC is read until then */
@@ -195,25 +195,25 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
     }
 }
 
-void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_flavour flavour)
+void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
     if (g.me != 0) {
-        show(e, flavour, TWILL_SRC);
+        show(e, protocol, TWILL_SRC);
         return;
     }
-    twill_emit_await(e, &g, first_of(flavour), awaited(flavour));
-    twill_emit_reduce(e, &g, at(TWILL_TMP, 0), at(shown(flavour), 0), e->blocks,
+    twill_emit_await(e, &g, first_of(protocol), awaited(protocol));
+    twill_emit_reduce(e, &g, at(TWILL_TMP, 0), at(shown(protocol), 0), e->blocks,
                       TWILL_STEP_OWN_SRC);
 }
 
-void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour)
+void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
     if (g.me == 0)
-        show(e, flavour, TWILL_DST);
+        show(e, protocol, TWILL_DST);
     else
-        take(e, flavour, g.rank[0]);
+        take(e, protocol, g.rank[0]);
 }
 
 void twill_emit_node_gather_signals(struct twill_emitter *e)
@@ -235,24 +235,24 @@ void twill_emit_node_release(struct twill_emitter *e)
 }
 
 /* The giver shows the data; MAPPED is it done when the others have them. */
-static void give(struct twill_emitter *e, const struct twill_group *g, enum twill_flavour flavour,
+static void give(struct twill_emitter *e, const struct twill_group *g, enum twill_protocol protocol,
                  enum twill_space from)
 {
-    if (flavour == TWILL_FLAVOUR_STAGED)
+    if (protocol == TWILL_PROTOCOL_STAGED)
         twill_emit_copy(e, at(TWILL_SHARED, 0), at(from, 0), 0, e->blocks, 0);
-    if (flavour == TWILL_FLAVOUR_IMM)
+    if (protocol == TWILL_PROTOCOL_IMM)
         twill_emit_put_imm(e, at(from, 0), 0);
     else
         twill_emit_signal(e);
-    if (flavour == TWILL_FLAVOUR_MAPPED)
+    if (protocol == TWILL_PROTOCOL_MAPPED)
         twill_emit_await(e, g, 1, 0);
 }
 
-void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_protocol protocol,
                                uint32_t from_local, enum twill_space from)
 {
     struct twill_group g = twill_group_node(e);
-    bool mapped = flavour == TWILL_FLAVOUR_MAPPED;
+    bool mapped = protocol == TWILL_PROTOCOL_MAPPED;
     if (g.size == 1)
         return;
     e->eager = true;
@@ -261,12 +261,12 @@ void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavo
     else if (mapped)
         e->uses_peer_dst = true;
     if (g.me == from_local) {
-        give(e, &g, flavour, from);
+        give(e, &g, protocol, from);
         return;
     }
     uint32_t giver = g.rank[from_local];
     if (!mapped) {
-        take(e, flavour, giver);
+        take(e, protocol, giver);
         return;
     }
     twill_emit_await_one(e, giver, 1, 0);

@@ -230,35 +230,35 @@ struct twill_shards {
 /* Everybody's SRC into the owners' `to`: with FINAL complete (in twill_node_final_space(), or in
  * DST if one pass does it), else as partials (TMP). STAGED and MAPPED, size > 1. STAGED may fold
  * into SHARED, where there is room: own shards need not be staged. */
-void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol protocol,
                                     struct twill_shards shards, enum twill_space to,
                                     unsigned flags);
 /* Where complete shards are best folded to: DST holds no partial, hence not several passes. */
-enum twill_space twill_node_final_space(enum twill_flavour flavour, uint32_t ranks);
+enum twill_space twill_node_final_space(enum twill_protocol protocol, uint32_t ranks);
 /* The owners' complete shards, which are in `from`, into everybody's DST. Comes after the above in
  * the same schedule. */
-void twill_emit_node_allgather(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol protocol,
                                struct twill_shards shards, enum twill_space from);
 /* IMM and FLAT: everybody folds everything. */
-void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_flavour flavour);
+void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_protocol protocol);
 /* IMM and FLAT: only rank `root` folds, the others wait until all have come. flags: FINAL into DST,
  * or 0: a partial into TMP. */
-void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_flavour flavour, uint32_t root,
-                                 unsigned flags);
+void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol protocol,
+                                 uint32_t root, unsigned flags);
 /* All flavours: the node's fold, a partial, into TMP of rank `root`. The sharded ones need SHARED,
  * MAPPED too. */
-void twill_emit_node_reduce(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protocol,
                             struct twill_shards shards, uint32_t root);
 /* IMM and FLAT: local rank 0 folds everything into TMP, a partial; later it hands the result back,
  * from DST. */
-void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_flavour flavour);
-void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_flavour flavour);
+void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol protocol);
+void twill_emit_node_hand_back(struct twill_emitter *e, enum twill_protocol protocol);
 /* Nobody goes on before all of the node have come. release: between the two a leader (local rank
  * 0) may talk to other nodes. */
 void twill_emit_node_gather_signals(struct twill_emitter *e);
 void twill_emit_node_release(struct twill_emitter *e);
 /* From local rank `from_local`, whose data are in space `from`. */
-void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_flavour flavour,
+void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_protocol protocol,
                                uint32_t from_local, enum twill_space from);
 
 #endif

@@ -169,7 +169,7 @@ static const char *check_vector(const struct check *c, const struct twill_step *
 /* Peers' memory is read by a system call, so nobody may store there. */
 static const char *check_fetched(const struct check *c, const struct twill_step *step)
 {
-    bool fetched = c->shape->flavour == TWILL_FLAVOUR_FETCHED;
+    bool fetched = c->shape->protocol == TWILL_PROTOCOL_FETCHED;
     bool stores = twill_operand_is_peer(step->dst) && is_buffer(twill_operand_space(step->dst));
     return fetched && stores ? "stores into a peer's DST, which is FETCHED" : NULL;
 }

@@ -120,11 +120,11 @@ static void bound(struct twill_candidate *c, const struct twill_world *world,
                   const struct twill_select_request *like)
 {
     c->most = SIZE_MAX;
-    if (c->algorithm->flavours == 0 || like->collective == TWILL_BARRIER)
+    if (c->algorithm->protocols == 0 || like->collective == TWILL_BARRIER)
         return;
-    if (c->shape.flavour == TWILL_FLAVOUR_IMM)
+    if (c->shape.protocol == TWILL_PROTOCOL_IMM)
         c->most = twill_imm_most(world, like);
-    if (c->shape.flavour >= TWILL_FLAVOUR_MAPPED)
+    if (c->shape.protocol >= TWILL_PROTOCOL_MAPPED)
         c->least = TWILL_MAPPED_BYTES;
 }
 
@@ -151,11 +151,11 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
     uint32_t least = twill_world_narrowest(world);
     uint64_t memory = model->link[TWILL_LINK_NODE].shared / least;
     bool shared = world->nodes > 1 && least >= SHARING_RANKS && model->interface > memory;
-    if (c->algorithm->flavours != 0 || c->measured > 0 || !shared ||
+    if (c->algorithm->protocols != 0 || c->measured > 0 || !shared ||
         g->all->collective != TWILL_ALLREDUCE)
         return SIZE_MAX;
     for (size_t i = 0; i < g->all->count; i++)
-        if (g->all->candidate[i].algorithm->flavours != 0 &&
+        if (g->all->candidate[i].algorithm->protocols != 0 &&
             twill_candidate_takes(&g->all->candidate[i], FLAT_MOST + 1, 0))
             return FLAT_MOST;
     return SIZE_MAX;
@@ -171,7 +171,7 @@ static bool is_beaten(const struct gathering *g, const struct twill_algorithm *a
     for (size_t i = 0; i < g->all->count; i++) {
         const struct twill_candidate *own = &g->all->candidate[i];
         if (own->algorithm == algorithm && own->shape.parameter[0] == 0 &&
-            own->shape.flavour == shape->flavour)
+            own->shape.protocol == shape->protocol)
             return priced->small >= g->priced[i].small && priced->large >= g->priced[i].large;
     }
     return false;
@@ -180,14 +180,15 @@ static bool is_beaten(const struct gathering *g, const struct twill_algorithm *a
 /* An algorithm whose own choice takes more than twice the time of another, both where latency
  * counts and where bandwidth does: no number will make it the best one. */
 static bool is_hopeless(const struct gathering *g, const struct twill_algorithm *algorithm,
-                        enum twill_flavour flavour)
+                        enum twill_protocol protocol)
 {
     uint64_t small = UINT64_MAX, large = UINT64_MAX;
     const struct priced *own = NULL;
     for (size_t i = 0; i < g->all->count; i++) {
         const struct twill_candidate *c = &g->all->candidate[i];
         bool needs = twill_shape_needs(c->algorithm, &c->shape) != 0;
-        if (c->algorithm == algorithm && c->shape.parameter[0] == 0 && c->shape.flavour == flavour)
+        if (c->algorithm == algorithm && c->shape.parameter[0] == 0 &&
+            c->shape.protocol == protocol)
             own = &g->priced[i];
         if (!needs && g->priced[i].small < small && c->most == SIZE_MAX)
             small = g->priced[i].small;
@@ -283,12 +284,12 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
 
 /* What was measured of this flavour, with its pricing; of another algorithm. */
 static const struct twill_candidate *
-measured_of(const struct gathering *g, enum twill_flavour flavour, struct twill_pricing **pricing)
+measured_of(const struct gathering *g, enum twill_protocol protocol, struct twill_pricing **pricing)
 {
     for (size_t i = 0; i < g->all->count; i++) {
         const struct twill_candidate *c = &g->all->candidate[i];
         *pricing = g->priced[i].pricing;
-        if (c->measured > 0 && c->algorithm->flavours != 0 && c->shape.flavour == flavour)
+        if (c->measured > 0 && c->algorithm->protocols != 0 && c->shape.protocol == protocol)
             return c;
     }
     return NULL;
@@ -303,8 +304,8 @@ static void correct(const struct gathering *g, const struct twill_machine_model 
     for (size_t i = 0; i < g->all->count; i++) {
         struct twill_candidate *c = &g->all->candidate[i];
         struct twill_pricing *pricing;
-        const struct twill_candidate *known = measured_of(g, c->shape.flavour, &pricing);
-        if (c->measured > 0 || c->algorithm->flavours == 0 || known == NULL)
+        const struct twill_candidate *known = measured_of(g, c->shape.protocol, &pricing);
+        if (c->measured > 0 || c->algorithm->protocols == 0 || known == NULL)
             continue;
         for (unsigned p = 0; p < c->points; p++) {
             size_t bytes = c->point[p].bytes;
@@ -324,17 +325,17 @@ static twill_status add_algorithm(struct gathering *g, const struct twill_world 
                                   const struct twill_select_request *like,
                                   const struct twill_algorithm *a, struct twill_error *error)
 {
-    bool flavours = a->flavours != 0 && like->collective != TWILL_BARRIER;
+    bool protocols = a->protocols != 0 && like->collective != TWILL_BARRIER;
     unsigned values = a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried) : 1;
-    for (unsigned f = 0; f < (flavours ? TWILL_FLAVOUR_COUNT : 1); f++) {
+    for (unsigned f = 0; f < (protocols ? TWILL_PROTOCOL_COUNT : 1); f++) {
         for (unsigned v = 0; v < values; v++) {
             struct twill_shape shape = {.collective = like->collective,
-                                        .flavour = (enum twill_flavour)f,
+                                        .protocol = (enum twill_protocol)f,
                                         .vector = like->vector,
                                         .order = like->order,
                                         .parameter = {tried[v]}};
             if (twill_algorithm_applies(a, world, &shape) &&
-                (v == 0 || !is_hopeless(g, a, shape.flavour)))
+                (v == 0 || !is_hopeless(g, a, shape.protocol)))
                 TWILL_TRY(error, add_candidate(g, world, tuning, like, a, &shape, error));
         }
     }
@@ -381,7 +382,7 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
      * order of the registry. */
     for (unsigned pass = 0; pass < 2; pass++)
         for (size_t i = 0; status == TWILL_OK && (a = twill_algorithm_at(i)) != NULL; i++)
-            if ((a->flavours != 0 && twill_world_widest(world) > 1) == (pass == 0))
+            if ((a->protocols != 0 && twill_world_widest(world) > 1) == (pass == 0))
                 status = add_algorithm(&gathering, world, tuning, like, a, error);
     if (like->collective != TWILL_BARRIER)
         correct(&gathering, &tuning->model, like->type);

@@ -56,11 +56,11 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
 static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm,
                                          const struct twill_shape *shape)
 {
-    if (algorithm->flavours == 0 || shape->collective == TWILL_BARRIER)
+    if (algorithm->protocols == 0 || shape->collective == TWILL_BARRIER)
         return 0;
-    return shape->flavour == TWILL_FLAVOUR_MAPPED    ? TWILL_ACCESS_MAPPED
-           : shape->flavour == TWILL_FLAVOUR_FETCHED ? TWILL_ACCESS_FETCHED
-                                                     : 0u;
+    return shape->protocol == TWILL_PROTOCOL_MAPPED    ? TWILL_ACCESS_MAPPED
+           : shape->protocol == TWILL_PROTOCOL_FETCHED ? TWILL_ACCESS_FETCHED
+                                                       : 0u;
 }
 /* What the choice may count on: on one node; with several see twill_select_request. */
 static inline unsigned twill_request_access(const struct twill_world *world,

@@ -45,8 +45,8 @@ static const char *name_of(const struct twill_algorithm *a, const struct twill_s
         if (shape->parameter[i] != 0 && used < 80)
             used += (size_t)snprintf(text + used, 96 - used, "%c%u", i == 0 ? '=' : 'x',
                                      shape->parameter[i]);
-    if (a->flavours != 0 && shape->collective != TWILL_BARRIER && used < 80)
-        snprintf(text + used, 96 - used, "@%s", twill_flavour_name(shape->flavour));
+    if (a->protocols != 0 && shape->collective != TWILL_BARRIER && used < 80)
+        snprintf(text + used, 96 - used, "@%s", twill_protocol_name(shape->protocol));
     return text;
 }
 
@@ -55,11 +55,11 @@ const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WH
     return name_of(choice->algorithm, &choice->shape, text);
 }
 
-static bool takes_in_any_flavour(const struct twill_algorithm *a, const struct twill_world *world,
-                                 struct twill_shape shape)
+static bool takes_in_any_protocol(const struct twill_algorithm *a, const struct twill_world *world,
+                                  struct twill_shape shape)
 {
-    for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
-        shape.flavour = (enum twill_flavour)f;
+    for (unsigned f = 0; f < TWILL_PROTOCOL_COUNT; f++) {
+        shape.protocol = (enum twill_protocol)f;
         if (twill_algorithm_applies(a, world, &shape))
             return true;
     }
@@ -73,14 +73,14 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
         .collective = request->collective, .vector = request->vector, .order = request->order};
     if ((a->collectives >> request->collective & 1) == 0)
         return "does not do this collective";
-    if (takes_in_any_flavour(a, world, shape))
+    if (takes_in_any_protocol(a, world, shape))
         return "the same schedule here as another";
     shape.vector = false;
-    if (takes_in_any_flavour(a, world, shape))
+    if (takes_in_any_protocol(a, world, shape))
         return "not with parts of different sizes";
     shape.vector = request->vector;
     shape.order = TWILL_ORDER_ANY;
-    if (takes_in_any_flavour(a, world, shape))
+    if (takes_in_any_protocol(a, world, shape))
         return "cannot keep this order of operands";
     return world->nodes == 1 ? "not on one node" : "not on these nodes and ranks";
 }
@@ -89,7 +89,7 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
 static bool is_instead(const struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *request, size_t bytes)
 {
-    return world->nodes > 1 && request->mapped && c->shape.flavour == TWILL_FLAVOUR_MAPPED &&
+    return world->nodes > 1 && request->mapped && c->shape.protocol == TWILL_PROTOCOL_MAPPED &&
            bytes >= c->least && bytes <= c->most;
 }
 
@@ -101,7 +101,7 @@ static void put_limits(struct writer *w, const struct twill_candidate *c, const 
             c->price_most);
     else if (c->most != SIZE_MAX)
         put(w, "small\t%s\tat most %zu bytes\n", name, c->most);
-    else if (c->shape.flavour == TWILL_FLAVOUR_FETCHED)
+    else if (c->shape.protocol == TWILL_PROTOCOL_FETCHED)
         put(w, "small\t%s\tfrom %zu bytes, peers whose memory can be read (TWILL_REACH)\n", name,
             c->least);
     else
@@ -226,7 +226,7 @@ static const char *decided_by(const struct twill_candidates *all, const struct t
 {
     for (size_t i = 0; i < all->count; i++)
         if (all->candidate[i].measured > 0 && all->candidate[i].algorithm == choice->algorithm &&
-            all->candidate[i].shape.flavour == choice->shape.flavour)
+            all->candidate[i].shape.protocol == choice->shape.protocol)
             return tuning->source;
     return "the model";
 }
@@ -289,7 +289,7 @@ twill_status twill_why(char **text, const struct twill_world *world,
 static bool is_choice(const struct twill_candidate *c, const struct twill_choice *choice)
 {
     return c->algorithm == choice->algorithm &&
-           (c->algorithm->flavours == 0 || c->shape.flavour == choice->shape.flavour) &&
+           (c->algorithm->protocols == 0 || c->shape.protocol == choice->shape.protocol) &&
            memcmp(c->shape.parameter, choice->shape.parameter, sizeof(c->shape.parameter)) == 0;
 }
 

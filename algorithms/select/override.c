@@ -20,9 +20,9 @@ static const char *collective_name(unsigned i)
     return twill_collective_name((enum twill_collective)i);
 }
 
-static const char *flavour_name(unsigned i)
+static const char *protocol_name(unsigned i)
 {
-    return twill_flavour_name((enum twill_flavour)i);
+    return twill_protocol_name((enum twill_protocol)i);
 }
 
 static const char *algorithm_name(unsigned i)
@@ -182,16 +182,16 @@ static twill_status read_collective(struct twill_override *override, struct text
 }
 
 /* "@FLAVOUR" at the end. */
-static twill_status read_flavour(struct twill_override *override, struct text *rest,
-                                 struct twill_error *error)
+static twill_status read_protocol(struct twill_override *override, struct text *rest,
+                                  struct twill_error *error)
 {
     const char *at = memrchr(rest->at, '@', rest->length);
     if (at == NULL)
         return TWILL_OK;
     struct text name = {at + 1, (size_t)(rest->at + rest->length - at - 1)};
-    override->flavour = lookup(name, flavour_name, TWILL_FLAVOUR_COUNT);
-    if (override->flavour < 0)
-        return refuse_name(error, override, name, "a flavour", flavour_name, TWILL_FLAVOUR_COUNT);
+    override->protocol = lookup(name, protocol_name, TWILL_PROTOCOL_COUNT);
+    if (override->protocol < 0)
+        return refuse_name(error, override, name, "a flavour", protocol_name, TWILL_PROTOCOL_COUNT);
     rest->length = (size_t)(at - rest->at);
     return TWILL_OK;
 }
@@ -236,17 +236,17 @@ static twill_status read_entry(struct twill_override *override, struct twill_err
 {
     struct text rest = {override->text, (size_t) override->length};
     TWILL_TRY(error, read_collective(override, &rest, error));
-    TWILL_TRY(error, read_flavour(override, &rest, error));
+    TWILL_TRY(error, read_protocol(override, &rest, error));
     const char *equals = memchr(rest.at, '=', rest.length);
     struct text name = {rest.at, equals != NULL ? (size_t)(equals - rest.at) : rest.length};
-    if (override->flavour < 0 && equals == NULL && name.length == 4 &&
+    if (override->protocol < 0 && equals == NULL && name.length == 4 &&
         memcmp(name.at, "auto", 4) == 0)
         return TWILL_OK;
     int index = lookup(name, algorithm_name, algorithms());
     if (index < 0)
         return refuse_name(error, override, name, "an algorithm", algorithm_name, algorithms());
     override->algorithm = twill_algorithm_at((size_t)index);
-    if (override->flavour >= 0 && override->algorithm->flavours == 0)
+    if (override->protocol >= 0 && override->algorithm->protocols == 0)
         return REFUSE(error, override, "%s has no flavours", override->algorithm->name);
     if (equals == NULL)
         return TWILL_OK;
@@ -270,7 +270,7 @@ twill_status twill_overrides_parse(struct twill_override **overrides, size_t *co
                 more[*count] = (struct twill_override){.text = text,
                                                        .length = (int)length,
                                                        .collective = -1,
-                                                       .flavour = -1,
+                                                       .protocol = -1,
                                                        .most = SIZE_MAX};
                 status = read_entry(&more[(*count)++], error);
             }

@@ -24,7 +24,7 @@ struct twill_override {
     int collective;                          /* -1: all that the algorithm does */
     size_t least, most;                      /* bytes */
     const struct twill_algorithm *algorithm; /* NULL: auto */
-    int flavour;                             /* -1: any */
+    int protocol;                            /* -1: any */
     uint16_t parameter[TWILL_PARAMETERS];
 };
 

@@ -259,9 +259,9 @@ static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
                                     const struct twill_shape *shape,
                                     const struct twill_schedule *schedule)
 {
-    if (world->nodes > 1 || algorithm->flavours == 0)
+    if (world->nodes > 1 || algorithm->protocols == 0)
         return TWILL_PRICE_CUT_NET;
-    return shape->flavour >= TWILL_FLAVOUR_MAPPED && schedule->tmp_blocks == 0
+    return shape->protocol >= TWILL_PROTOCOL_MAPPED && schedule->tmp_blocks == 0
                ? TWILL_PRICE_UNCUT
                : TWILL_PRICE_CUT_SHARED;
 }
@@ -273,7 +273,7 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_que
     p->blocks = p->schedule[0].blocks;
     p->whole = p->mode != TWILL_PRICE_ALONE;
     p->cut = how_cut(a->algorithm, of, a->shape, &p->schedule[0]);
-    p->fetches = a->algorithm->flavours != 0 && a->shape->flavour == TWILL_FLAVOUR_FETCHED &&
+    p->fetches = a->algorithm->protocols != 0 && a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
                  (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
     p->exchanges = exchanges(p);
     if (!make_room(p))

@@ -114,11 +114,11 @@ static void map_instead(struct twill_choice *choice, const struct twill_candidat
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
         bool twin =
-            c->algorithm == staged->algorithm && c->shape.flavour == TWILL_FLAVOUR_MAPPED &&
+            c->algorithm == staged->algorithm && c->shape.protocol == TWILL_PROTOCOL_MAPPED &&
             memcmp(c->shape.parameter, staged->shape.parameter, sizeof(c->shape.parameter)) == 0;
         if (twin && twill_candidate_takes(c, request->bytes, TWILL_ACCESS_MAPPED) &&
             twill_candidate_cost(c, request->bytes) < twill_candidate_cost(staged, request->bytes))
-            choice->shape.flavour = TWILL_FLAVOUR_MAPPED;
+            choice->shape.protocol = TWILL_PROTOCOL_MAPPED;
     }
 }
 
@@ -151,7 +151,7 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
         choice->shape = shape;
     }
     if (cheapest != NULL && request->mapped && world->nodes > 1 &&
-        cheapest->algorithm->flavours != 0 && cheapest->shape.flavour == TWILL_FLAVOUR_STAGED)
+        cheapest->algorithm->protocols != 0 && cheapest->shape.protocol == TWILL_PROTOCOL_STAGED)
         map_instead(choice, cheapest, all, request);
     return cheapest != NULL;
 }
@@ -169,8 +169,8 @@ static twill_status refuse(const struct twill_override *override, const struct t
     for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
         struct twill_shape any = {.collective = collective};
         bool applies = false;
-        for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
-            any.flavour = (enum twill_flavour)f;
+        for (unsigned f = 0; f < TWILL_PROTOCOL_COUNT; f++) {
+            any.protocol = (enum twill_protocol)f;
             applies = applies || twill_algorithm_applies(a, world, &any);
         }
         if (applies && used < sizeof(names))
@@ -185,17 +185,17 @@ static twill_status refuse(const struct twill_override *override, const struct t
 }
 
 /* The first flavour of the wish, in order of size, that does this shape and takes the bytes. */
-static bool choose_flavour(struct twill_choice *choice, const struct twill_override *override,
-                           const struct twill_world *world,
-                           const struct twill_select_request *request)
+static bool choose_protocol(struct twill_choice *choice, const struct twill_override *override,
+                            const struct twill_world *world,
+                            const struct twill_select_request *request)
 {
-    static const enum twill_flavour order[] = {TWILL_FLAVOUR_IMM, TWILL_FLAVOUR_FLAT,
-                                               TWILL_FLAVOUR_MAPPED, TWILL_FLAVOUR_STAGED};
+    static const enum twill_protocol order[] = {TWILL_PROTOCOL_IMM, TWILL_PROTOCOL_FLAT,
+                                                TWILL_PROTOCOL_MAPPED, TWILL_PROTOCOL_STAGED};
     size_t bytes = twill_request_bytes(world, request);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order); i++) {
-        choice->shape.flavour = order[i];
-        if ((order[i] != TWILL_FLAVOUR_IMM || bytes <= twill_imm_most(world, request)) &&
-            (order[i] != TWILL_FLAVOUR_MAPPED ||
+        choice->shape.protocol = order[i];
+        if ((order[i] != TWILL_PROTOCOL_IMM || bytes <= twill_imm_most(world, request)) &&
+            (order[i] != TWILL_PROTOCOL_MAPPED ||
              (request->mapped && bytes >= TWILL_MAPPED_BYTES)) &&
             twill_algorithm_applies(override->algorithm, world, &choice->shape))
             return true;
@@ -209,9 +209,9 @@ static bool does_at_all(const struct twill_override *override, const struct twil
 {
     struct twill_shape plain = {.collective = collective};
     memcpy(plain.parameter, override->parameter, sizeof(plain.parameter));
-    for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
-        plain.flavour = (enum twill_flavour)f;
-        if ((override->flavour < 0 || override->flavour == (int)f) &&
+    for (unsigned f = 0; f < TWILL_PROTOCOL_COUNT; f++) {
+        plain.protocol = (enum twill_protocol)f;
+        if ((override->protocol < 0 || override->protocol == (int)f) &&
             twill_algorithm_applies(override->algorithm, world, &plain))
             return true;
     }
@@ -232,33 +232,33 @@ static twill_status apply(struct twill_choice *choice, struct twill_chooser *cho
     const struct twill_candidates *all;
     const struct twill_world *world = chooser->world;
     size_t bytes = twill_request_bytes(world, request);
-    bool flavours = override->algorithm->flavours != 0 && request->collective != TWILL_BARRIER;
+    bool protocols = override->algorithm->protocols != 0 && request->collective != TWILL_BARRIER;
     if (!does_at_all(override, world, request->collective))
         return refuse(override, world, request->collective, "does not apply", error);
-    if (override->flavour < 0 && !has_parameters(override) &&
-        (flavours || override->algorithm->parameters > 0)) {
+    if (override->protocol < 0 && !has_parameters(override) &&
+        (protocols || override->algorithm->parameters > 0)) {
         TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
         if (choose_cheapest(choice, world, all, override->algorithm, request))
             return TWILL_OK;
     }
     choice->algorithm = override->algorithm;
     memcpy(choice->shape.parameter, override->parameter, sizeof(choice->shape.parameter));
-    if (override->flavour < 0)
-        return choose_flavour(choice, override, world, request) ? TWILL_OK : TWILL_PENDING;
-    choice->shape.flavour = (enum twill_flavour) override->flavour;
+    if (override->protocol < 0)
+        return choose_protocol(choice, override, world, request) ? TWILL_OK : TWILL_PENDING;
+    choice->shape.protocol = (enum twill_protocol) override->protocol;
     if (!twill_algorithm_applies(choice->algorithm, world, &choice->shape))
         return TWILL_PENDING;
-    if (flavours && override->flavour == TWILL_FLAVOUR_IMM &&
+    if (protocols && override->protocol == TWILL_PROTOCOL_IMM &&
         bytes > twill_imm_most(world, request))
         return refuse(override, world, request->collective,
                       "@imm takes at most " TEXT(TWILL_IMM_BYTES) " bytes", error);
-    bool unmapped = flavours && override->flavour == TWILL_FLAVOUR_MAPPED && !request->mapped;
+    bool unmapped = protocols && override->protocol == TWILL_PROTOCOL_MAPPED && !request->mapped;
     if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
-        choice->shape.flavour = TWILL_FLAVOUR_STAGED;
+        choice->shape.protocol = TWILL_PROTOCOL_STAGED;
     else if (unmapped)
         return refuse(override, world, request->collective,
                       "@mapped needs buffers from twill_alloc on all ranks", error);
-    if (flavours && override->flavour == TWILL_FLAVOUR_FETCHED && !request->fetched)
+    if (protocols && override->protocol == TWILL_PROTOCOL_FETCHED && !request->fetched)
         return refuse(override, world, request->collective,
                       "@fetched needs peers whose memory can be read (TWILL_REACH)", error);
     return TWILL_OK;

@@ -101,7 +101,7 @@ static twill_status read_candidate(struct reader *r, struct twill_measured *m)
     if (good) {
         m->collective = (enum twill_collective) override->collective;
         m->algorithm = override->algorithm;
-        m->flavour = override->flavour;
+        m->protocol = override->protocol;
         memcpy(m->parameter, override->parameter, sizeof(m->parameter));
     }
     free(override);
@@ -114,7 +114,7 @@ static twill_status read_candidate(struct reader *r, struct twill_measured *m)
 static twill_status read_measured(struct reader *r)
 {
     struct twill_tuning *t = r->tuning;
-    struct twill_measured m = {.flavour = -1};
+    struct twill_measured m = {.protocol = -1};
     uint64_t bytes;
     char rest;
     TWILL_TRY(r->error, expect_words(r, WORDS, "measured"));
@@ -178,7 +178,7 @@ static int compare(const void *left, const void *right)
     int parameters = memcmp(a->parameter, b->parameter, sizeof(a->parameter));
     const int64_t order[] = {(int64_t)a->collective - (int64_t)b->collective,
                              names,
-                             a->flavour - b->flavour,
+                             a->protocol - b->protocol,
                              parameters,
                              (int64_t)a->nodes - (int64_t)b->nodes,
                              (int64_t)a->ranks - (int64_t)b->ranks};
@@ -210,10 +210,10 @@ size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_a
 {
     struct twill_measured like = {.collective = shape->collective,
                                   .algorithm = algorithm,
-                                  .flavour =
-                                      algorithm->flavours != 0 && shape->collective != TWILL_BARRIER
-                                          ? (int)shape->flavour
-                                          : -1,
+                                  .protocol = algorithm->protocols != 0 &&
+                                                      shape->collective != TWILL_BARRIER
+                                                  ? (int)shape->protocol
+                                                  : -1,
                                   .nodes = world->nodes,
                                   .ranks = twill_world_widest(world)};
     size_t n = 0;
@@ -293,7 +293,7 @@ uint64_t twill_tuning_hash(const struct twill_tuning *tuning)
             hash = mix(hash, (unsigned char)*c);
         for (unsigned p = 0; p < TWILL_PARAMETERS; p++)
             hash = mix(hash, m->parameter[p]);
-        hash = mix(hash, (uint64_t)m->collective << 8 | (uint64_t)(m->flavour + 1));
+        hash = mix(hash, (uint64_t)m->collective << 8 | (uint64_t)(m->protocol + 1));
         hash = mix(hash, (uint64_t)m->nodes << 32 | m->ranks);
         hash = mix(mix(hash, m->bytes), m->picoseconds);
     }

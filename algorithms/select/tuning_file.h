@@ -20,7 +20,7 @@
 struct twill_measured {
     enum twill_collective collective;
     const struct twill_algorithm *algorithm;
-    int flavour; /* -1: it has none */
+    int protocol; /* -1: it has none */
     uint16_t parameter[TWILL_PARAMETERS];
     uint32_t nodes, ranks; /* of the fullest node */
     size_t bytes;

@@ -92,9 +92,9 @@ static twill_status choose(struct twill_choice *choice, struct twill_comm *comm,
     }
     TWILL_TRY(&comm->error, status);
     struct twill_shape mapped = choice->shape;
-    mapped.flavour = TWILL_FLAVOUR_MAPPED;
-    if (key->mapped && choice->algorithm->flavours != 0 &&
-        choice->shape.flavour == TWILL_FLAVOUR_STAGED &&
+    mapped.protocol = TWILL_PROTOCOL_MAPPED;
+    if (key->mapped && choice->algorithm->protocols != 0 &&
+        choice->shape.protocol == TWILL_PROTOCOL_STAGED &&
         twill_algorithm_applies(choice->algorithm, comm->world, &mapped))
         choice->shape = mapped;
     return TWILL_OK;

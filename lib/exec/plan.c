@@ -39,13 +39,13 @@ static twill_status declared(struct twill_comm *comm, const struct twill_plan *p
     const struct twill_choice *choice = &plan->choice;
     *copies = (struct copies){0};
     count_copies(copies, &plan->schedule);
-    if (comm->world->nodes == 1 || choice->algorithm->flavours == 0 ||
-        !twill_flavour_is_sharded(choice->shape.flavour))
+    if (comm->world->nodes == 1 || choice->algorithm->protocols == 0 ||
+        !twill_protocol_is_sharded(choice->shape.protocol))
         return TWILL_OK;
     struct twill_shape other = choice->shape;
     struct twill_schedule schedule = {0};
-    other.flavour =
-        other.flavour == TWILL_FLAVOUR_MAPPED ? TWILL_FLAVOUR_STAGED : TWILL_FLAVOUR_MAPPED;
+    other.protocol =
+        other.protocol == TWILL_PROTOCOL_MAPPED ? TWILL_PROTOCOL_STAGED : TWILL_PROTOCOL_MAPPED;
     if (!twill_algorithm_applies(choice->algorithm, comm->world, &other))
         return TWILL_OK;
     TWILL_TRY(&comm->error, twill_schedule_emit(&schedule, choice->algorithm, comm->world,
@@ -64,11 +64,11 @@ static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
     const struct twill_choice *choice = &plan->choice;
     const struct twill_schedule *s = &plan->schedule;
     size_t bytes = comm->segment;
-    if (choice->algorithm->flavours != 0 && choice->shape.flavour == TWILL_FLAVOUR_IMM)
+    if (choice->algorithm->protocols != 0 && choice->shape.protocol == TWILL_PROTOCOL_IMM)
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* is one slice */
-    else if (comm->world->nodes > 1 || choice->algorithm->flavours == 0)
+    else if (comm->world->nodes > 1 || choice->algorithm->protocols == 0)
         bytes = comm->segment_net;
-    else if (choice->shape.flavour >= TWILL_FLAVOUR_MAPPED && copies->tmp == 0)
+    else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else
         bytes = twill_min(bytes, SLICE_SHARE * comm->world->size);
@@ -167,8 +167,8 @@ static twill_status decide_alternation(struct twill_comm *comm, struct twill_pla
 static uint32_t entry_steps_of(const struct twill_comm *comm, const struct twill_plan *plan)
 {
     const struct twill_choice *choice = &plan->choice;
-    if (comm->world->nodes > 1 || choice->algorithm->flavours == 0 ||
-        choice->shape.flavour != TWILL_FLAVOUR_MAPPED)
+    if (comm->world->nodes > 1 || choice->algorithm->protocols == 0 ||
+        choice->shape.protocol != TWILL_PROTOCOL_MAPPED)
         return 0;
     return twill_schedule_entry_steps(&plan->schedule, comm->rank, comm->world->size);
 }
@@ -179,7 +179,7 @@ static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
     TWILL_TRY(&comm->error, decide_alternation(comm, plan));
     plan->entry_steps = entry_steps_of(comm, plan);
     TWILL_TRY(&comm->error, declared(comm, plan, &copies));
-    plan->fetches = plan->choice.shape.flavour == TWILL_FLAVOUR_FETCHED &&
+    plan->fetches = plan->choice.shape.protocol == TWILL_PROTOCOL_FETCHED &&
                     (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);
     size_slices(comm, plan, &copies);
     count_messages(plan);
@@ -238,7 +238,7 @@ static bool same(const struct twill_choice *a, const struct twill_choice *b)
            a->shape.root == b->shape.root && a->shape.vector == b->shape.vector &&
            a->shape.order == b->shape.order &&
            memcmp(a->shape.parameter, b->shape.parameter, sizeof(a->shape.parameter)) == 0 &&
-           (a->algorithm->flavours == 0 || a->shape.flavour == b->shape.flavour);
+           (a->algorithm->protocols == 0 || a->shape.protocol == b->shape.protocol);
 }
 
 twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *choice,

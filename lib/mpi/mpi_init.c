@@ -41,7 +41,7 @@ static const char *const fitting[] = {
 
 /* What this library was compiled for is in every handle: with another MPI below nothing can be
  * passed on. */
-static void check_flavour(void)
+static void check_variant(void)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
@@ -52,17 +52,17 @@ static void check_flavour(void)
     fprintf(stderr,
             "libtwill-mpi-%s.so: the MPI below is another one (%.*s): preload the library built "
             "for it\n",
-            TWILL_MPI_FLAVOUR, (int)strcspn(version, ",\n"), version);
+            TWILL_MPI_VARIANT, (int)strcspn(version, ",\n"), version);
     _exit(1);
 }
 
 /* A name of the other MPI's interface, and what to preload for its programs. */
 #if defined(OPEN_MPI)
 #define OTHER_SYMBOL  "MPIR_Dup_fn"
-#define OTHER_FLAVOUR "mpich"
+#define OTHER_VARIANT "mpich"
 #else
 #define OTHER_SYMBOL  "ompi_mpi_comm_world"
-#define OTHER_FLAVOUR "openmpi"
+#define OTHER_VARIANT "openmpi"
 #endif
 
 /* This library brings its own MPI with it. A program that opens its MPI at run time, as Python's
@@ -84,7 +84,7 @@ static void check_program(void)
         fprintf(stderr,
                 "libtwill-mpi-%s.so: this program has another MPI (%s): preload "
                 "libtwill-mpi-%s.so\n",
-                TWILL_MPI_FLAVOUR, *map->l_name != '\0' ? map->l_name : "linked", OTHER_FLAVOUR);
+                TWILL_MPI_VARIANT, *map->l_name != '\0' ? map->l_name : "linked", OTHER_VARIANT);
         _exit(1);
     }
     if (self != NULL)
@@ -292,7 +292,7 @@ static void start(void)
 {
     int size = 0, level = MPI_THREAD_SINGLE, keyval = MPI_KEYVAL_INVALID;
     const char *log = getenv("TWILL_LOG");
-    check_flavour();
+    check_variant();
     PMPI_Query_thread(&level);
     twill_mpi.multiple = level == MPI_THREAD_MULTIPLE;
     twill_mpi.silent = log != NULL && strcmp(log, "none") == 0;

@@ -15,31 +15,31 @@ export OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_mpi_yield_when_idle
 # The MPIs that can be tried here.
 mpis()
 {
-    for mpis_flavour in openmpi mpich; do
-        if command -v "mpirun.$mpis_flavour" >/dev/null &&
-            [ -f "$build/lib/libtwill-mpi-$mpis_flavour.so" ]; then
-            echo "$mpis_flavour"
+    for mpis_variant in openmpi mpich; do
+        if command -v "mpirun.$mpis_variant" >/dev/null &&
+            [ -f "$build/lib/libtwill-mpi-$mpis_variant.so" ]; then
+            echo "$mpis_variant"
         fi
     done
 }
 
 options=
-preloaded= # not empty: the flavour of the library instead
-# launch FLAVOUR RANKS PROGRAM ARGUMENT...: with twill; the program is one of tests/system/mpi, or a path.
+preloaded= # not empty: the variant of the library instead
+# launch VARIANT RANKS PROGRAM ARGUMENT...: with twill; the program is one of tests/system/mpi, or a path.
 launch()
 {
-    launch_flavour=$1 launch_ranks=$2 launch_program=$3
+    launch_variant=$1 launch_ranks=$2 launch_program=$3
     shift 3
     case $launch_program in
     /*) ;;
-    *) launch_program=$programs/$launch_flavour/$launch_program ;;
+    *) launch_program=$programs/$launch_variant/$launch_program ;;
     esac
-    launch_preload=$build/lib/libtwill-mpi-${preloaded:-$launch_flavour}.so
-    [ "$launch_flavour" = openmpi ] || launch_preload="$programs/yield.so $launch_preload"
+    launch_preload=$build/lib/libtwill-mpi-${preloaded:-$launch_variant}.so
+    [ "$launch_variant" = openmpi ] || launch_preload="$programs/yield.so $launch_preload"
     set -- -n "$launch_ranks" env LD_PRELOAD="$launch_preload" "$launch_program" "$@"
     rm -f "$scratch/absent"
     # shellcheck disable=SC2086 # options
-    case $launch_flavour in
+    case $launch_variant in
     openmpi) timeout -v -k 10 "$patience" mpirun.openmpi --allow-run-as-root --oversubscribe $options "$@" ;;
     *) timeout -v -k 10 "$patience" mpirun.mpich "$@" ;;
     esac
@@ -53,7 +53,7 @@ unsaid()
 }
 
 lacks= # not empty: what twill needs is kept from it on purpose
-# compared FLAVOUR RANKS PROGRAM: the program ends well, says how much it has compared, and twill was able
+# compared VARIANT RANKS PROGRAM: the program ends well, says how much it has compared, and twill was able
 # to set up all communicators that it is there for: or its calls would be the MPI's own.
 compared()
 {

@@ -169,7 +169,7 @@ void test_choose(struct test_case *test, size_t bytes, struct twill_chooser *cho
                                                  .bytes = bytes,
                                                  .root = test->shape.root,
                                                  .mapped =
-                                                     test->shape.flavour == TWILL_FLAVOUR_MAPPED,
+                                                     test->shape.protocol == TWILL_PROTOCOL_MAPPED,
                                                  .type = TWILL_F32};
     assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
     test->algorithm = choice.algorithm;

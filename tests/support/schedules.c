@@ -73,7 +73,7 @@ static void describe(struct test_case *test)
             used += (size_t)snprintf(parameters + used, sizeof(parameters) - used, "%c%u",
                                      i == 0 ? '=' : 'x', s->parameter[i]);
     snprintf(test->name, sizeof(test->name), "%s%s@%s %s%s, %u ranks on %u nodes, root %u%s",
-             test->algorithm->name, parameters, twill_flavour_name(s->flavour),
+             test->algorithm->name, parameters, twill_protocol_name(s->protocol),
              twill_collective_name(s->collective), s->vector ? "v" : "", test->world->size,
              test->world->nodes, s->root, orders[s->order]);
 }
@@ -178,14 +178,14 @@ void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, 
     struct test_case *test = &each.test;
     for (size_t a = 0; (test->algorithm = twill_algorithm_at(a)) != NULL; a++) {
         for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
-            bool plain = test->algorithm->flavours == 0 || c == TWILL_BARRIER;
+            bool plain = test->algorithm->protocols == 0 || c == TWILL_BARRIER;
             bool does = (test->algorithm->collectives >> c & 1) != 0;
             if (!does || !is_selected("TEST_ALGORITHM", test->algorithm->name) ||
                 !is_selected("TEST_COLLECTIVE", twill_collective_name((enum twill_collective)c)))
                 continue;
-            for (unsigned f = 0; f < (plain ? 1u : (unsigned)TWILL_FLAVOUR_COUNT); f++) {
+            for (unsigned f = 0; f < (plain ? 1u : (unsigned)TWILL_PROTOCOL_COUNT); f++) {
                 test->shape.collective = (enum twill_collective)c;
-                test->shape.flavour = (enum twill_flavour)f;
+                test->shape.protocol = (enum twill_protocol)f;
                 each_parameter(&each);
             }
         }
@@ -263,7 +263,7 @@ bool test_enters_alike(const struct test_case *test, const struct twill_schedule
                                1u << TWILL_ALLGATHER | 1u << TWILL_ALLTOALL |
                                1u << TWILL_BROADCAST | 1u << TWILL_REDUCE;
     uint32_t size = test->world->size, open = 0;
-    if (test->shape.flavour != TWILL_FLAVOUR_MAPPED || test->world->nodes > 1 || size < 2)
+    if (test->shape.protocol != TWILL_PROTOCOL_MAPPED || test->world->nodes > 1 || size < 2)
         return true;
     for (uint32_t r = 0; r < size; r++)
         open += twill_schedule_entry_steps(&schedules[r], r, size) > 0;

@@ -7,7 +7,7 @@
 # shellcheck source-path=SCRIPTDIR source=../support/mpi.sh
 . "$(dirname "$0")/../support/mpi.sh"
 
-# dies FLAVOUR RANKS CASE: it ends, not well, and by itself.
+# dies VARIANT RANKS CASE: it ends, not well, and by itself.
 dies()
 {
     must_end failure "$1: life $3" launch "$1" "$2" life "$3"
@@ -44,7 +44,7 @@ life()
         fault "the report does not say why: $(cat "$scratch/report")"
 }
 
-# named FLAVOUR STATUS NAME: how a program ends whose MPI says that this is its name.
+# named VARIANT STATUS NAME: how a program ends whose MPI says that this is its name.
 named()
 {
     must_end "$2" "$1: below is '$3'" env TEST_MPI_VERSION="$3" sh "$0" launch "$1" 1 life status
@@ -69,7 +69,7 @@ names()
     grep -q 'the MPI below is another one' "$scratch/output" || unsaid "$1: $other is not refused"
 }
 
-# opened FLAVOUR STATUS PRELOADED: a program that opens its MPI, of this flavour, at run time.
+# opened VARIANT STATUS PRELOADED: a program that opens its MPI, of this variant, at run time.
 opened()
 {
     preloaded=$3
@@ -84,39 +84,39 @@ if [ "${1:-}" = launch ]; then
     exit
 fi
 found=
-for flavour in $(mpis); do
+for variant in $(mpis); do
     found=1
-    compared "$flavour" 2 matrix
-    compared "$flavour" 1 mpi_test_requests
-    compared "$flavour" 3 mpi_test_requests
-    compared "$flavour" 4 mpi_test_comms
-    compared "$flavour" 3 random_calls
-    compared "$flavour" 2 threads
-    compared "$flavour" 3 waits
-    if [ "$flavour" = openmpi ]; then
+    compared "$variant" 2 matrix
+    compared "$variant" 1 mpi_test_requests
+    compared "$variant" 3 mpi_test_requests
+    compared "$variant" 4 mpi_test_comms
+    compared "$variant" 3 random_calls
+    compared "$variant" 2 threads
+    compared "$variant" 3 waits
+    if [ "$variant" = openmpi ]; then
         compared openmpi 3 matrix
         options="--mca btl_vader_single_copy_mechanism none"
         compared openmpi 3 waits
         options=
     fi
-    life "$flavour"
-    names "$flavour"
-    opened "$flavour" 0 "$flavour"
+    life "$variant"
+    names "$variant"
+    opened "$variant" 0 "$variant"
     [ "$(grep -c '^the sum is 1$' "$scratch/output")" -eq 2 ] || unsaid "no sum"
     for other in $(mpis); do
-        [ "$other" != "$flavour" ] || continue
-        opened "$flavour" 1 "$other"
-        grep -q "libtwill-mpi-$other.so: this program has another MPI (.*): preload libtwill-mpi-$flavour.so" \
-            "$scratch/output" || unsaid "$flavour: libtwill-mpi-$other does not say that it is the wrong one"
+        [ "$other" != "$variant" ] || continue
+        opened "$variant" 1 "$other"
+        grep -q "libtwill-mpi-$other.so: this program has another MPI (.*): preload libtwill-mpi-$variant.so" \
+            "$scratch/output" || unsaid "$variant: libtwill-mpi-$other does not say that it is the wrong one"
     done
-    must_end failure "$flavour: self-test: what is wrong is found" \
-        env TEST_MPI_SABOTAGE=1 sh "$0" launch "$flavour" 2 matrix
+    must_end failure "$variant: self-test: what is wrong is found" \
+        env TEST_MPI_SABOTAGE=1 sh "$0" launch "$variant" 2 matrix
     grep -q 'receive buffer' "$scratch/output" ||
-        unsaid "$flavour: damaged results go unnoticed"
+        unsaid "$variant: damaged results go unnoticed"
     if [ -n "${TEST_MPI_LONG:-}" ]; then
         for ranks in 3 4 5; do
-            compared "$flavour" $ranks matrix
-            compared "$flavour" $ranks random_calls
+            compared "$variant" $ranks matrix
+            compared "$variant" $ranks random_calls
         done
     fi
 done

@@ -12,10 +12,10 @@ found=
 lacks=memory
 # shellcheck disable=SC3045 # Debian's sh has it
 ulimit -n "$(ulimit -H -n)" # many communicators
-for flavour in $(mpis); do
+for variant in $(mpis); do
     found=1
-    compared "$flavour" 3 alone
-    if [ "$flavour" = openmpi ]; then # which then looks at no argument
+    compared "$variant" 3 alone
+    if [ "$variant" = openmpi ]; then # which then looks at no argument
         # shellcheck disable=SC2034 # of mpi.sh
         options="--mca mpi_param_check 0"
         compared openmpi 3 alone

@@ -28,15 +28,15 @@ reported_also()
     done
 }
 
-# compiled FLAVOUR PROGRAM FILE...
+# compiled VARIANT PROGRAM FILE...
 compiled()
 {
-    compiled_flavour=$1 compiled_program=$2
+    compiled_variant=$1 compiled_program=$2
     shift 2
-    mkdir -p "$scratch/$compiled_flavour"
-    must_end 0 "$compiled_flavour: $compiled_program is compiled" "mpifort.$compiled_flavour" -cpp \
-        "-DOF_$compiled_flavour" -O1 -fallow-argument-mismatch -J "$scratch/$compiled_flavour" \
-        -o "$scratch/$compiled_flavour/$compiled_program" "$@"
+    mkdir -p "$scratch/$compiled_variant"
+    must_end 0 "$compiled_variant: $compiled_program is compiled" "mpifort.$compiled_variant" -cpp \
+        "-DOF_$compiled_variant" -O1 -fallow-argument-mismatch -J "$scratch/$compiled_variant" \
+        -o "$scratch/$compiled_variant/$compiled_program" "$@"
 }
 
 # By the module mpi and by mpif.h.
@@ -124,7 +124,7 @@ every_name()
     must_complain "^mpi_wait$every_suffix goes past" names_past "$scratch/bad.so" "$every_library" $every_suffix
 }
 
-# has_f08 FLAVOUR
+# has_f08 VARIANT
 has_f08()
 {
     printf 'use mpi_f08\nend\n' >"$scratch/use.f90"
@@ -132,16 +132,16 @@ has_f08()
 }
 
 tried=
-for flavour in $(mpis); do
-    command -v "mpifort.$flavour" >/dev/null || continue
-    "mpifort.$flavour" --version >/dev/null 2>&1 || continue
+for variant in $(mpis); do
+    command -v "mpifort.$variant" >/dev/null || continue
+    "mpifort.$variant" --version >/dev/null 2>&1 || continue
     tried=1
-    fortran "$flavour"
-    has_f08 "$flavour" || continue
-    fortran08 "$flavour"
-    linked "$flavour"
-    every_name "$flavour"
-    mixed "$flavour"
+    fortran "$variant"
+    has_f08 "$variant" || continue
+    fortran08 "$variant"
+    linked "$variant"
+    every_name "$variant"
+    mixed "$variant"
 done
 [ -n "$tried" ] || skip "no MPI is here that libtwill-mpi is built for and that compiles Fortran"
 finish

@@ -11,10 +11,10 @@
 #include <cmocka.h>
 
 static struct test_costs cost_of(const char *name, struct twill_world *world,
-                                 enum twill_collective collective, enum twill_flavour flavour,
+                                 enum twill_collective collective, enum twill_protocol protocol,
                                  size_t count)
 {
-    struct twill_shape shape = {.collective = collective, .flavour = flavour};
+    struct twill_shape shape = {.collective = collective, .protocol = protocol};
     return test_cost_of(name, world, &shape, count);
 }
 
@@ -87,13 +87,13 @@ static void test_direct(void **state)
         struct twill_world world;
         uint64_t n = (uint64_t)64 * l;
         test_grid(&world, 1, l);
-        for (unsigned f = 0; f < TWILL_FLAVOUR_COUNT; f++) {
-            bool sliced = f >= TWILL_FLAVOUR_STAGED;
+        for (unsigned f = 0; f < TWILL_PROTOCOL_COUNT; f++) {
+            bool sliced = f >= TWILL_PROTOCOL_STAGED;
             struct test_costs c =
-                cost_of("direct", &world, TWILL_ALLREDUCE, (enum twill_flavour)f, n / 4);
+                cost_of("direct", &world, TWILL_ALLREDUCE, (enum twill_protocol)f, n / 4);
             assert_int_equal(c.sum.messages, 0);
             /* Fetched parts are read from where others could change them: one more meeting. */
-            unsigned barriers = f == TWILL_FLAVOUR_FETCHED ? 3 : sliced ? 2 : 1;
+            unsigned barriers = f == TWILL_PROTOCOL_FETCHED ? 3 : sliced ? 2 : 1;
             assert_int_equal(c.most.signals, barriers);
             assert_int_equal(c.sum.signals, barriers * l);
             assert_int_equal(c.most.bytes_shared, sliced ? 2 * n * (l - 1) / l : n * (l - 1));
@@ -135,7 +135,8 @@ static void test_staged_lines(void **state)
     for (uint32_t l = 2; l <= MOST; l++) {
         struct twill_world world;
         struct shared shared = {{{0}}, {0}, {0}};
-        struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .flavour = TWILL_FLAVOUR_STAGED};
+        struct twill_shape shape = {.collective = TWILL_ALLREDUCE,
+                                    .protocol = TWILL_PROTOCOL_STAGED};
         test_grid(&world, 1, l);
         for (uint32_t rank = 0; rank < l; rank++) {
             struct twill_schedule s;
@@ -174,7 +175,7 @@ static void test_hierarchical(void **state)
             uint32_t log = test_floor_log(g);
             test_grid(&world, g, l);
             struct test_costs c =
-                cost_of("hierarchical:ring", &world, TWILL_ALLREDUCE, TWILL_FLAVOUR_STAGED, n / 4);
+                cost_of("hierarchical:ring", &world, TWILL_ALLREDUCE, TWILL_PROTOCOL_STAGED, n / 4);
             assert_int_equal(c.most.rounds, 2 * (g - 1));
             assert_int_equal(c.most.bytes_remote, 2 * (n / l) * (g - 1) / g);
             assert_int_equal(c.sum.bytes_remote, 2 * n * (g - 1)); /* every rank the same */
@@ -183,12 +184,12 @@ static void test_hierarchical(void **state)
             assert_int_equal(c.most.peers, g == 2 ? 1 : 2);
             assert_int_equal(c.sum.bytes_reduced, n * (g * l - 1));
             c = cost_of("hierarchical:recursive_doubling", &world, TWILL_ALLREDUCE,
-                        TWILL_FLAVOUR_MAPPED, n / 4);
+                        TWILL_PROTOCOL_MAPPED, n / 4);
             bool power = g == 1u << log;
             assert_int_equal(c.most.rounds, log + (power ? 0 : 2));
             assert_int_equal(c.most.bytes_remote, (n / l) * (log + (power ? 0 : 1)));
             assert_int_equal(c.most.bytes_shared, 2 * n * (l - 1) / l);
-            c = cost_of("hierarchical:tree", &world, TWILL_BROADCAST, TWILL_FLAVOUR_STAGED, n / 4);
+            c = cost_of("hierarchical:tree", &world, TWILL_BROADCAST, TWILL_PROTOCOL_STAGED, n / 4);
             assert_int_equal(c.sum.messages, g - 1);
             assert_int_equal(c.sum.bytes_remote, n * (g - 1));
             assert_int_equal(c.sum.bytes_shared, n * (l - 1) * g);

@@ -31,9 +31,9 @@ static void test_measured_fetched(void **state)
         request.vector = false;
         request.mapped = i / 2 != 0;
         assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
-        assert_int_equal(choice.shape.flavour, request.fetched  ? TWILL_FLAVOUR_FETCHED
-                                               : request.mapped ? TWILL_FLAVOUR_MAPPED
-                                                                : TWILL_FLAVOUR_STAGED);
+        assert_int_equal(choice.shape.protocol, request.fetched  ? TWILL_PROTOCOL_FETCHED
+                                                : request.mapped ? TWILL_PROTOCOL_MAPPED
+                                                                 : TWILL_PROTOCOL_STAGED);
         assert_int_equal(twill_mapping_matters(chooser, &request),
                          request.fetched ? TWILL_ACCESS_FETCHED : TWILL_ACCESS_MAPPED);
     }
@@ -54,9 +54,9 @@ static void test_never_stored(void **state)
     struct twill_error error = {.status = TWILL_OK};
     assert_int_equal(twill_world_create(&world, 2, label, NULL), TWILL_OK);
     assert_int_equal(twill_schedule_parse(&schedule, text, &error), TWILL_OK);
-    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .flavour = TWILL_FLAVOUR_MAPPED};
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .protocol = TWILL_PROTOCOL_MAPPED};
     assert_int_equal(twill_schedule_check(&schedule, &world, 0, &shape, &error), TWILL_OK);
-    shape.flavour = TWILL_FLAVOUR_FETCHED;
+    shape.protocol = TWILL_PROTOCOL_FETCHED;
     assert_int_equal(twill_schedule_check(&schedule, &world, 0, &shape, &error),
                      TWILL_ERR_INTERNAL);
     assert_non_null(strstr(error.message, "stores into a peer's DST"));
@@ -82,7 +82,7 @@ static void test_measured_flat(void **state)
                          TWILL_OK);
         assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
         assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
-        assert_int_equal(choice.algorithm->flavours == 0, measured);
+        assert_int_equal(choice.algorithm->protocols == 0, measured);
         twill_chooser_destroy(chooser);
         twill_tuning_destroy(tuning);
     }

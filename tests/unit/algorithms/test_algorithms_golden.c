@@ -82,7 +82,7 @@ static bool is_typical(const struct test_case *test)
     if (composes)
         return w->size == 8 && w->nodes > 1 && w->nodes < 8 ? w->nodes == 4 : w->size == 5;
     if (w->nodes == 1)
-        return test->algorithm->flavours != 0 &&
+        return test->algorithm->protocols != 0 &&
                (w->size == 4 || (w->size == 9 && s->collective == TWILL_ALLREDUCE));
     return twill_world_widest(w) == 1;
 }
@@ -99,10 +99,10 @@ static void golden_case(const struct test_case *test, void *user)
     size_t used = (size_t)snprintf(shape, sizeof(shape), "%u", w->node_size[0]);
     for (uint32_t n = 1; n < w->nodes; n++)
         used += (size_t)snprintf(shape + used, sizeof(shape) - used, "+%u", w->node_size[n]);
-    bool plain = test->algorithm->flavours == 0 || test->shape.collective == TWILL_BARRIER;
+    bool plain = test->algorithm->protocols == 0 || test->shape.collective == TWILL_BARRIER;
     snprintf(name, sizeof(name), "%s-%s%s%s-%s", test->algorithm->name,
              twill_collective_name(test->shape.collective), plain ? "" : "-",
-             plain ? "" : twill_flavour_name(test->shape.flavour), shape);
+             plain ? "" : twill_protocol_name(test->shape.protocol), shape);
     for (char *c = name; *c != '\0'; c++)
         *c = *c == ':' ? '_' : *c;
     char *text = print_all(schedules, w->size);

@@ -83,7 +83,7 @@ static void test_all_levels_are_used(void **state)
     struct twill_world world;
     regular_world(&world, fanout);
     struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = &world};
-    test.shape.flavour = TWILL_FLAVOUR_MAPPED;
+    test.shape.protocol = TWILL_PROTOCOL_MAPPED;
     struct twill_schedule *schedules = test_emit(&test);
     for (uint32_t r = 0; r < world.size; r++) {
         unsigned count[TWILL_STEP_OP_COUNT] = {0};

@@ -148,7 +148,7 @@ static void check_small(struct test_node *node, enum test_layout layout, void *u
         if (turns < 1 || turns > most_turns(node, small[c]))
             fail_msg("%s: %s by %s@%s: %u synchronisations cross in a row", node->machine->text,
                      twill_collective_name(small[c]), test.algorithm->name,
-                     twill_flavour_name(test.shape.flavour), turns);
+                     twill_protocol_name(test.shape.protocol), turns);
         test_schedules_destroy(schedules, node->world->size);
     }
     twill_chooser_destroy(chooser);

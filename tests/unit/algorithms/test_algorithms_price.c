@@ -42,11 +42,11 @@ static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_ma
 }
 
 /* Allreduce among ranks of one node. */
-static uint64_t price_on_node(enum twill_flavour flavour, uint32_t ranks,
+static uint64_t price_on_node(enum twill_protocol protocol, uint32_t ranks,
                               const struct twill_machine_model *model, size_t bytes)
 {
     struct twill_world world;
-    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .flavour = flavour};
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .protocol = protocol};
     uint64_t price;
     make_world(&world, ranks, ranks);
     assert_int_equal(twill_price(&price, twill_algorithm_find("direct"), &world, &shape, model,
@@ -142,14 +142,14 @@ static void test_slices(void **state)
     const uint64_t each = UINT64_C(1) << 27, one = 2 * each;
     struct twill_machine_model model = {.slice = 256 * KIB, .slice_rank = 64 * KIB, .window = 2};
     model.link[TWILL_LINK_NODE].signal = each;
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 128 * KIB), one);
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 512 * KIB), one + 3 * each);
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 4, &model, 512 * KIB), one + each);
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 8, &model, 512 * KIB), one + each);
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_MAPPED, 8, &model, 512 * KIB), one);
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_MAPPED, 9, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 128 * KIB), one);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 512 * KIB), one + 3 * each);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 4, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 8, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_MAPPED, 8, &model, 512 * KIB), one);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_MAPPED, 9, &model, 512 * KIB), one + each);
     model.slice_rank = 0;
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_STAGED, 2, &model, 512 * KIB), one + each);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 512 * KIB), one + each);
 }
 
 /* What goes with a flag costs what it takes to store it. */
@@ -157,8 +157,8 @@ static void test_immediate(void **state)
 {
     (void)state;
     struct twill_machine_model model = {.stage = 1024, .raise = 5};
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_IMM, 2, &model, 8), 5 + 8);
-    assert_int_equal(price_on_node(TWILL_FLAVOUR_IMM, 2, &model, TWILL_IMM_BYTES),
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, 8), 5 + 8);
+    assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, TWILL_IMM_BYTES),
                      5 + TWILL_IMM_BYTES);
 }
 
@@ -373,7 +373,7 @@ static void test_measured(void **state)
     unsigned found = 0;
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];
-        if (strcmp(c->algorithm->name, "direct") != 0 || c->shape.flavour != TWILL_FLAVOUR_FLAT)
+        if (strcmp(c->algorithm->name, "direct") != 0 || c->shape.protocol != TWILL_PROTOCOL_FLAT)
             continue;
         found++;
         assert_int_equal(c->measured, 2);

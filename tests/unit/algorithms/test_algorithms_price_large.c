@@ -43,11 +43,11 @@ static void each_shape(const struct twill_world *world, enum twill_collective co
     static const uint16_t tried[] = {0, 2, 4, 8};
     const struct twill_algorithm *a;
     for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
-        unsigned flavours = a->flavours != 0 ? TWILL_FLAVOUR_MAPPED : 1;
+        unsigned protocols = a->protocols != 0 ? TWILL_PROTOCOL_MAPPED : 1;
         unsigned values = a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried) : 1;
-        for (unsigned f = 0; f < flavours * values; f++) {
+        for (unsigned f = 0; f < protocols * values; f++) {
             struct twill_shape shape = {.collective = collective,
-                                        .flavour = (enum twill_flavour)(f / values),
+                                        .protocol = (enum twill_protocol)(f / values),
                                         .parameter = {tried[f % values]}};
             if (twill_algorithm_applies(a, world, &shape))
                 fn(world, a, &shape, user);
@@ -94,7 +94,7 @@ enum { SIZES = TWILL_ARRAY_LENGTH(sizes) };
 
 static bool takes(const struct twill_algorithm *a, const struct twill_shape *shape, size_t bytes)
 {
-    return a->flavours == 0 || shape->flavour != TWILL_FLAVOUR_IMM || bytes <= TWILL_IMM_BYTES;
+    return a->protocols == 0 || shape->protocol != TWILL_PROTOCOL_IMM || bytes <= TWILL_IMM_BYTES;
 }
 
 /* Every shape of a collective on a world, with its prices when all ranks are run. */
@@ -175,7 +175,7 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
                 fail_msg("%s on %ux%u, %s, %s=%u@%s of %zu bytes: %.1f us, all ranks run %.1f",
                          twill_collective_name(e->shape.collective), world->nodes,
                          world->size / world->nodes, b->model->name, e->algorithm->name,
-                         e->shape.parameter[0], twill_flavour_name(e->shape.flavour), sizes[i],
+                         e->shape.parameter[0], twill_protocol_name(e->shape.protocol), sizes[i],
                          (double)price / 1e6, (double)exact / 1e6);
         }
         twill_pricing_destroy(pricing);
@@ -191,7 +191,8 @@ static void check_choice(const struct brute *b, const struct twill_world *world,
         const struct twill_candidate *c = chosen(all, sizes[i]);
         uint64_t price = TWILL_PRICE_NEVER;
         for (size_t s = 0; s < b->count; s++)
-            if (b->of[s].algorithm == c->algorithm && b->of[s].shape.flavour == c->shape.flavour &&
+            if (b->of[s].algorithm == c->algorithm &&
+                b->of[s].shape.protocol == c->shape.protocol &&
                 b->of[s].shape.parameter[0] == c->shape.parameter[0])
                 price = b->of[s].price[i];
         if (price > b->best[i] + b->best[i] / 20)
@@ -299,7 +300,7 @@ static void check_hierarchical(const struct twill_world *world, const struct twi
     for (size_t bytes = 128 * KIB; bytes <= 256 * MIB; bytes *= 2) {
         const struct twill_candidate *c = chosen(all, bytes);
         uint64_t off = off_node(world, c, bytes);
-        if (c->algorithm->flavours == 0 || off > (bytes > MIB ? 2 : rounds) * (uint64_t)bytes)
+        if (c->algorithm->protocols == 0 || off > (bytes > MIB ? 2 : rounds) * (uint64_t)bytes)
             fail_msg("%ux%u, %s: %s is chosen for %zu bytes, and sends %llu off a node",
                      world->nodes, world->node_size[0], model, c->algorithm->name, bytes,
                      (unsigned long long)off);
@@ -319,7 +320,7 @@ static void check_bound(const struct twill_world *world, const struct twill_cand
         if (twill_candidate_cost(c, bytes) < model->interface * off / 1000 * 999 * (bytes / MIB))
             fail_msg("%ux%u, %s: %s@%d of %zu bytes costs %.1f us, its interface takes %.1f",
                      world->nodes, world->node_size[0], model->name, c->algorithm->name,
-                     (int)c->shape.flavour, bytes, (double)twill_candidate_cost(c, bytes) / 1e6,
+                     (int)c->shape.protocol, bytes, (double)twill_candidate_cost(c, bytes) / 1e6,
                      (double)(model->interface * off * (bytes / MIB)) / 1e6);
 }
 

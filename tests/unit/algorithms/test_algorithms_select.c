@@ -152,7 +152,7 @@ static void describe(const struct twill_choice *choice, const char *like, char *
         used += (size_t)snprintf(text + used, bytes - used, "%c%u", i == 0 ? '=' : 'x',
                                  choice->shape.parameter[i]);
     if (strchr(like, '@') != NULL)
-        snprintf(text + used, bytes - used, "@%s", twill_flavour_name(choice->shape.flavour));
+        snprintf(text + used, bytes - used, "@%s", twill_protocol_name(choice->shape.protocol));
 }
 
 static twill_status choose(struct twill_choice *choice, const struct twill_world *world, size_t row,
@@ -257,11 +257,11 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
     struct twill_select_request unmapped = *request;
     unmapped.mapped = false;
     assert_int_equal(twill_select(&choice[1], chooser, &unmapped, NULL), TWILL_OK);
-    bool instead = choice[0].shape.flavour == TWILL_FLAVOUR_MAPPED &&
-                   choice[1].shape.flavour == TWILL_FLAVOUR_STAGED;
+    bool instead = choice[0].shape.protocol == TWILL_PROTOCOL_MAPPED &&
+                   choice[1].shape.protocol == TWILL_PROTOCOL_STAGED;
     if (world->nodes > 1) {
         assert_ptr_equal(choice[0].algorithm, choice[1].algorithm);
-        assert_true(instead || choice[0].shape.flavour == choice[1].shape.flavour);
+        assert_true(instead || choice[0].shape.protocol == choice[1].shape.protocol);
         assert_memory_equal(choice[0].shape.parameter, choice[1].shape.parameter,
                             sizeof(choice[0].shape.parameter));
     }
@@ -310,7 +310,7 @@ static const struct twill_candidate *candidate_of(const struct twill_candidates 
 {
     for (size_t i = 0; i < all->count; i++)
         if (all->candidate[i].algorithm == choice->algorithm &&
-            all->candidate[i].shape.flavour == choice->shape.flavour &&
+            all->candidate[i].shape.protocol == choice->shape.protocol &&
             all->candidate[i].shape.parameter[0] == choice->shape.parameter[0])
             return &all->candidate[i];
     fail_msg("%s is chosen and no candidate", choice->algorithm->name);
@@ -454,7 +454,7 @@ static void test_registry(void **state)
         assert_ptr_equal(twill_algorithm_find(a->name), a);
         assert_true(strlen(a->help) > 10);
         assert_true(a->collectives != 0 && a->collectives >> TWILL_COLLECTIVE_COUNT == 0);
-        assert_true(a->flavours >> TWILL_FLAVOUR_COUNT == 0);
+        assert_true(a->protocols >> TWILL_PROTOCOL_COUNT == 0);
     }
     assert_true(count >= 7);
     assert_null(twill_algorithm_find("none"));

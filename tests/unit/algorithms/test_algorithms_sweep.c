@@ -138,14 +138,14 @@ static void test_two_in_flight(void **state)
 static void verify_mixed(const struct test_case *test, void *user)
 {
     struct sweep *sweep = user;
-    enum twill_flavour kinds[2][2] = {{TWILL_FLAVOUR_IMM, TWILL_FLAVOUR_FLAT},
-                                      {TWILL_FLAVOUR_STAGED, TWILL_FLAVOUR_MAPPED}};
-    const enum twill_flavour *kind = kinds[test->shape.flavour >= TWILL_FLAVOUR_STAGED];
+    enum twill_protocol kinds[2][2] = {{TWILL_PROTOCOL_IMM, TWILL_PROTOCOL_FLAT},
+                                       {TWILL_PROTOCOL_STAGED, TWILL_PROTOCOL_MAPPED}};
+    const enum twill_protocol *kind = kinds[test->shape.protocol >= TWILL_PROTOCOL_STAGED];
     uint32_t size = test->world->size;
     struct test_case other[2] = {*test, *test};
     for (int k = 0; k < 2; k++) {
-        other[k].shape.flavour = kind[k];
-        if (test->algorithm->flavours == 0 || test_draw(&sweep->random, sweep->one_in) != 0 ||
+        other[k].shape.protocol = kind[k];
+        if (test->algorithm->protocols == 0 || test_draw(&sweep->random, sweep->one_in) != 0 ||
             !twill_algorithm_applies(test->algorithm, test->world, &other[k].shape))
             return;
     }
@@ -171,7 +171,7 @@ static void verify_mixed(const struct test_case *test, void *user)
         test_schedules_destroy(b, size);
 }
 
-static void test_mixed_flavours(void **state)
+static void test_mixed_protocols(void **state)
 {
     struct sweep sweep = {.report = report_of(state),
                           .window = 1,
@@ -222,7 +222,7 @@ int main(void)
         cmocka_unit_test(test_small_worlds_all_roots),
         cmocka_unit_test(test_larger_worlds),
         cmocka_unit_test(test_two_in_flight),
-        cmocka_unit_test(test_mixed_flavours),
+        cmocka_unit_test(test_mixed_protocols),
     };
     return cmocka_run_group_tests(tests, begin_report, end_report);
 }

@@ -140,7 +140,7 @@ static void check_least(const struct test_node *node, unsigned level, enum test_
         fail_msg("%s, layout %u: %s of %zu bytes from rank %u by %s@%s: %llu bytes cross level %u, "
                  "not %llu",
                  node->machine->text, layout, twill_collective_name(collective), bytes,
-                 test->shape.root, test->algorithm->name, twill_flavour_name(test->shape.flavour),
+                 test->shape.root, test->algorithm->name, twill_protocol_name(test->shape.protocol),
                  (unsigned long long)sum.all, level, (unsigned long long)expected);
     /* And alike for all of them, where all have as many ranks. */
     if (level == node->machine->slow && collective == TWILL_ALLREDUCE && layout != UNEVEN &&
@@ -177,8 +177,8 @@ static void each_large(struct test_node *node, enum test_layout layout, large_fn
         for (unsigned i = 0; i < 2 * roots; i++) {
             struct test_case test = {.world = node->world};
             test.shape = (struct twill_shape){.collective = collectives[c],
-                                              .flavour = i % 2 == 0 ? TWILL_FLAVOUR_STAGED
-                                                                    : TWILL_FLAVOUR_MAPPED,
+                                              .protocol = i % 2 == 0 ? TWILL_PROTOCOL_STAGED
+                                                                     : TWILL_PROTOCOL_MAPPED,
                                               .root = i / 2 * (node->world->size - 1) / 2};
             fn(node, layout, &test, bytes, chooser);
         }
@@ -205,7 +205,7 @@ static void check_composed(const struct test_node *node, enum test_layout layout
 static void check_shares(const struct test_node *node)
 {
     struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = node->world};
-    test.shape.flavour = TWILL_FLAVOUR_MAPPED;
+    test.shape.protocol = TWILL_PROTOCOL_MAPPED;
     struct twill_schedule *schedules = test_emit(&test);
     for (uint32_t r = 0; r < node->world->size; r++) {
         uint32_t completed = 0;
@@ -277,7 +277,7 @@ static void print_row(struct test_node *node, enum test_layout layout, void *use
         return;
     for (unsigned i = 0; i < 2; i++) {
         struct test_case test = {.algorithm = twill_algorithm_find(names[i]), .world = node->world};
-        test.shape.flavour = TWILL_FLAVOUR_MAPPED;
+        test.shape.protocol = TWILL_PROTOCOL_MAPPED;
         struct twill_schedule *schedules = test_emit(&test);
         struct test_crossing sum = test_cross(node, node->machine->slow, schedules, bytes);
         gib[i] = (double)sum.all / (double)MIB;

@@ -229,7 +229,7 @@ static struct twill_world world_of(const struct world_case *c)
 static bool applies(const struct twill_algorithm *algorithm, const struct twill_world *world,
                     struct twill_shape shape)
 {
-    shape.flavour = TWILL_FLAVOUR_STAGED;
+    shape.protocol = TWILL_PROTOCOL_STAGED;
     return twill_algorithm_applies(algorithm, world, &shape);
 }
 

@@ -166,7 +166,7 @@ static bool applies(const struct twill_algorithm *a, const char *shape)
     uint32_t label[RANKS] = {0};
     struct twill_world world;
     struct twill_error error = {0};
-    struct twill_shape wanted = {.collective = TWILL_ALLREDUCE, .flavour = TWILL_FLAVOUR_STAGED};
+    struct twill_shape wanted = {.collective = TWILL_ALLREDUCE, .protocol = TWILL_PROTOCOL_STAGED};
     if (shape[0] != '\0')
         assert_int_equal(twill_world_parse_nodes(shape, RANKS, label, &error), TWILL_OK);
     assert_int_equal(twill_world_create(&world, RANKS, label, &error), TWILL_OK);

@@ -16,11 +16,11 @@
 
 #include <cmocka.h>
 
-#define ALL_AS(flavour)                                                                            \
-    "TWILL_ALGORITHM=allreduce[4K-]:direct@" flavour ";broadcast[4K-]:direct@" flavour             \
-    ";allgather[4K-]:direct@" flavour ";reduce_scatter[4K-]:direct@" flavour                       \
-    ";alltoall[4K-]:direct@" flavour ";gather[4K-]:direct@" flavour                                \
-    ";scatter[4K-]:direct@" flavour
+#define ALL_AS(protocol)                                                                           \
+    "TWILL_ALGORITHM=allreduce[4K-]:direct@" protocol ";broadcast[4K-]:direct@" protocol           \
+    ";allgather[4K-]:direct@" protocol ";reduce_scatter[4K-]:direct@" protocol                     \
+    ";alltoall[4K-]:direct@" protocol ";gather[4K-]:direct@" protocol                              \
+    ";scatter[4K-]:direct@" protocol
 #define MAPPED_ALL  ALL_AS("mapped")
 #define FETCHED_ALL ALL_AS("fetched")
 #define MOST_BYTES  ((size_t)1 << 19)
