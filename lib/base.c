@@ -54,19 +54,19 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
 
 /* Whose line it is: in short where only warnings are printed. Returns its length. */
 static size_t begin_line(const struct twill_log *log, enum twill_log_level level, char *line,
-                         size_t room)
+                         size_t space)
 {
     static const char *const names[] = {"", "warn", "info", "debug"};
     int used;
     if (log->level > TWILL_LOG_WARN && log->rank >= 0)
-        used = snprintf(line, room, "twill: %s rank %d/%d %s: ", log->where, log->rank, log->size,
+        used = snprintf(line, space, "twill: %s rank %d/%d %s: ", log->where, log->rank, log->size,
                         names[level]);
     else if (log->level > TWILL_LOG_WARN)
-        used = snprintf(line, room, "twill: %s %s: ", log->where, names[level]);
+        used = snprintf(line, space, "twill: %s %s: ", log->where, names[level]);
     else if (log->rank >= 0)
-        used = snprintf(line, room, "twill[%d]: ", log->rank);
+        used = snprintf(line, space, "twill[%d]: ", log->rank);
     else
-        used = snprintf(line, room, "twill: ");
+        used = snprintf(line, space, "twill: ");
     return (size_t)used;
 }
 
@@ -75,13 +75,13 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
     if (!twill_log_enabled(log, level))
         return;
     char line[1024];
-    size_t room = sizeof(line) - 1; /* for the newline */
-    size_t used = begin_line(log, level, line, room);
+    size_t space = sizeof(line) - 1; /* for the newline */
+    size_t used = begin_line(log, level, line, space);
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(line + used, room - used, format, arguments);
+    int length = vsnprintf(line + used, space - used, format, arguments);
     va_end(arguments);
-    used += length > 0 ? twill_min((size_t)length, room - used - 1) : 0;
+    used += length > 0 ? twill_min((size_t)length, space - used - 1) : 0;
     if (log->print != NULL) {
         log->print(log->user, line);
         return;

@@ -114,8 +114,8 @@ static void write_nodes(char *text, size_t bytes, uint64_t nodes)
 }
 
 /* "16 GiB MCDRAM at NUMA 1"; on other machines than a KNL it is called HBM. */
-static void tell(struct twill_memory_policy *policy, const char *form,
-                 const struct twill_machine *machine, bool by_name)
+static void describe_policy(struct twill_memory_policy *policy, const char *form,
+                            const struct twill_machine *machine, bool by_name)
 {
     static const char *const modes[] = {"preferred", "bound", "interleaved"};
     char list[48];
@@ -136,8 +136,8 @@ static void tell(struct twill_memory_policy *policy, const char *form,
 }
 
 /* Why there is none, in words. */
-static void tell_none(char *text, size_t bytes, const struct twill_machine *machine,
-                      const char *hbw_nodes, const char *unusable)
+static void describe_none(char *text, size_t bytes, const struct twill_machine *machine,
+                          const char *hbw_nodes, const char *unusable)
 {
     if (unusable != NULL)
         snprintf(text, bytes, "MEMKIND_HBW_NODES=%.32s %s", hbw_nodes, unusable);
@@ -175,11 +175,11 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
         policy->kind = TWILL_KIND_MCDRAM;
         policy->mode = form->mode;
         policy->nodes = nodes;
-        tell(policy, form->text, machine, by_name);
+        describe_policy(policy, form->text, machine, by_name);
         return TWILL_OK;
     }
     char none[120];
-    tell_none(none, sizeof(none), machine, hbw_nodes, unusable);
+    describe_none(none, sizeof(none), machine, hbw_nodes, unusable);
     if (form->insists)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MEMORY=%s: %s", form->text, none);
     snprintf(policy->why, sizeof(policy->why), "%s: DDR: %s", form->text, none);

@@ -8,7 +8,7 @@
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 #include "algorithms/collectives/direct.h"
 
-static void stage_others(struct twill_emitter *e)
+static void copy_others_to_shared(struct twill_emitter *e)
 {
     uint32_t me = e->rank, behind = e->world->size - me - 1;
     if (me > 0)
@@ -24,7 +24,7 @@ void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape
     unsigned space = mapped ? TWILL_SRC : TWILL_SHARED;
     e->uses_peer_src = mapped;
     if (root && !mapped)
-        stage_others(e);
+        copy_others_to_shared(e);
     e->eager = true;
     if (root)
         twill_emit_signal(e);
@@ -48,7 +48,7 @@ void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shap
     e->uses_peer_src = mapped;
     struct twill_group g = twill_group_node(e);
     if (!mapped)
-        stage_others(e);
+        copy_others_to_shared(e);
     twill_emit_signal(e);
     if (!mapped) /* while the others come */
         twill_emit_keep_own(e);

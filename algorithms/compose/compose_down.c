@@ -101,7 +101,7 @@ static void down_alone(struct twill_compose *c, uint32_t level)
 }
 
 /* SRC into SHARED, but for the shards that this rank itself folds. */
-static void stage(struct twill_compose *c)
+static void copy_to_shared(struct twill_compose *c)
 {
     uint32_t from = 0, shards = c->hierarchy.shards;
     for (uint32_t s = 0; s <= shards; s++) {
@@ -119,7 +119,7 @@ void twill_compose_down(struct twill_compose *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     if (l->scatters > 0 && l->level[0].choice.how == TWILL_BY_DIRECT && !c->mapped)
-        stage(c);
+        copy_to_shared(c);
     for (uint32_t j = 0; j < l->scatters; j++) {
         if (l->level[j].fanout == 1)
             down_alone(c, j);

@@ -38,10 +38,10 @@ struct text {
 
 static void TWILL_PRINTF(2, 3) put(struct text *text, const char *format, ...)
 {
-    size_t room = text->capacity > text->length ? text->capacity - text->length : 0;
+    size_t left = text->capacity > text->length ? text->capacity - text->length : 0;
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(room > 0 ? text->at + text->length : NULL, room, format, arguments);
+    int length = vsnprintf(left > 0 ? text->at + text->length : NULL, left, format, arguments);
     va_end(arguments);
     text->length += length > 0 ? (size_t)length : 0;
 }

@@ -207,7 +207,7 @@ static bool is_known(const struct gathering *g, const struct twill_pricing *pric
     return false;
 }
 
-static twill_status make_room(struct gathering *g, struct twill_error *error)
+static twill_status reserve(struct gathering *g, struct twill_error *error)
 {
     size_t count = g->all->count + 1;
     struct twill_candidate *c = realloc(g->all->candidate, count * sizeof(*c));
@@ -262,7 +262,7 @@ static twill_status add_candidate(struct gathering *g, const struct twill_world 
         priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE], like->type);
         idle = is_beaten(g, algorithm, shape, &priced);
     }
-    status = idle ? TWILL_PENDING : make_room(g, error);
+    status = idle ? TWILL_PENDING : reserve(g, error);
     if (status != TWILL_OK) {
         twill_pricing_destroy(pricing);
         return status == TWILL_PENDING ? TWILL_OK : status;

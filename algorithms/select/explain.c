@@ -11,7 +11,7 @@
 
 struct writer {
     char *text;
-    size_t length, room;
+    size_t length, capacity;
     bool no_memory;
 };
 
@@ -20,20 +20,20 @@ static void put(struct writer *w, const char *format, ...) TWILL_PRINTF(2, 3);
 static void put(struct writer *w, const char *format, ...)
 {
     va_list list;
-    if (w->room - w->length < 512) {
-        size_t room = 2 * w->room + 1024;
-        char *more = realloc(w->text, room);
+    if (w->capacity - w->length < 512) {
+        size_t capacity = 2 * w->capacity + 1024;
+        char *more = realloc(w->text, capacity);
         w->no_memory = w->no_memory || more == NULL;
         if (more == NULL)
             return;
         w->text = more;
-        w->room = room;
+        w->capacity = capacity;
     }
     va_start(list, format);
-    int length = vsnprintf(w->text + w->length, w->room - w->length, format, list);
+    int length = vsnprintf(w->text + w->length, w->capacity - w->length, format, list);
     va_end(list);
     if (length > 0)
-        w->length += twill_min((size_t)length, w->room - w->length - 1);
+        w->length += twill_min((size_t)length, w->capacity - w->length - 1);
 }
 
 /* "torus=4x6@staged" */

@@ -46,7 +46,7 @@ struct twill_machine_model {
     uint64_t raise;     /* to raise a flag */
     uint64_t poll;      /* to look at a flag that is up */
     uint64_t copy;      /* of private memory, per KiB */
-    uint64_t stage;     /* into SHARED of this rank, per KiB */
+    uint64_t bounce;    /* into SHARED of this rank, per KiB */
     uint64_t moves;     /* 1: messages between nodes are moved by the cores, as with TCP */
     uint64_t interface; /* what a node's network interface takes per KiB, all its ranks together */
     uint64_t reduce[TWILL_TYPE_COUNT]; /* per KiB of an operand that is folded into another */

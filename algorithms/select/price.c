@@ -202,7 +202,7 @@ static uint64_t touch(struct twill_pricing *p, const struct twill_price_lane *la
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
-        return per_kib(shared ? p->model->stage : p->model->copy, bytes);
+        return per_kib(shared ? p->model->bounce : p->model->copy, bytes);
     enum twill_link_class class = class_to(p, lane, peer);
     const struct twill_link_cost *link = &p->model->link[class];
     uint64_t time = shared || space == TWILL_IMM ? per_kib(link->shared, bytes)
@@ -344,7 +344,7 @@ static int32_t advance(struct twill_pricing *p, struct twill_price_lane *lane)
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
-        work(p, lane, p->model->raise + per_kib(p->model->stage, bytes_of(p, step)));
+        work(p, lane, p->model->raise + per_kib(p->model->bounce, bytes_of(p, step)));
         p->when[lane->at] = lane->time;
         wake(p, lane->at);
         break;

@@ -121,7 +121,7 @@ static twill_status emit_whole(struct twill_pricing *p, const struct twill_price
 
 /* --- everything else -------------------------------------------------------------------------- */
 
-static bool make_room(struct twill_pricing *p)
+static bool allocate(struct twill_pricing *p)
 {
     size_t size = p->world->size, nodes = p->world->nodes, steps = 0;
     p->base = calloc(size + 1, sizeof(*p->base));
@@ -153,7 +153,7 @@ static bool make_room(struct twill_pricing *p)
            p->node_out != NULL && p->crowd != NULL && p->port_out != NULL;
 }
 
-static void deal_room(struct twill_pricing *p)
+static void divide_memory(struct twill_pricing *p)
 {
     size_t size = p->world->size;
     p->out = p->core + size;
@@ -276,9 +276,9 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_que
     p->fetches = a->algorithm->protocols != 0 && a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
                  (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
     p->exchanges = exchanges(p);
-    if (!make_room(p))
+    if (!allocate(p))
         return TWILL_ERR_MEMORY;
-    deal_room(p);
+    divide_memory(p);
     take_apart(p);
     classify_links(p);
     twill_status status = twill_price_match(p);

@@ -12,7 +12,7 @@ struct reader {
     struct twill_tuning *tuning;
     const char *file;
     unsigned line;
-    size_t room;
+    size_t capacity;
     char word[WORDS][WORD_BYTES];
     unsigned words;
     struct twill_error *error;
@@ -128,13 +128,13 @@ static twill_status read_measured(struct reader *r)
         m.picoseconds > UINT64_C(1000000000000000))
         return REFUSE(r, "\"%s\" is not a time in picoseconds", r->word[5]);
     m.bytes = (size_t)bytes;
-    if (t->count == r->room) {
-        size_t room = r->room > 0 ? 2 * r->room : 64;
-        struct twill_measured *more = realloc(t->measured, room * sizeof(*more));
+    if (t->count == r->capacity) {
+        size_t capacity = r->capacity > 0 ? 2 * r->capacity : 64;
+        struct twill_measured *more = realloc(t->measured, capacity * sizeof(*more));
         if (more == NULL)
             return TWILL_FAIL(r->error, TWILL_ERR_MEMORY, "%s: out of memory", r->file);
         t->measured = more;
-        r->room = room;
+        r->capacity = capacity;
     }
     t->measured[t->count++] = m;
     return TWILL_OK;
@@ -259,7 +259,7 @@ twill_status twill_tuning_add(struct twill_tuning *tuning,
                               const struct twill_tuned_machine *machine, struct twill_error *error)
 {
     struct reader reader = {
-        .tuning = tuning, .file = "built-in", .room = tuning->count, .error = error};
+        .tuning = tuning, .file = "built-in", .capacity = tuning->count, .error = error};
     TWILL_TRY(error, read_text(&reader, machine->text, false));
     snprintf(tuning->source, sizeof(tuning->source), "built-in timings of %s", machine->name);
     put_in_order(tuning);

@@ -19,7 +19,7 @@ static twill_status no_memory(const struct twill_machine *m)
 }
 
 /* What the first lane of a rank knows all of them do. */
-static bool tell_lanes(struct twill_machine *m, struct twill_process *first)
+static bool join_lanes(struct twill_machine *m, struct twill_process *first)
 {
     for (uint32_t l = 1; l < m->schedules[first->rank].lanes; l++)
         if (!twill_machine_join(m, first + l, first->clock, first->span, first->known))
@@ -31,7 +31,7 @@ static bool tell_lanes(struct twill_machine *m, struct twill_process *first)
  * Then it has contents: inputs in SRC if `fresh`. */
 static twill_status caller_writes(struct twill_machine *m, struct twill_process *p, bool fresh)
 {
-    uint32_t other = TWILL_NOBODY;
+    uint32_t other = TWILL_NO_RANK;
     for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
         for (uint32_t b = 0; b < m->blocks; b++) {
             uint32_t part = b / m->pieces;
@@ -104,7 +104,7 @@ static twill_status begin(struct twill_machine *m, uint32_t rank)
         p->end = schedule->lane_first[l + 1];
     }
     TWILL_TRY(m->error, caller_writes(m, first, true));
-    return twill_machine_begin(m, first) && tell_lanes(m, first) &&
+    return twill_machine_begin(m, first) && join_lanes(m, first) &&
                    twill_machine_snapshot(m, &m->begin[(size_t)run * m->processes + number], first)
                ? TWILL_OK
                : no_memory(m);
@@ -164,7 +164,7 @@ static twill_status check_values(struct twill_machine *m, const struct twill_pro
         size_t cell = twill_machine_cell(m, p, p->rank, TWILL_DST, b);
         const char *why = judge(m, p, b, m->memory.cell[cell].value);
         if (why != NULL)
-            return twill_machine_fail(m, p, why, TWILL_DST, b, p->rank, TWILL_NOBODY);
+            return twill_machine_fail(m, p, why, TWILL_DST, b, p->rank, TWILL_NO_RANK);
     }
     return TWILL_OK;
 }
@@ -182,7 +182,7 @@ static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
     TWILL_TRY(m->error, check_values(m, first));
     TWILL_TRY(m->error, caller_writes(m, first, false));
     TWILL_TRY(m->error, check_started(m, first));
-    return tell_lanes(m, first) ? TWILL_OK : no_memory(m);
+    return join_lanes(m, first) ? TWILL_OK : no_memory(m);
 }
 
 /* Run a process as far as it gets; *moved if that is at all. */
@@ -231,7 +231,7 @@ static twill_status check_rest(const struct twill_machine *m)
     for (uint32_t i = 0; i < m->processes; i++)
         if (m->process[i].end != UINT32_MAX)
             return twill_machine_fail(m, &m->process[i], "never gets on: deadlock",
-                                      TWILL_SPACE_COUNT, 0, 0, TWILL_NOBODY);
+                                      TWILL_SPACE_COUNT, 0, 0, TWILL_NO_RANK);
     for (uint32_t r = 0; r < m->world->size; r++)
         if (m->next_run[r] < m->runs)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,

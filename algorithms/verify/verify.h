@@ -55,8 +55,8 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
 /* Memory: the value of each cell, its last write, and the reads since. An operation that is posted
  * has an open end (TWILL_OPEN) until its WAIT; a process is ordered after an access if its clock
  * has reached the access's end. */
-#define TWILL_OPEN   UINT32_MAX
-#define TWILL_NOBODY UINT32_MAX
+#define TWILL_OPEN    UINT32_MAX
+#define TWILL_NO_RANK UINT32_MAX
 
 struct twill_cell {
     uint32_t value;

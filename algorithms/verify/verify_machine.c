@@ -316,7 +316,7 @@ twill_status twill_machine_fail(const struct twill_machine *m, const struct twil
     char where[64] = "", whom[64] = "";
     if (space < TWILL_SPACE_COUNT)
         snprintf(where, sizeof(where), "%s[%u] of rank %u ", twill_space_name(space), block, rank);
-    const struct twill_process *by = other == TWILL_NOBODY ? NULL : known_as(m, p, other);
+    const struct twill_process *by = other == TWILL_NO_RANK ? NULL : known_as(m, p, other);
     if (by != NULL)
         snprintf(whom, sizeof(whom), " by rank %u in run %u", by->rank, by->run);
     bool ended = p->at >= p->end;

@@ -10,7 +10,7 @@ bool twill_cells_open(struct twill_cells *m, size_t cells)
     memset(m, 0, sizeof(*m));
     m->cell = calloc(cells, sizeof(*m->cell));
     for (size_t i = 0; m->cell != NULL && i < cells; i++)
-        m->cell[i].writer = TWILL_NOBODY;
+        m->cell[i].writer = TWILL_NO_RANK;
     m->reads = 1;
     return m->cell != NULL;
 }
@@ -24,7 +24,7 @@ void twill_cells_close(struct twill_cells *m)
 static const char *check_write(const struct twill_cell *cell, const uint32_t *clock,
                                uint32_t *other)
 {
-    if (cell->writer == TWILL_NOBODY || clock[cell->writer] >= cell->written)
+    if (cell->writer == TWILL_NO_RANK || clock[cell->writer] >= cell->written)
         return NULL;
     *other = cell->writer;
     return "is not ordered after the write";

@@ -45,25 +45,25 @@ static twill_status expect(const struct twill_machine *m, const struct twill_pro
     return fail(m, p, place,
                 partial ? "is no partial, as the step says"
                         : "is a partial, which the step does not say",
-                TWILL_NOBODY);
+                TWILL_NO_RANK);
 }
 
 /* Read a place until `time`, its value into *value. */
 static twill_status load(struct twill_machine *m, const struct twill_process *p,
                          const struct place *place, bool partial, uint32_t time, uint32_t *value)
 {
-    uint32_t other = TWILL_NOBODY;
+    uint32_t other = TWILL_NO_RANK;
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail(m, p, place, "is beyond the end", TWILL_NOBODY);
+        return fail(m, p, place, "is beyond the end", TWILL_NO_RANK);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
     const char *why = twill_cells_read(&m->memory, cell, p->position, p->clock, time, &other);
     if (why != NULL)
         return fail(m, p, place, why, other);
     *value = m->memory.cell[cell].value;
     if (*value == 0)
-        return fail(m, p, place, "is read, but was never written", TWILL_NOBODY);
+        return fail(m, p, place, "is read, but was never written", TWILL_NO_RANK);
     if (m->values.value[*value].run != p->run)
-        return fail(m, p, place, "is read, but is left over from another run", TWILL_NOBODY);
+        return fail(m, p, place, "is read, but is left over from another run", TWILL_NO_RANK);
     return expect(m, p, place, *value, partial);
 }
 
@@ -71,9 +71,9 @@ static twill_status load(struct twill_machine *m, const struct twill_process *p,
 static twill_status claim(struct twill_machine *m, const struct twill_process *p,
                           const struct place *place, uint32_t time)
 {
-    uint32_t other = TWILL_NOBODY;
+    uint32_t other = TWILL_NO_RANK;
     if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail(m, p, place, "is beyond the end", TWILL_NOBODY);
+        return fail(m, p, place, "is beyond the end", TWILL_NO_RANK);
     size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
     const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock, time, &other);
     return why == NULL ? TWILL_OK : fail(m, p, place, why, other);
@@ -103,9 +103,9 @@ static twill_status store(struct twill_machine *m, const struct twill_process *p
     const struct twill_value *v = &m->values.value[value];
     m->memory.cell[cell].value = value;
     if (!fits(m, place, v))
-        return fail(m, p, place, "gets a block of another place", TWILL_NOBODY);
+        return fail(m, p, place, "gets a block of another place", TWILL_NO_RANK);
     if (v->state == TWILL_STATE_PARTIAL && (place->space == TWILL_SRC || place->space == TWILL_DST))
-        return fail(m, p, place, "gets a partial", TWILL_NOBODY);
+        return fail(m, p, place, "gets a partial", TWILL_NO_RANK);
     return TWILL_OK;
 }
 
@@ -114,7 +114,7 @@ static twill_status reduce_values(struct twill_machine *m, const struct twill_pr
                                   uint32_t length, bool final, uint32_t *result)
 {
     const char *why = twill_values_reduce(&m->values, operand, length, final, result);
-    return why == NULL ? TWILL_OK : fail(m, p, place, why, TWILL_NOBODY);
+    return why == NULL ? TWILL_OK : fail(m, p, place, why, TWILL_NO_RANK);
 }
 
 static bool has(const struct twill_step *step, unsigned flag)
@@ -208,14 +208,14 @@ static twill_status deliver(struct twill_machine *m, struct twill_process *p,
 {
     struct place dst = place_of(p, step, step->dst, 0, 0);
     if (message->run != p->run)
-        return fail(m, p, &dst, "gets a message of another run", TWILL_NOBODY);
+        return fail(m, p, &dst, "gets a message of another run", TWILL_NO_RANK);
     if (message->blocks != step->blocks)
-        return fail(m, p, &dst, "gets a message of another length", TWILL_NOBODY);
+        return fail(m, p, &dst, "gets a message of another length", TWILL_NO_RANK);
     if (message->partial != has(step, TWILL_STEP_PARTIAL))
         return fail(m, p, &dst,
                     message->partial ? "gets a message of a partial, which it does not say"
                                      : "gets a message that is no partial, as it says",
-                    TWILL_NOBODY);
+                    TWILL_NO_RANK);
     for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t value = message->word[i];
         dst = place_of(p, step, step->dst, 0, i);
@@ -296,7 +296,7 @@ static twill_status put_imm(struct twill_machine *m, struct twill_process *p,
     struct place src = place_of(p, step, step->src, 0, 0);
     struct place dst = {.space = TWILL_IMM, .rank = p->rank};
     if (m->imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
-        return fail(m, p, &dst, "is put twice in a run", TWILL_NOBODY);
+        return fail(m, p, &dst, "is put twice in a run", TWILL_NO_RANK);
     TWILL_TRY(m->error, load(m, p, &src, has(step, TWILL_STEP_PARTIAL), now, &value));
     TWILL_TRY(m->error, claim(m, p, &dst, now));
     TWILL_TRY(m->error, store(m, p, &dst, value));

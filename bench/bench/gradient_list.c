@@ -64,9 +64,9 @@ static bool read_lines(struct twill_bench_list *list, FILE *file, const char *pa
                        size_t bytes)
 {
     char *line = NULL;
-    size_t room = 0, number = 0;
+    size_t capacity = 0, number = 0;
     bool good = true;
-    while (good && getline(&line, &room, file) >= 0) {
+    while (good && getline(&line, &capacity, file) >= 0) {
         number++;
         line[strcspn(line, "#\n")] = '\0';
         if (line[strspn(line, " \t\r")] == '\0')

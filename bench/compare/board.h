@@ -89,8 +89,8 @@ struct twill_compare_line {
 struct twill_compare_board {
     int32_t driver, ranks; /* a pid; a number */
     uint32_t core[TWILL_COMPARE_RANKS];
-    uint32_t bind; /* a rank moves to its core before it starts the library */
-    uint64_t room; /* bytes of the largest buffer */
+    uint32_t bind;     /* a rank moves to its core before it starts the library */
+    uint64_t capacity; /* bytes of the largest buffer */
 
     uint32_t turn; /* a futex: counts up when an order is there */
     struct twill_compare_order order;

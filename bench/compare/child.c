@@ -207,7 +207,7 @@ static bool make_board(struct twill_compare_run *run, struct twill_compare_conte
     contender->board->driver = (int32_t)getpid();
     contender->board->ranks = options->ranks;
     contender->board->bind = run->bind;
-    contender->board->room =
+    contender->board->capacity =
         (largest * (size_t)options->ranks + (2 << 20) - 1) / (2 << 20) * (2 << 20);
     memcpy(contender->board->core, run->core, sizeof(run->core));
     return true;

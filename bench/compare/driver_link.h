@@ -45,7 +45,7 @@ struct twill_compare_hello {
 struct twill_compare_welcome {
     int32_t ranks;
     uint32_t bind, core;
-    uint64_t room;
+    uint64_t capacity;
     double patience; /* seconds until a turn has failed */
 };
 
@@ -82,7 +82,7 @@ static inline int twill_compare_move(int link, void *data, size_t bytes, int out
     return 0;
 }
 
-static inline int twill_compare_tell(int link, enum twill_compare_said said, int rank,
+static inline int twill_compare_send(int link, enum twill_compare_said said, int rank,
                                      const void *data, size_t bytes)
 {
     struct twill_compare_frame frame = {(uint32_t)said, (uint32_t)rank, bytes};

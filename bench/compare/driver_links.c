@@ -151,9 +151,9 @@ static void welcome(struct twill_compare_run *run, struct twill_compare_contende
         struct twill_compare_welcome answer = {.ranks = board->ranks,
                                                .bind = run->bind,
                                                .core = run->core[rank],
-                                               .room = board->room,
+                                               .capacity = board->capacity,
                                                .patience = run->options.timeout};
-        twill_compare_tell(contender->link[rank], TWILL_COMPARE_WELCOME, rank, &answer,
+        twill_compare_send(contender->link[rank], TWILL_COMPARE_WELCOME, rank, &answer,
                            sizeof(answer));
     }
 }
@@ -202,7 +202,7 @@ static bool take_post(struct twill_compare_contender *contender, int rank, size_
         return true;
     contender->posts = 0;
     for (int to = 0; to < board->ranks; to++)
-        if (twill_compare_tell(contender->link[to], TWILL_COMPARE_POSTED, to, all,
+        if (twill_compare_send(contender->link[to], TWILL_COMPARE_POSTED, to, all,
                                bytes * (size_t)board->ranks) != 0)
             return false;
     return true;
@@ -214,7 +214,7 @@ static bool forward_counts(struct twill_compare_contender *contender, int rank)
     if (rank != 0 || twill_compare_move(contender->link[rank], &counts, sizeof(counts), 0, 10))
         return false;
     for (int to = 1; to < contender->board->ranks; to++)
-        if (twill_compare_tell(contender->link[to], TWILL_COMPARE_COUNTS, to, &counts,
+        if (twill_compare_send(contender->link[to], TWILL_COMPARE_COUNTS, to, &counts,
                                sizeof(counts)) != 0)
             return false;
     return true;
@@ -279,6 +279,6 @@ void twill_compare_call_out(struct twill_compare_contender *contender)
 {
     for (int rank = 0; rank < contender->board->ranks; rank++)
         if (contender->link[rank] > 0)
-            twill_compare_tell(contender->link[rank], TWILL_COMPARE_ORDERED, rank,
+            twill_compare_send(contender->link[rank], TWILL_COMPARE_ORDERED, rank,
                                &contender->board->order, sizeof(contender->board->order));
 }

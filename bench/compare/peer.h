@@ -73,7 +73,7 @@ static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t
     if (bytes > TWILL_COMPARE_EXCHANGE)
         return peer_say(peer, "more to exchange than the board has room for");
     if (peer->link.socket >= 0)
-        return twill_compare_tell(peer->link.socket, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
+        return twill_compare_send(peer->link.socket, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
     memcpy(board->exchange[board->posted[peer->rank] % 2][peer->rank], mine, bytes);
     __atomic_add_fetch(&board->posted[peer->rank], 1, __ATOMIC_RELEASE);
     return 0;

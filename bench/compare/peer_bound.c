@@ -37,7 +37,7 @@ struct reduction {
 
 struct state {
     char *memory; /* of all ranks: [rank][buffer] */
-    size_t room;
+    size_t capacity;
     struct twill_compare_line *flags; /* a rank's barriers so far */
     uint64_t barriers;
     int patience; /* looks before the core is given up */
@@ -179,8 +179,8 @@ static int map_memory(struct peer *peer, struct state *state)
 {
     char path[4096];
     size_t flags = TWILL_COMPARE_RANKS * sizeof(struct twill_compare_line);
-    state->room = peer->board->room;
-    size_t bytes = flags + state->room * 2 * (size_t)peer->size;
+    state->capacity = peer->board->capacity;
+    size_t bytes = flags + state->capacity * 2 * (size_t)peer->size;
     snprintf(path, sizeof(path), "%s.memory", peer->path);
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file < 0 || ftruncate(file, (off_t)bytes) != 0)
@@ -232,7 +232,7 @@ static int barrier(struct peer *peer)
 static float *buffer_of(struct peer *peer, int rank, int which)
 {
     struct state *state = of(peer);
-    return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->room);
+    return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->capacity);
 }
 
 /* This rank's share of n elements, in whole lines. */
@@ -307,13 +307,13 @@ static int run(struct peer *peer, const struct peer_call *call)
 
 static void *have(struct peer *peer, int which, size_t bytes)
 {
-    return bytes <= of(peer)->room ? buffer_of(peer, peer->rank, which) : NULL;
+    return bytes <= of(peer)->capacity ? buffer_of(peer, peer->rank, which) : NULL;
 }
 
 static void give(struct peer *peer, int which, void *memory)
 {
     (void)which;
-    madvise(memory, of(peer)->room, MADV_REMOVE); /* the pages go */
+    madvise(memory, of(peer)->capacity, MADV_REMOVE); /* the pages go */
 }
 
 int main(int argc, char **argv)

@@ -43,20 +43,20 @@ class ExchangeStore : public gloo::rendezvous::Store
 
     void set(const std::string &key, const std::vector<char> &data) override
     {
-        const size_t room = 16384;
-        std::vector<char> mine(room), all(room * static_cast<size_t>(peer_->size));
-        if (key.size() + 1 + sizeof(size_t) + data.size() > room)
+        const size_t capacity = 16384;
+        std::vector<char> mine(capacity), all(capacity * static_cast<size_t>(peer_->size));
+        if (key.size() + 1 + sizeof(size_t) + data.size() > capacity)
             throw std::runtime_error("an address is too long");
         size_t bytes = data.size();
         memcpy(&mine[0], key.c_str(), key.size() + 1);
         memcpy(&mine[key.size() + 1], &bytes, sizeof(bytes));
         memcpy(&mine[key.size() + 1 + sizeof(bytes)], data.data(), bytes);
-        if (peer_exchange_post(peer_, mine.data(), room) != 0)
+        if (peer_exchange_post(peer_, mine.data(), capacity) != 0)
             throw std::runtime_error("the driver has gone");
-        while (!peer_exchange_test(peer_, all.data(), room))
+        while (!peer_exchange_test(peer_, all.data(), capacity))
             usleep(500);
         for (int rank = 0; rank < peer_->size; rank++) {
-            const char *at = &all[room * static_cast<size_t>(rank)];
+            const char *at = &all[capacity * static_cast<size_t>(rank)];
             const std::string its(at);
             memcpy(&bytes, at + its.size() + 1, sizeof(bytes));
             at += its.size() + 1 + sizeof(bytes);

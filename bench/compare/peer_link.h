@@ -62,7 +62,7 @@ static inline int peer_link_greet(struct peer_link *link, int rank, const char *
     if (getsockname(link->socket, (struct sockaddr *)&here, &length) != 0 ||
         inet_ntop(AF_INET, &here.sin_addr, link->here, sizeof(link->here)) == NULL)
         return -1;
-    return twill_compare_tell(link->socket, TWILL_COMPARE_HELLO, rank, &hello, sizeof(hello)) ||
+    return twill_compare_send(link->socket, TWILL_COMPARE_HELLO, rank, &hello, sizeof(hello)) ||
            twill_compare_receive(link->socket, TWILL_COMPARE_WELCOME, welcome, sizeof(*welcome));
 }
 
@@ -84,7 +84,7 @@ static inline int peer_link_open(struct peer_link *link, const char *text, int r
     board->ranks = welcome.ranks;
     board->bind = welcome.bind;
     board->core[rank] = welcome.core;
-    board->room = welcome.room;
+    board->capacity = welcome.capacity;
     link->patience = welcome.patience;
     return 0;
 }
@@ -102,7 +102,7 @@ static inline void peer_link_done(const struct peer_link *link, int rank,
     memcpy(result.library, board->library, sizeof(result.library));
     memcpy(result.message, board->message, sizeof(result.message));
     alarm(0);
-    twill_compare_tell(link->socket, TWILL_COMPARE_RESULT, rank, &result, sizeof(result));
+    twill_compare_send(link->socket, TWILL_COMPARE_RESULT, rank, &result, sizeof(result));
 }
 
 /* The next order. A rank that hangs ends itself: nobody may reach it from the driver's host. */
@@ -124,7 +124,7 @@ static inline int peer_link_agree_counts(const struct peer_link *link, int rank,
 {
     struct twill_compare_counts counts = {board->calls, board->batches};
     if (rank == 0)
-        return twill_compare_tell(link->socket, TWILL_COMPARE_COUNTS, 0, &counts, sizeof(counts));
+        return twill_compare_send(link->socket, TWILL_COMPARE_COUNTS, 0, &counts, sizeof(counts));
     if (twill_compare_receive(link->socket, TWILL_COMPARE_COUNTS, &counts, sizeof(counts)) != 0)
         return -1;
     board->calls = counts.calls;

@@ -25,7 +25,7 @@ struct state {
     bool pingpong, turned; /* turned: the second rank's message is next */
     char *landing;         /* what comes goes there */
     size_t window;         /* at most so much of it */
-    size_t room;
+    size_t capacity;
 };
 
 struct address {
@@ -120,7 +120,7 @@ static void end(struct peer *peer)
 {
     struct state *state = of(peer);
     if (state->landing != NULL)
-        munmap(state->landing, state->room);
+        munmap(state->landing, state->capacity);
     close(state->next);
     if (state->before != state->next)
         close(state->before);
@@ -153,12 +153,12 @@ static int receive_some(int link, const struct state *state, size_t bytes, size_
 static int land(struct peer *peer, size_t bytes)
 {
     struct state *state = of(peer);
-    if (state->room >= bytes || state->room >= state->window)
+    if (state->capacity >= bytes || state->capacity >= state->window)
         return 0;
     if (state->landing != NULL)
-        munmap(state->landing, state->room);
-    state->room = (bytes + (2 << 20) - 1) >> 21 << 21;
-    void *memory = mmap(NULL, state->room, PROT_READ | PROT_WRITE,
+        munmap(state->landing, state->capacity);
+    state->capacity = (bytes + (2 << 20) - 1) >> 21 << 21;
+    void *memory = mmap(NULL, state->capacity, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     state->landing = memory == MAP_FAILED ? NULL : (char *)memory;
     return state->landing != NULL ? 0 : peer_say(peer, "no memory for what comes");

@@ -154,17 +154,17 @@ static void conclude(const struct twill_compare_run *run, struct twill_compare_r
 
 static bool measure_row(struct twill_compare_run *run, struct twill_compare_row *row)
 {
-    size_t room = available(), need = needs(run, row);
+    size_t free_bytes = available(), need = needs(run, row);
     double from = twill_compare_now();
     bool good = true;
     int there = 0;
     for (int i = 0; i < run->n_contenders; i++)
         there += run->contenders[i].absent[0] == '\0';
     /* buffers stay if those of all fit; peers' scratch memory is twice as much and may stay too */
-    run->keep = need * (size_t)there < room / 2;
-    if (need * 3 > room) {
+    run->keep = need * (size_t)there < free_bytes / 2;
+    if (need * 3 > free_bytes) {
         fprintf(stderr, "twill-compare: %s of %zu bytes is left out: %zu MiB of memory are free\n",
-                twill_compare_name(row->collective), row->bytes, room >> 20);
+                twill_compare_name(row->collective), row->bytes, free_bytes >> 20);
         return true;
     }
     if (isatty(2))

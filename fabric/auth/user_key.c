@@ -16,10 +16,10 @@
 static twill_status find_folder(char *folder, size_t bytes, struct twill_error *error)
 {
     struct passwd entry, *found = NULL;
-    char room[2048];
+    char storage[2048];
     const char *home = getenv("HOME");
     if (!home || !*home) {
-        int failed = getpwuid_r(geteuid(), &entry, room, sizeof(room), &found);
+        int failed = getpwuid_r(geteuid(), &entry, storage, sizeof(storage), &found);
         home = failed == 0 && found ? found->pw_dir : NULL;
     }
     int length = home ? snprintf(folder, bytes, "%s/.twill", home) : -1;

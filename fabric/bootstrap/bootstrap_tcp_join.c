@@ -21,7 +21,7 @@ struct search {
     char last[96];          /* what stopped the last attempt */
     enum twill_fault fault; /* KEY, VERSION: what the last one who answered says, or we of it */
     uint64_t until;         /* when that is believed; UINT64_MAX: nothing to believe */
-    bool told;              /* twillrun has seen a rank end: */
+    bool notified;          /* twillrun has seen a rank end: */
     struct twill_launcher_exited exited;
 };
 
@@ -30,13 +30,13 @@ struct search {
 static enum twill_wire_moved wait_here(struct search *s, int fd, short events, uint64_t until,
                                        uint64_t slack_ns)
 {
-    while (!s->told) {
+    while (!s->notified) {
         struct pollfd both[2] = {{.fd = fd, .events = events},
                                  {.fd = s->tcp->launcher, .events = POLLIN}};
         int n = twill_wire_poll(both, 2, until);
         if (n <= 0 || both[0].revents != 0)
             return n < 0 ? TWILL_WIRE_GONE : n == 0 ? TWILL_WIRE_LATER : TWILL_WIRE_DONE;
-        s->told = twill_bootstrap_tcp_exited(s->tcp, &s->exited);
+        s->notified = twill_bootstrap_tcp_exited(s->tcp, &s->exited);
     }
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
@@ -211,11 +211,11 @@ twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct tw
     TWILL_TRY(error, twill_bootstrap_resolve(tcp, &found, error));
     s.several = found.count > 1;
     twill_status status = attempt(&s, &found, &final, error);
-    while (!final && !s.told && twill_now() < s.deadline && twill_now() < s.until) {
+    while (!final && !s.notified && twill_now() < s.deadline && twill_now() < s.until) {
         (void)wait_here(&s, -1, 0, twill_wire_deadline(PAUSE_MS * UINT64_C(1000000)), 0);
-        status = s.told ? status : attempt(&s, &found, &final, error);
+        status = s.notified ? status : attempt(&s, &found, &final, error);
     }
-    if (!final && s.told)
+    if (!final && s.notified)
         return TWILL_FAIL(error, TWILL_ERR_PEER, "rank %d: rank %u %s", tcp->oob.rank,
                           s.exited.rank, s.exited.how);
     if (!final && s.fault != TWILL_FAULT_NONE)

@@ -244,17 +244,17 @@ int twill_socket_connected(int fd)
 }
 
 /* "::ffff:1.2.3.4" is how a dual-stack socket says 1.2.3.4. */
-static void unmap(const struct sockaddr **address, socklen_t *length, struct sockaddr_in *room)
+static void unmap(const struct sockaddr **address, socklen_t *length, struct sockaddr_in *storage)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)*address;
     if ((*address)->sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six->sin6_addr))
         return;
-    memset(room, 0, sizeof(*room));
-    room->sin_family = AF_INET;
-    room->sin_port = six->sin6_port;
-    memcpy(&room->sin_addr, &six->sin6_addr.s6_addr[12], 4);
-    *address = (const struct sockaddr *)room;
-    *length = sizeof(*room);
+    memset(storage, 0, sizeof(*storage));
+    storage->sin_family = AF_INET;
+    storage->sin_port = six->sin6_port;
+    memcpy(&storage->sin_addr, &six->sin6_addr.s6_addr[12], 4);
+    *address = (const struct sockaddr *)storage;
+    *length = sizeof(*storage);
 }
 
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,

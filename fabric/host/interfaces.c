@@ -173,7 +173,7 @@ int twill_link_worth(const struct twill_link *link)
 
 void twill_links_list(const struct twill_link *links, size_t count, char *text, size_t bytes)
 {
-    size_t used = 0, told = 0, all = 0;
+    size_t used = 0, listed = 0, all = 0;
     bool others = false;
     text[0] = '\0';
     for (size_t i = 0; i < count; i++)
@@ -184,14 +184,15 @@ void twill_links_list(const struct twill_link *links, size_t count, char *text, 
             if (twill_link_worth(&links[i]) != worth || (others && links[i].link_local))
                 continue;
             all++;
-            int n = snprintf(one, sizeof(one), "%s%s %s", told > 0 ? ", " : "", links[i].name,
+            int n = snprintf(one, sizeof(one), "%s%s %s", listed > 0 ? ", " : "", links[i].name,
                              links[i].address);
-            if (told + 1 < all || used + (size_t)n + 20 >= bytes) /* room for what is said below */
+            if (listed + 1 < all ||
+                used + (size_t)n + 20 >= bytes) /* room for what is said below */
                 continue;
             memcpy(text + used, one, (size_t)n + 1);
             used += (size_t)n;
-            told++;
+            listed++;
         }
-    if (told < all)
-        snprintf(text + used, bytes - used, " and %zu more", all - told);
+    if (listed < all)
+        snprintf(text + used, bytes - used, " and %zu more", all - listed);
 }

@@ -43,12 +43,12 @@ void twill_rank_socket_close(struct twill_launch *launch)
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how)
 {
     struct twill_launcher_exited exited;
-    if (launch->told || launch->rank_socket[0] < 0)
+    if (launch->notified || launch->rank_socket[0] < 0)
         return;
     memset(&exited, 0, sizeof(exited));
     exited.rank = (uint32_t)rank;
     exited.size = (uint32_t)launch->options->ranks;
     snprintf(exited.how, sizeof(exited.how), "%s", how);
-    launch->told =
+    launch->notified =
         send(launch->rank_socket[0], &exited, sizeof(exited), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 }

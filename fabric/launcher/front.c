@@ -35,7 +35,7 @@ struct front {
 /* --- ends ------------------------------------------------------------------------------------ */
 
 /* At once: the next turn may have to wait for who reads our output. */
-static void tell(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
+static void send_frame(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
 {
     (void)twill_pipe_put(&agent->pipe, kind, 0, value, NULL, 0);
     (void)twill_pipe_flush(&agent->pipe);
@@ -51,7 +51,7 @@ static void end_all(struct front *front, uint64_t grace_ns)
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_agent *agent = &front->agent[i];
         if (agent->state >= TWILL_HOST_STARTING)
-            tell(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
+            send_frame(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
         else if (agent->state != TWILL_HOST_IDLE)
             twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : LEAVE_NS);
     }
@@ -243,7 +243,7 @@ static void take(struct front *front, struct twill_agent *agent, const struct tw
     } else if (frame->kind == TWILL_FRAME_OUTPUT && is_there(front, agent, frame->rank) &&
                frame->value < 2) {
         output(front, frame);
-    } else if (frame->kind == TWILL_FRAME_ROOM && frame->value <= TWILL_INPUT_WINDOW) {
+    } else if (frame->kind == TWILL_FRAME_CREDIT && frame->value <= TWILL_INPUT_WINDOW) {
         front->window = (uint32_t)twill_min(front->window + frame->value, TWILL_INPUT_WINDOW);
     } else if (frame->kind == TWILL_FRAME_ENDED && is_there(front, agent, frame->rank) &&
                frame->value < 256) {
@@ -295,7 +295,7 @@ static void read_signals(struct front *front)
         front->stop_request.times += interrupt;
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state >= TWILL_HOST_STARTING)
-                tell(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
+                send_frame(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
             else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
                      info.ssi_signo != SIGUSR2 && fail(front, 128 + (int)info.ssi_signo))
                 end_all(front, 0);

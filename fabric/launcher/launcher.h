@@ -83,7 +83,7 @@ struct twill_stream {
     bool stuck;   /* the last of it was dropped, since nobody read */
     int lost;     /* errno: it cannot be written any more */
     char *line;
-    size_t used, room;
+    size_t used, capacity;
 };
 
 struct twill_child {
@@ -116,10 +116,10 @@ struct twill_launch {
     int failed;    /* first rank that failed, or -1 */
     int code;      /* its exit code */
     struct twill_stop_request stop_request;
-    int stage;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
+    int phase;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
     uint64_t next_ns;        /* when the next stage begins */
     int rank_socket[2];      /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
-    bool told;               /* the word has been said */
+    bool notified;           /* the word has been said */
     struct twill_pipe *link; /* of a server, to the twillrun that started it; or NULL */
     char *input;             /* of a server: what is on its way to rank 0 */
     size_t input_used;
@@ -187,7 +187,7 @@ int twill_server_run(void);
 #define TWILL_SERVER_POLLS 3
 void twill_server_polls(struct twill_launch *launch, struct pollfd polls[TWILL_SERVER_POLLS]);
 void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TWILL_SERVER_POLLS]);
-void twill_server_tell(struct twill_launch *launch, int rank, int code, const char *how);
+void twill_server_report(struct twill_launch *launch, int rank, int code, const char *how);
 
 /* --- front.c: for a job on several hosts --- */
 int twill_front_run(const struct twill_options *options);

@@ -145,14 +145,14 @@ static bool read_assignment(struct twill_options *options, char *text)
         twill_complain("-x %s: not set here, and no value is given", text);
         return false;
     }
-    size_t room = equals ? 0 : strlen(text) + strlen(getenv(text)) + 2;
-    char *whole = equals ? strdup(text) : malloc(room);
+    size_t size = equals ? 0 : strlen(text) + strlen(getenv(text)) + 2;
+    char *whole = equals ? strdup(text) : malloc(size);
     if (!whole) {
         twill_complain("no memory for -x %s", text);
         return false;
     }
     if (!equals) /* on this host ranks have it anyway, elsewhere they do not */
-        snprintf(whole, room, "%s=%s", text, getenv(text));
+        snprintf(whole, size, "%s=%s", text, getenv(text));
     options->assignments[options->assigned++] = whole;
     return true;
 }

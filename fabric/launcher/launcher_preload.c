@@ -38,11 +38,11 @@ bool twill_preload_set(void)
         return true; /* the library says so */
     if (others == NULL || *others == '\0')
         return setenv("LD_PRELOAD", path, 1) == 0;
-    size_t room = strlen(path) + strlen(others) + 2;
-    char *both = malloc(room);
+    size_t size = strlen(path) + strlen(others) + 2;
+    char *both = malloc(size);
     if (both == NULL)
         return false;
-    snprintf(both, room, "%s:%s", path, others);
+    snprintf(both, size, "%s:%s", path, others);
     bool done = setenv("LD_PRELOAD", both, 1) == 0;
     free(both);
     return done;

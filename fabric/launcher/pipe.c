@@ -21,18 +21,18 @@ struct header {
 _Static_assert(sizeof(struct header) == 16, "the same everywhere");
 
 /* Room for so many bytes behind what is used. */
-static bool make_room(char **buffer, size_t used, size_t *room, size_t bytes)
+static bool reserve(char **buffer, size_t used, size_t *capacity, size_t bytes)
 {
-    size_t needed = *room ? *room : 4096;
+    size_t needed = *capacity ? *capacity : 4096;
     while (needed - used < bytes)
         needed *= 2;
-    if (needed == *room)
+    if (needed == *capacity)
         return true;
     char *bigger = realloc(*buffer, needed);
     if (!bigger)
         return false;
     *buffer = bigger;
-    *room = needed;
+    *capacity = needed;
     return true;
 }
 
@@ -51,7 +51,7 @@ bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_
         pipe->out_used -= pipe->sent;
         pipe->sent = 0;
     }
-    if (!make_room(&pipe->outbox, pipe->out_used, &pipe->out_room, sizeof(header) + bytes)) {
+    if (!reserve(&pipe->outbox, pipe->out_used, &pipe->out_capacity, sizeof(header) + bytes)) {
         close(pipe->out);
         pipe->out = -1;
         pipe->sent = pipe->out_used = 0;
@@ -90,7 +90,7 @@ bool twill_pipe_fill(struct twill_pipe *pipe)
         pipe->in_used -= pipe->taken;
         pipe->taken = 0;
     }
-    if (!make_room(&pipe->inbox, pipe->in_used, &pipe->in_room, READ_BYTES + 1))
+    if (!reserve(&pipe->inbox, pipe->in_used, &pipe->in_capacity, READ_BYTES + 1))
         return false;
     ssize_t n = read(pipe->in, pipe->inbox + pipe->in_used, READ_BYTES);
     if (n > 0)

@@ -22,7 +22,7 @@ enum twill_frame_kind {
     TWILL_FRAME_READY,     /* rank 0's host: "address port" where it listens; others: empty */
     TWILL_FRAME_STARTED,   /* why ranks are not bound, or empty */
     TWILL_FRAME_OUTPUT,    /* of a rank; value: 0 standard output, 1 standard error */
-    TWILL_FRAME_ROOM,      /* value: bytes of standard input that rank 0 has taken */
+    TWILL_FRAME_CREDIT,    /* value: bytes of standard input that rank 0 has taken */
     TWILL_FRAME_ENDED,     /* a rank; value: its exit code; how it ended */
     TWILL_FRAME_FAILED,    /* value: exit code; it has said why on standard error */
     TWILL_FRAME_DONE,      /* nothing comes after it */
@@ -48,8 +48,8 @@ struct twill_frame {
 struct twill_pipe {
     int in, out; /* -1: closed */
     char *inbox, *outbox;
-    size_t taken, in_used, in_room;  /* [taken, in_used) is to be looked at */
-    size_t sent, out_used, out_room; /* [sent, out_used) is to be written */
+    size_t taken, in_used, in_capacity;  /* [taken, in_used) is to be looked at */
+    size_t sent, out_used, out_capacity; /* [sent, out_used) is to be written */
 };
 
 /* Queue a frame. false: no memory, or nobody reads there; nothing more is written then. */

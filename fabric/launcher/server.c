@@ -99,7 +99,7 @@ static void feed(struct twill_launch *launch)
     if (n > 0) {
         launch->input_used -= (size_t)n;
         memmove(launch->input, launch->input + n, launch->input_used);
-        (void)twill_pipe_put(launch->link, TWILL_FRAME_ROOM, 0, (uint32_t)n, NULL, 0);
+        (void)twill_pipe_put(launch->link, TWILL_FRAME_CREDIT, 0, (uint32_t)n, NULL, 0);
     }
     if (n < 0 || (launch->input_used == 0 && launch->input_ended)) {
         close(launch->stdin_to);
@@ -138,7 +138,7 @@ void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TW
     (void)twill_pipe_flush(link); /* when nobody reads there, input ends as well */
 }
 
-void twill_server_tell(struct twill_launch *launch, int rank, int code, const char *how)
+void twill_server_report(struct twill_launch *launch, int rank, int code, const char *how)
 {
     (void)twill_pipe_put(launch->link, TWILL_FRAME_ENDED, (uint32_t)rank, (uint32_t)code, how,
                          strlen(how));

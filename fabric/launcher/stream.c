@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FIRST_ROOM 4096
-#define MOST_ROOM  (1u << 20) /* a longer line is broken */
+#define FIRST_CAPACITY 4096
+#define MAX_CAPACITY   (1u << 20) /* a longer line is broken */
 
 /* Nobody reads, and SIGINT or SIGTERM waits to be passed on: what is in its way is dropped. Who has
  * asked twice does not wait for a reader any more, nor who has asked and waited. */
@@ -82,7 +82,7 @@ static void write_lines(struct twill_stream *stream)
         begin += bytes;
         left -= bytes;
     }
-    if (left == MOST_ROOM) {
+    if (left == MAX_CAPACITY) {
         write_line(stream, begin, left);
         left = 0;
     }
@@ -90,25 +90,25 @@ static void write_lines(struct twill_stream *stream)
     stream->used = left;
 }
 
-static bool make_room(struct twill_stream *stream)
+static bool reserve(struct twill_stream *stream)
 {
-    if (stream->used < stream->room)
+    if (stream->used < stream->capacity)
         return true;
-    size_t room = stream->room ? 2 * stream->room : FIRST_ROOM;
-    char *line = realloc(stream->line, room);
+    size_t capacity = stream->capacity ? 2 * stream->capacity : FIRST_CAPACITY;
+    char *line = realloc(stream->line, capacity);
     if (!line) {
         stream->lost = ENOMEM;
         return false;
     }
     stream->line = line;
-    stream->room = room;
+    stream->capacity = capacity;
     return true;
 }
 
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes)
 {
-    while (bytes > 0 && make_room(stream)) {
-        size_t part = twill_min(bytes, stream->room - stream->used);
+    while (bytes > 0 && reserve(stream)) {
+        size_t part = twill_min(bytes, stream->capacity - stream->used);
         memcpy(stream->line + stream->used, data, part);
         stream->used += part;
         data += part;
@@ -147,6 +147,6 @@ void twill_stream_end(struct twill_stream *stream)
         close(stream->from);
     free(stream->line);
     stream->line = NULL;
-    stream->used = stream->room = 0;
+    stream->used = stream->capacity = 0;
     stream->from = -1;
 }

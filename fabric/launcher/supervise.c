@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum stage { STAGE_NONE, STAGE_GRACE, STAGE_TERM, STAGE_KILL };
+enum phase { PHASE_NONE, PHASE_GRACE, PHASE_TERM, PHASE_KILL };
 
 /* To all ranks and their children. */
 static void signal_all(const struct twill_launch *launch, int number)
@@ -25,28 +25,28 @@ static void signal_all(const struct twill_launch *launch, int number)
 /* Is there another stage to come? */
 static bool is_ending(const struct twill_launch *launch)
 {
-    return launch->stage == STAGE_GRACE || launch->stage == STAGE_TERM;
+    return launch->phase == PHASE_GRACE || launch->phase == PHASE_TERM;
 }
 
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns)
 {
     uint64_t next_ns = twill_now() + after_ns;
-    if (launch->stage == STAGE_NONE || (launch->stage == STAGE_GRACE && next_ns < launch->next_ns))
+    if (launch->phase == PHASE_NONE || (launch->phase == PHASE_GRACE && next_ns < launch->next_ns))
         launch->next_ns = next_ns;
-    if (launch->stage == STAGE_NONE)
-        launch->stage = STAGE_GRACE;
+    if (launch->phase == PHASE_NONE)
+        launch->phase = PHASE_GRACE;
 }
 
 /* The time of a stage is over. */
-static void next_stage(struct twill_launch *launch)
+static void next_phase(struct twill_launch *launch)
 {
     char who[256] = "";
     size_t used = 0;
-    if (launch->stage == STAGE_GRACE) {
+    if (launch->phase == PHASE_GRACE) {
         signal_all(launch, SIGTERM);
         signal_all(launch, SIGCONT); /* one that is stopped would not notice */
         launch->next_ns = twill_now() + TWILL_TERM_NS;
-        launch->stage = STAGE_TERM;
+        launch->phase = PHASE_TERM;
         return;
     }
     for (int i = 0; i < launch->here && used + 8 < sizeof(who); i++)
@@ -54,13 +54,13 @@ static void next_stage(struct twill_launch *launch)
             used += (size_t)snprintf(who + used, sizeof(who) - used, " %d", launch->child[i].rank);
     twill_complain("killing rank%s, which did not end on SIGTERM", who);
     signal_all(launch, SIGKILL);
-    launch->stage = STAGE_KILL;
+    launch->phase = PHASE_KILL;
 }
 
 /* Ranks that wait for it in twill_init are to hear of it, unless it has left somebody of its own
  * who may come yet. */
-static void tell_others(struct twill_launch *launch, const struct twill_child *child,
-                        const siginfo_t *info)
+static void notify_others(struct twill_launch *launch, const struct twill_child *child,
+                          const siginfo_t *info)
 {
     const char *when =
         child->entered ? "before all ranks were in twill_init" : "before it called twill_init";
@@ -93,7 +93,7 @@ static void rank_ended(struct twill_launch *launch, struct twill_child *child,
     child->pid = 0;
     launch->alive--;
     if (launch->link) { /* it is decided there what that means */
-        twill_server_tell(launch, child->rank, code, how);
+        twill_server_report(launch, child->rank, code, how);
     } else if (code != 0 && launch->failed < 0) {
         launch->failed = child->rank;
         launch->code = code;
@@ -101,10 +101,10 @@ static void rank_ended(struct twill_launch *launch, struct twill_child *child,
                        launch->alive > 0 ? "; ending the others" : "");
         twill_launch_end(launch, launch->options->grace_ns);
     }
-    if (code != 0 || launch->stage != STAGE_NONE) /* what it left behind ends with the job */
+    if (code != 0 || launch->phase != PHASE_NONE) /* what it left behind ends with the job */
         (void)kill(-info->si_pid, SIGKILL);
     (void)waitpid(info->si_pid, NULL, 0);
-    tell_others(launch, child, info);
+    notify_others(launch, child, info);
 }
 
 /* Has it ended, and how? */
@@ -140,11 +140,11 @@ static void await_ends(struct twill_launch *launch)
     uint64_t grace_ns = launch->stop_request.times > 1 ? 0 : launch->options->grace_ns;
     uint64_t next_ns = twill_now() + grace_ns + TWILL_TERM_NS;
     signal_all(launch, SIGCONT);
-    if (launch->stage == STAGE_KILL)
+    if (launch->phase == PHASE_KILL)
         return;
-    launch->next_ns = launch->stage == STAGE_TERM ? twill_min(launch->next_ns, next_ns) : next_ns;
+    launch->next_ns = launch->phase == PHASE_TERM ? twill_min(launch->next_ns, next_ns) : next_ns;
     launch->stop_request.until_ns = launch->next_ns;
-    launch->stage = STAGE_TERM;
+    launch->phase = PHASE_TERM;
 }
 
 void twill_launch_signal(struct twill_launch *launch, int number)
@@ -173,8 +173,8 @@ static void read_signals(struct twill_launch *launch)
 static void relay(struct twill_launch *launch)
 {
     char data[4096];
-    struct pollfd room = {.fd = launch->stdin_to, .events = POLLOUT};
-    if (poll(&room, 1, 0) <= 0)
+    struct pollfd writable = {.fd = launch->stdin_to, .events = POLLOUT};
+    if (poll(&writable, 1, 0) <= 0)
         return;
     ssize_t n = read(launch->stdin_from, data, sizeof(data));
     if (n > 0 && send(launch->stdin_to, data, (size_t)n, MSG_NOSIGNAL) == n)
@@ -189,11 +189,11 @@ static void relay(struct twill_launch *launch)
 /* Which of the two relay() waits for. */
 static struct pollfd relay_poll(const struct twill_launch *launch)
 {
-    struct pollfd room = {.fd = launch->stdin_to, .events = POLLOUT};
+    struct pollfd writable = {.fd = launch->stdin_to, .events = POLLOUT};
     if (launch->stdin_from < 0)
         return (struct pollfd){.fd = -1};
-    if (poll(&room, 1, 0) <= 0)
-        return room;
+    if (poll(&writable, 1, 0) <= 0)
+        return writable;
     return (struct pollfd){.fd = launch->stdin_from, .events = POLLIN};
 }
 
@@ -232,7 +232,7 @@ static bool turn(struct twill_launch *launch, struct pollfd *polls)
     int timeout = -1;
     uint64_t now = twill_now();
     if (is_ending(launch) && now >= launch->next_ns)
-        next_stage(launch);
+        next_phase(launch);
     if (is_ending(launch))
         timeout = launch->next_ns > now ? (int)((launch->next_ns - now) / 1000000) + 1 : 0;
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};

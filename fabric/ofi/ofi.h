@@ -169,7 +169,7 @@ struct twill_ofi_lane {
     uint32_t received;                 /* RECVs taken */
     uint32_t awaited;                  /* header receives posted, ever */
     uint32_t consumed;                 /* headers taken */
-    uint32_t told;                     /* what the peer knows of consumed */
+    uint32_t reported;                 /* what the peer knows of consumed */
     uint32_t cleared;                  /* large RECVs cleared and not complete */
     uint32_t segments_posted;          /* ring of segment_in, ever */
     uint32_t segments_taken;

@@ -30,15 +30,15 @@ static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned ch
 {
     *bytes = 256;
     for (int attempt = 0; attempt < 4; attempt++) {
-        size_t room = *bytes;
-        unsigned char *grown = realloc(*address, room);
+        size_t capacity = *bytes;
+        unsigned char *grown = realloc(*address, capacity);
         if (grown == NULL)
             return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for an address");
         *address = grown;
         int rc = fi_getname(&endpoint->ep->fid, *address, bytes);
-        if (rc == 0 && *bytes > 0 && *bytes <= room)
+        if (rc == 0 && *bytes > 0 && *bytes <= capacity)
             return TWILL_OK;
-        if (rc != -FI_ETOOSMALL || *bytes <= room)
+        if (rc != -FI_ETOOSMALL || *bytes <= capacity)
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname: %s",
                               endpoint->info->fabric_attr->prov_name,
                               endpoint->library.explain(abs(rc)));

@@ -84,7 +84,7 @@ static int send_control(struct twill_ofi *t, struct twill_ofi_lane *lane,
     header->consumed = lane->consumed;
     int done = twill_ofi_send_small(t, lane, header, NULL, TWILL_OFI_CONTROL, &finished, error);
     if (done == 1)
-        lane->told = header->consumed;
+        lane->reported = header->consumed;
     return done;
 }
 
@@ -252,7 +252,7 @@ static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
 static int send_credit(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
 {
     struct twill_ofi_header header = {.kind = TWILL_OFI_CREDIT};
-    if (lane->consumed - lane->told < t->endpoint->credits / 2)
+    if (lane->consumed - lane->reported < t->endpoint->credits / 2)
         return 1;
     return send_control(t, lane, &header, error);
 }

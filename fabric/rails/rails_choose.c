@@ -286,8 +286,8 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
 }
 
 /* Who on this node uses what. */
-static void tell_taken(struct twill_rails_choice *choice, const struct twill_rails_info *infos,
-                       const struct twill_transport_params *params)
+static void describe_taken(struct twill_rails_choice *choice, const struct twill_rails_info *infos,
+                           const struct twill_transport_params *params)
 {
     const struct twill_world *world = params->world;
     size_t used = 0;
@@ -325,7 +325,7 @@ twill_status twill_rails_choose(struct twill_rails_choice *choice,
     if (status == TWILL_OK)
         status = twill_rails_agree(all, ranks, rank, place, weight, &choice->count, error);
     if (status == TWILL_OK)
-        tell_taken(choice, all, params);
+        describe_taken(choice, all, params);
     free(all);
     TWILL_TRY(error, status);
     choice->asked = own.listed;

@@ -160,13 +160,13 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
 }
 
 /* The bytes of a message, and its descriptor in *fd. */
-static ssize_t receive(int from, void *bytes, size_t room, int flags, int *fd)
+static ssize_t receive(int from, void *bytes, size_t capacity, int flags, int *fd)
 {
     union {
         struct cmsghdr header;
         char space[CMSG_SPACE(4 * sizeof(int))];
     } control;
-    struct iovec data = {.iov_base = bytes, .iov_len = room};
+    struct iovec data = {.iov_base = bytes, .iov_len = capacity};
     struct msghdr message = {.msg_iov = &data,
                              .msg_iovlen = 1,
                              .msg_control = control.space,
@@ -370,8 +370,8 @@ static void await_traffic(struct exchange *exchange, bool sending)
     struct pollfd *polls = exchange->polls;
     nfds_t n = 0;
     /* Sockets of descriptor -1 are ignored by poll(). */
-    bool room = exchange->pending_count < MAX_PENDING;
-    polls[n++] = (struct pollfd){.fd = room ? fd_passing->listener : -1, .events = POLLIN};
+    bool capacity = exchange->pending_count < MAX_PENDING;
+    polls[n++] = (struct pollfd){.fd = capacity ? fd_passing->listener : -1, .events = POLLIN};
     for (size_t i = 0; i < exchange->pending_count; i++)
         polls[n++] = (struct pollfd){.fd = exchange->pending[i], .events = POLLIN};
     for (size_t i = 0; i < fd_passing->peer_count; i++)
@@ -380,7 +380,7 @@ static void await_traffic(struct exchange *exchange, bool sending)
     poll(polls, n, sending ? RETRY_MS : 100);
 }
 
-static enum twill_fd_passing_stage stage_of(const struct twill_fd_passing_peer *peer)
+static enum twill_fd_passing_phase phase_of(const struct twill_fd_passing_peer *peer)
 {
     if (peer->fd >= 0)
         return TWILL_FD_PASSING_RECEIVED;
@@ -410,7 +410,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
         if (peer->fd >= 0 && peer->sent)
             continue;
         fd_passing->lost = peer->rank;
-        fd_passing->stage = stage_of(peer);
+        fd_passing->phase = phase_of(peer);
     }
     fd_passing->late = true;
     return TWILL_SHARE_LOST;
@@ -437,7 +437,7 @@ twill_status twill_fd_passing_fail(const struct twill_fd_passing *fd_passing, co
                       "%s lost %s while memory was being shared (%s); then: %s",
                       TWILL_RANK_NAME(job, fd_passing->oob->rank),
                       TWILL_RANK_NAME(job, fd_passing->lost),
-                      fd_passing->late ? twill_fd_passing_stage_text((int32_t)fd_passing->stage)
+                      fd_passing->late ? twill_fd_passing_phase_text((int32_t)fd_passing->phase)
                                        : "it died, or lost a rank itself",
                       then);
 }
@@ -473,13 +473,13 @@ const char *twill_share_cause_text(int32_t cause)
     return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
 }
 
-const char *twill_fd_passing_stage_text(int32_t stage)
+const char *twill_fd_passing_phase_text(int32_t phase)
 {
-    static const char *const texts[TWILL_FD_PASSING_STAGES] = {
+    static const char *const texts[TWILL_FD_PASSING_PHASES] = {
         [TWILL_FD_PASSING_UNCONNECTED] = "the two never connected",
         [TWILL_FD_PASSING_CONNECTED] = "they connected, but nothing went either way",
         [TWILL_FD_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
         [TWILL_FD_PASSING_RECEIVED] = "it came, but the waiting rank's own could not go out",
     };
-    return stage >= 0 && stage < TWILL_FD_PASSING_STAGES ? texts[stage] : "at an unknown stage";
+    return phase >= 0 && phase < TWILL_FD_PASSING_PHASES ? texts[phase] : "at an unknown stage";
 }

@@ -33,12 +33,12 @@ struct twill_fd_passing_peer {
 };
 
 /* How far a peer got that never came. Travels between ranks. */
-enum twill_fd_passing_stage {
+enum twill_fd_passing_phase {
     TWILL_FD_PASSING_UNCONNECTED, /* not connected, or not known by name */
     TWILL_FD_PASSING_CONNECTED,   /* no file went either way */
     TWILL_FD_PASSING_SENT,        /* ours went out */
     TWILL_FD_PASSING_RECEIVED,    /* theirs came, ours could not go out */
-    TWILL_FD_PASSING_STAGES
+    TWILL_FD_PASSING_PHASES
 };
 
 struct twill_fd_passing {
@@ -50,7 +50,7 @@ struct twill_fd_passing {
     size_t peer_count;
     uint32_t lost;                     /* the peer that hung up or never came, or UINT32_MAX */
     bool late;                         /* it never came: the deadline has passed */
-    enum twill_fd_passing_stage stage; /* of a late one */
+    enum twill_fd_passing_phase phase; /* of a late one */
 };
 
 /* Start to listen; draws name and key. */
@@ -72,7 +72,7 @@ bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t c
 int twill_fds_peek(int from);
 /* In words, for a sentence of a failure. Never NULL. */
 const char *twill_share_cause_text(int32_t cause);
-const char *twill_fd_passing_stage_text(int32_t stage);
+const char *twill_fd_passing_phase_text(int32_t phase);
 /* A peer was lost; `then` is what this came to. */
 twill_status twill_fd_passing_fail(const struct twill_fd_passing *fd_passing, const char *then,
                                    struct twill_error *error);

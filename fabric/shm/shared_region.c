@@ -50,7 +50,7 @@ struct share_info {
 struct share_result {
     int32_t cause;
     int32_t late;
-    int32_t stage; /* enum twill_fd_passing_stage, of the late one */
+    int32_t phase; /* enum twill_fd_passing_phase, of the late one */
     uint32_t lost;
 };
 
@@ -233,7 +233,7 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
     const struct twill_fd_passing *fd_passing = &share->fd_passing;
     struct share_result mine = {.cause = (int32_t)cause,
                                 .late = fd_passing->late,
-                                .stage = (int32_t)fd_passing->stage,
+                                .phase = (int32_t)fd_passing->phase,
                                 .lost = fd_passing->lost};
     struct twill_error why = {0};
     twill_status status = twill_oob_allgather(share->oob, &mine, share->result, sizeof(mine), &why);
@@ -248,7 +248,7 @@ static twill_status agree(struct share *share, enum twill_share_cause cause)
             return TWILL_FAIL(share->error, TWILL_ERR_TIMEOUT,
                               "%s waited %llu s for the memory of %s (%s)", NAME(share, r),
                               (unsigned long long)(share->oob->timeout_ns / 1000000000u),
-                              NAME(share, v->lost), twill_fd_passing_stage_text(v->stage));
+                              NAME(share, v->lost), twill_fd_passing_phase_text(v->phase));
         int32_t ours = share->cause[share->first[r]];
         /* Who gives up hangs up, and is lost to others: they know less. */
         if (ours == TWILL_SHARE_FINE || (ours == TWILL_SHARE_LOST && v->cause > 0))

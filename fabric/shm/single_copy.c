@@ -80,8 +80,8 @@ static void shut(struct twill_single_copy *single_copy, unsigned way)
 }
 
 /* The first rank that could not, and why. */
-static int tell_closed(const struct probe_result *results, uint32_t size, unsigned way, char *text,
-                       size_t bytes)
+static int describe_closed(const struct probe_result *results, uint32_t size, unsigned way,
+                           char *text, size_t bytes)
 {
     uint32_t r = 0;
     while (r < size - 1 && results[r].open[way])
@@ -106,13 +106,13 @@ static void agree(struct twill_single_copy *single_copy, const struct probe_resu
         if (w > 0 && used < how_bytes)
             used += (size_t)snprintf(how + used, how_bytes - used, ", ");
         char *text = how + twill_min(used, how_bytes);
-        size_t room = how_bytes - twill_min(used, how_bytes);
+        size_t space = how_bytes - twill_min(used, how_bytes);
         if (!all) {
-            used += (size_t)tell_closed(results, size, w, text, room);
+            used += (size_t)describe_closed(results, size, w, text, space);
             shut(single_copy, w);
             continue;
         }
-        used += (size_t)snprintf(text, room, "%s: yes", ways[w]->name);
+        used += (size_t)snprintf(text, space, "%s: yes", ways[w]->name);
         if (ways[w]->fetch != NULL) {
             single_copy->fetches = ways[w];
             single_copy->fetcher = single_copy->state[w];

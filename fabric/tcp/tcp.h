@@ -28,14 +28,14 @@
 #include <netinet/in.h>
 #include <pthread.h>
 
-#define TWILL_TCP_STAGE   (8u << 10)   /* of a lane: messages up to this size are read with it */
-#define TWILL_TCP_SCRATCH (128u << 10) /* what is folded at once: fits L2 on everything we know */
-#define TWILL_TCP_ONCE    (1u << 20)   /* given to the kernel at once: both directions take turns */
-#define TWILL_TCP_PACED   (128u << 10) /* the same where it paces: see tcp_handshake.c */
-#define TWILL_TCP_DIRECT  8u           /* so many busy lanes are tried one by one, more by epoll */
-#define TWILL_TCP_ALIGNED 16u          /* bytes, of what is folded in the stage */
-#define TWILL_TCP_GRAIN   64u          /* pieces of a message that is folded begin at multiples */
-#define TWILL_TCP_WIRE    0x77740103u  /* changed when what is on the wire does */
+#define TWILL_TCP_RX_BYTES (8u << 10)   /* of a lane: messages up to this size are read with it */
+#define TWILL_TCP_SCRATCH  (128u << 10) /* what is folded at once: fits L2 on everything we know */
+#define TWILL_TCP_ONCE     (1u << 20) /* given to the kernel at once: both directions take turns */
+#define TWILL_TCP_PACED    (128u << 10) /* the same where it paces: see tcp_handshake.c */
+#define TWILL_TCP_DIRECT   8u           /* so many busy lanes are tried one by one, more by epoll */
+#define TWILL_TCP_ALIGNED  16u          /* bytes, of what is folded in the stage */
+#define TWILL_TCP_GRAIN    64u          /* pieces of a message that is folded begin at multiples */
+#define TWILL_TCP_WIRE     0x77740103u  /* changed when what is on the wire does */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
@@ -82,14 +82,14 @@ struct twill_tcp_lane {
     bool taking;       /* the header of the first of `in` has come, and is right */
     uint32_t received; /* headers that came */
     size_t skip;       /* bytes that nobody wants */
-    unsigned char *stage;
+    unsigned char *rx;
     size_t begin, end; /* what is in it */
 };
 
 struct twill_tcp_peer {
     uint32_t rank;
     char name[TWILL_RANK_TEXT]; /* for people */
-    unsigned char *stages;
+    unsigned char *rx_buffers;
     struct twill_tcp_lane lanes[TWILL_LANES];
 };
 
@@ -141,8 +141,8 @@ struct twill_tcp {
     struct twill_tcp *next; /* user of the common part */
     uint32_t rank, size;
     struct twill_tcp_peer **peers; /* [size], NULL until first contact */
-    struct twill_tcp_lane **busy;  /* [busy_room]: there is room for all lanes of all peers */
-    size_t busy_count, busy_room;
+    struct twill_tcp_lane **busy;  /* [busy_capacity]: there is room for all lanes of all peers */
+    size_t busy_count, busy_capacity;
     size_t waiting;       /* lanes that a peer has to connect */
     unsigned polls, vain; /* with somebody to come; that moved nothing */
     int epoll;            /* -1 until there are many busy lanes */

@@ -12,34 +12,36 @@
  */
 #define AGAIN          100
 #define AGAIN_ANSWERED 3
-#define STAGE          (TWILL_TCP_STAGE + sizeof(struct twill_tcp_header))
-_Static_assert(sizeof(struct twill_hello) <= STAGE && STAGE % _Alignof(struct twill_hello) == 0,
+#define RX_BYTES       (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
+_Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
+                   RX_BYTES % _Alignof(struct twill_hello) == 0,
                "a hello is said before a lane has use for its stage");
 
 static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
 {
-    size_t room = t->busy_room + TWILL_LANES;
-    struct twill_tcp_lane **busy = realloc(t->busy, room * sizeof(struct twill_tcp_lane *));
+    size_t capacity = t->busy_capacity + TWILL_LANES;
+    struct twill_tcp_lane **busy = realloc(t->busy, capacity * sizeof(struct twill_tcp_lane *));
     if (busy == NULL)
         return NULL;
     t->busy = busy;
     struct twill_tcp_peer *peer = calloc(1, sizeof(*peer));
-    unsigned char *stages = malloc(TWILL_LANES * STAGE); /* not touched where no lane uses them */
-    if (peer == NULL || stages == NULL) {
+    unsigned char *rx_buffers =
+        malloc(TWILL_LANES * RX_BYTES); /* not touched where no lane uses them */
+    if (peer == NULL || rx_buffers == NULL) {
         free(peer);
-        free(stages);
+        free(rx_buffers);
         return NULL;
     }
-    t->busy_room = room;
+    t->busy_capacity = capacity;
     peer->rank = rank;
     (void)twill_rank_text(t->params.job, rank, peer->name);
-    peer->stages = stages;
+    peer->rx_buffers = rx_buffers;
     for (unsigned l = 0; l < TWILL_LANES; l++) {
         struct twill_tcp_lane *lane = &peer->lanes[l];
         lane->peer = peer;
         lane->number = (uint8_t)l;
         lane->fd = -1;
-        lane->stage = stages + l * STAGE;
+        lane->rx = rx_buffers + l * RX_BYTES;
     }
     return peer;
 }
@@ -60,7 +62,7 @@ twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp
 void twill_tcp_peer_free(struct twill_tcp_peer *peer)
 {
     if (peer != NULL)
-        free(peer->stages);
+        free(peer->rx_buffers);
     free(peer);
 }
 
@@ -157,7 +159,7 @@ twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lan
 
 static struct twill_hello *hello_of(const struct twill_tcp_lane *lane)
 {
-    return (struct twill_hello *)(void *)lane->stage;
+    return (struct twill_hello *)(void *)lane->rx;
 }
 
 /* It cannot be connected. That is news where something waits for it; else a peer may have ended
@@ -241,7 +243,7 @@ void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once)
     }
     lane->fd = -1;
     if (lane->state == TWILL_TCP_GREETING)
-        twill_secret_wipe(lane->stage, sizeof(struct twill_hello));
+        twill_secret_wipe(lane->rx, sizeof(struct twill_hello));
     lane->state = TWILL_TCP_CLOSED;
     lane->out = lane->in = (struct twill_transfer_queue){NULL, NULL};
 }

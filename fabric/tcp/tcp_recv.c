@@ -28,12 +28,12 @@ static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t
     return twill_tcp_lost(lane, n == 0 ? 0 : errno, error);
 }
 
-static size_t staged(const struct twill_tcp_lane *lane)
+static size_t buffered(const struct twill_tcp_lane *lane)
 {
     return lane->end - lane->begin;
 }
 
-static void unstage(struct twill_tcp_lane *lane, size_t bytes)
+static void consume(struct twill_tcp_lane *lane, size_t bytes)
 {
     lane->begin += bytes;
     if (lane->begin == lane->end)
@@ -43,16 +43,16 @@ static void unstage(struct twill_tcp_lane *lane, size_t bytes)
 /* Have a header in the stage; small messages come with it, and those behind them. */
 static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
 {
-    size_t got, needed = HEADER - staged(lane);
+    size_t got, needed = HEADER - buffered(lane);
     const struct twill_transfer *next = lane->in.head;
     if (lane->begin > 0) {
-        memmove(lane->stage, lane->stage + lane->begin, staged(lane));
+        memmove(lane->rx, lane->rx + lane->begin, buffered(lane));
         lane->end -= lane->begin;
         lane->begin = 0;
     }
-    if (next != NULL && next->bytes <= TWILL_TCP_STAGE)
-        needed = HEADER + TWILL_TCP_STAGE - lane->end;
-    int answer = read_some(lane, lane->stage + lane->end, needed, &got, error);
+    if (next != NULL && next->bytes <= TWILL_TCP_RX_BYTES)
+        needed = HEADER + TWILL_TCP_RX_BYTES - lane->end;
+    int answer = read_some(lane, lane->rx + lane->end, needed, &got, error);
     lane->end += got;
     return answer;
 }
@@ -86,9 +86,9 @@ static void receive_refusal(struct twill_tcp_lane *lane, const struct twill_tcp_
 static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_error *error)
 {
     struct twill_tcp_header header;
-    memcpy(&header, lane->stage + lane->begin, sizeof(header));
+    memcpy(&header, lane->rx + lane->begin, sizeof(header));
     if (header.kind == TWILL_TCP_REFUSED) {
-        unstage(lane, HEADER);
+        consume(lane, HEADER);
         receive_refusal(lane, &header);
         return 1;
     }
@@ -98,7 +98,7 @@ static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_
                           lane->peer->name, lane->number, header.sequence, (unsigned)header.kind);
     if (lane->in.head == NULL)
         return 0;
-    unstage(lane, HEADER);
+    consume(lane, HEADER);
     lane->received++;
     if (twill_transfer_matches(lane->in.head, header.signature, header.bytes)) {
         lane->taking = true;
@@ -111,9 +111,9 @@ static int take_header(struct twill_tcp_lane *lane, int *finished, struct twill_
 
 static int skip(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
-    size_t got = twill_min(lane->skip, staged(lane));
+    size_t got = twill_min(lane->skip, buffered(lane));
     int answer = FULL;
-    unstage(lane, got);
+    consume(lane, got);
     lane->skip -= got;
     if (lane->skip == 0)
         return FULL;
@@ -127,10 +127,10 @@ static int store(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_
 {
     struct twill_transfer *request = lane->in.head;
     unsigned char *to = request->buffer;
-    size_t got = twill_min(request->bytes - request->moved, staged(lane));
+    size_t got = twill_min(request->bytes - request->moved, buffered(lane));
     if (got > 0) {
-        memcpy(to + request->moved, lane->stage + lane->begin, got);
-        unstage(lane, got);
+        memcpy(to + request->moved, lane->rx + lane->begin, got);
+        consume(lane, got);
         request->moved += got;
         t->base.counters.copied += got;
     }
@@ -155,12 +155,12 @@ static size_t reduce_buffered(struct twill_transfer *request, const unsigned cha
 }
 
 /* What is folded is read as elements, which a message of odd length before it has shifted. */
-static void align_stage(struct twill_tcp_lane *lane)
+static void align_rx(struct twill_tcp_lane *lane)
 {
-    size_t have = staged(lane);
+    size_t have = buffered(lane);
     if (TWILL_LIKELY(lane->begin % TWILL_TCP_ALIGNED == 0))
         return;
-    memmove(lane->stage, lane->stage + lane->begin, have);
+    memmove(lane->rx, lane->rx + lane->begin, have);
     lane->begin = 0;
     lane->end = have;
 }
@@ -170,13 +170,13 @@ static void align_stage(struct twill_tcp_lane *lane)
 static int reduce(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     struct twill_transfer *request = lane->in.head;
-    align_stage(lane);
-    unstage(lane, reduce_buffered(request, lane->stage + lane->begin, staged(lane)));
+    align_rx(lane);
+    consume(lane, reduce_buffered(request, lane->rx + lane->begin, buffered(lane)));
     if (request->moved == request->bytes)
         return FULL;
-    size_t have = staged(lane), got, left = request->bytes - request->moved;
+    size_t have = buffered(lane), got, left = request->bytes - request->moved;
     size_t most = twill_min(left, TWILL_TCP_SCRATCH);
-    memcpy(t->scratch, lane->stage + lane->begin, have);
+    memcpy(t->scratch, lane->rx + lane->begin, have);
     int answer = read_some(lane, t->scratch + have, most - have, &got, error);
     if (got == 0)
         return answer;
@@ -184,7 +184,7 @@ static int reduce(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill
     t->base.counters.copied += have;
     lane->begin = 0;
     lane->end = have + got - reduced;
-    memcpy(lane->stage, t->scratch + reduced, lane->end);
+    memcpy(lane->rx, t->scratch + reduced, lane->end);
     return answer;
 }
 
@@ -196,9 +196,9 @@ static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
     if (lane->skip > 0)
         return skip(t, lane, error);
     if (!lane->taking) {
-        if (staged(lane) < HEADER)
+        if (buffered(lane) < HEADER)
             answer = read_header(lane, error);
-        if (answer < 0 || staged(lane) < HEADER)
+        if (answer < 0 || buffered(lane) < HEADER)
             return answer;
         TWILL_TRY(error, take_header(lane, finished, error));
         if (!lane->taking)
@@ -206,7 +206,7 @@ static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
     }
     struct twill_transfer *request = lane->in.head;
     if (request->moved < request->bytes) {
-        bool there = staged(lane) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
+        bool there = buffered(lane) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
         if (answer != SHORT || there) { /* else there is nothing more to read */
             int more = request->reduce != NULL ? reduce(t, lane, error) : store(t, lane, error);
             answer = more < answer ? more : answer;
@@ -216,7 +216,7 @@ static int take(struct twill_tcp *t, struct twill_tcp_lane *lane, int *finished,
         lane->taking = false;
         twill_transfer_pop(&lane->in, TWILL_OK);
         ++*finished;
-        return staged(lane) >= HEADER ? FULL : answer;
+        return buffered(lane) >= HEADER ? FULL : answer;
     }
     return answer;
 }
@@ -242,9 +242,9 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
     (void)t;
     if (lane->taking || lane->in.head != NULL || lane->skip > 0)
         return 0; /* who takes messages finds it */
-    if (staged(lane) < HEADER) {
+    if (buffered(lane) < HEADER) {
         int answer = read_header(lane, error);
-        if (answer < 0 || staged(lane) < HEADER)
+        if (answer < 0 || buffered(lane) < HEADER)
             return answer < 0 ? answer : 0;
     }
     return take_header(lane, &finished, error);

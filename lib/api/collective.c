@@ -180,7 +180,7 @@ static twill_status begin(struct twill_request *request, const struct twill_call
     twill_status status = twill_request_prepare(request, call);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse(comm, call);
-    TWILL_TRY(&comm->error, twill_request_stage(request));
+    TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     begin_at(request, entered);
     return TWILL_OK;
 }
@@ -198,7 +198,7 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_call 
     if (TWILL_LIKELY(status == TWILL_OK))
         status = request->status;
     if (TWILL_LIKELY(status == TWILL_OK))
-        status = twill_request_unstage(request);
+        status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return twill_comm_fail(comm, status);
     comm->ticks += twill_ticks() - ticks;
@@ -352,7 +352,7 @@ static twill_status prepare(struct twill_request *request, const struct twill_ca
     TWILL_TRY(&comm->error, twill_comm_wait(comm, queue_is_empty, comm));
     if (twill_request_prepare(request, call) != TWILL_OK)
         return refuse(comm, call);
-    TWILL_TRY(&comm->error, twill_request_stage(request));
+    TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     TWILL_TRY(&comm->error, exchange_addresses(request));
     int answer = twill_run_choose(&request->run);
     if (answer < 0)

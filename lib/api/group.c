@@ -147,7 +147,7 @@ static twill_status begin_collective(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     comm->started++;
-    TWILL_TRY(&comm->error, twill_request_stage(request));
+    TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     twill_request_begin(request);
     return TWILL_OK;
 }
@@ -233,7 +233,7 @@ static twill_status wait_for_all(struct twill_comm *comm)
         return (twill_status)swept;
     for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
         TWILL_TRY(&comm->error, wait_for(r));
-        TWILL_TRY(&comm->error, twill_request_unstage(r));
+        TWILL_TRY(&comm->error, twill_request_bounce_out(r));
     }
     return TWILL_OK;
 }

@@ -85,7 +85,7 @@ static struct twill_transfer transfer_of(const struct twill_request *request, in
         .lane = TWILL_POINT_LANE,
         .peer = (uint32_t)(way == OUT ? p->to : p->from),
         .signature = signature_of(p->type, count),
-        .buffer = request->staged[way] != NULL ? request->staged[way] : buffer,
+        .buffer = request->bounced[way] != NULL ? request->bounced[way] : buffer,
         .bytes = count * twill_type_size(p->type),
     };
 }
@@ -149,7 +149,7 @@ twill_status twill_point_begin(struct twill_request *request)
     request->talks = true;
     comm->talking++;
     atomic_store_explicit(&request->state, TWILL_REQUEST_ACTIVE, memory_order_release);
-    TWILL_TRY(&comm->error, twill_point_stage(request));
+    TWILL_TRY(&comm->error, twill_point_bounce_in(request));
     for (int way = IN; way >= OUT; way--) {
         struct twill_transfer *transfer = &request->transfer[way];
         *transfer = transfer_of(request, way);
@@ -261,7 +261,7 @@ static twill_status run_to_end(struct twill_comm *comm, const struct twill_point
     if (status == TWILL_OK)
         status = request->status;
     if (status == TWILL_OK)
-        status = twill_request_unstage(request);
+        status = twill_request_bounce_out(request);
     return status == TWILL_OK ? TWILL_OK : fail(comm, status);
 }
 

@@ -46,7 +46,7 @@ static twill_status finish(struct twill_request *r, twill_request **handle)
     struct twill_comm *comm = r->comm;
     twill_status status = r->status;
     if (status == TWILL_OK) {
-        status = twill_request_unstage(r);
+        status = twill_request_bounce_out(r);
         if (status != TWILL_OK)
             (void)twill_comm_fail(comm, status);
     }
@@ -73,7 +73,7 @@ static twill_status start_again(struct twill_request *request)
         return TWILL_OK;
     }
     comm->started++;
-    twill_status status = twill_request_stage(request);
+    twill_status status = twill_request_bounce_in(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status);
     twill_request_begin(request);

@@ -30,7 +30,7 @@ struct twill_comm {
     struct twill_error error;
     struct twill_error refused; /* of a second thread; written under the context's lock */
     bool owns_context;          /* by twill_init() */
-    bool told_substitute;       /* that TWILL_ALGORITHM was not followed */
+    bool logged_substitute;     /* that TWILL_ALGORITHM was not followed */
     _Atomic unsigned pending;   /* requests under way that others may advance; changed while held */
     struct twill_context *context;
     const struct twill_world *world; /* the context's, or own */
@@ -127,9 +127,9 @@ void twill_comm_close(struct twill_comm *comm);
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
-    const char *nobody = NULL;
+    const char *expected = NULL;
     if (TWILL_LIKELY(atomic_compare_exchange_strong_explicit(
-            &comm->held, &nobody, call, memory_order_acquire, memory_order_relaxed)))
+            &comm->held, &expected, call, memory_order_acquire, memory_order_relaxed)))
         return TWILL_OK;
     return twill_comm_acquire_slow(comm, call);
 }

@@ -263,11 +263,11 @@ static twill_status open_memory(struct twill_context *context)
 }
 
 /* A size in binary units for people; hwloc and kernels that do not know one say 0. */
-static const char *size_text(char *text, size_t room, uint64_t bytes, unsigned shift)
+static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned shift)
 {
-    snprintf(text, room, "unknown");
+    snprintf(text, space, "unknown");
     if (bytes > 0)
-        snprintf(text, room, "%llu %s", (unsigned long long)(bytes >> shift),
+        snprintf(text, space, "%llu %s", (unsigned long long)(bytes >> shift),
                  shift == 20 ? "MiB" : "KiB");
     return text;
 }

@@ -82,7 +82,7 @@ struct twill_context {
     size_t pinned;            /* for it */
     uint32_t comms;           /* next number of a communicator; no lower one is in use here */
     struct twill_comm **open; /* [opened] communicators, in no order */
-    size_t opened, open_room;
+    size_t opened, open_capacity;
     struct twill_handle_pool ended; /* communicators */
     struct twill_handle_pool slabs; /* of requests, that no communicator has */
     struct twill_operations operations;
@@ -133,7 +133,7 @@ twill_status twill_context_open_detector(struct twill_context *context);
 
 /* lib/memory/heap_open.c: what a rank tells the others of its heap before it is opened. */
 struct twill_heap_info {
-    uint64_t room; /* bytes that the heaps of its node may have together, by default */
+    uint64_t budget; /* bytes that the heaps of its node may have together, by default */
     uint64_t pid_namespace, pid;
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };

@@ -189,16 +189,16 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 
 /* On a machine that TWILL_TOPOLOGY replaced nobody can be bound: each rank is taken to be where
  * twillrun would bind it there. */
-static twill_status tell_places(struct twill_context *context, struct twill_level_info *info)
+static twill_status exchange_places(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;
     const struct twill_world *world = &context->world;
     uint32_t me = (uint32_t)context->oob->rank, ranks = world->node_size[world->node[me]];
     struct twill_level_info mine = info[me];
-    bool told = false;
+    bool any_elsewhere = false;
     for (uint32_t r = 0; r < world->size; r++)
-        told = told || info[r].elsewhere;
-    if (!told)
+        any_elsewhere = any_elsewhere || info[r].elsewhere;
+    if (!any_elsewhere)
         return TWILL_OK;
     if (mine.elsewhere && ranks <= twill_topology_cores(context->topology)) {
         struct twill_level_info *node = calloc(ranks, sizeof(*node));
@@ -232,7 +232,7 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
 
 /* Say once in a job that ranks are not bound: aloud where that costs something, as they could be,
  * and the machine has parts that they are then not known to be in. */
-static void tell_unbound(struct twill_context *context, const struct twill_level_info *info,
+static void warn_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {
     const struct twill_machine *m = twill_topology_machine(context->topology);
@@ -268,11 +268,11 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
     free(seen);
     context->unbound = first < world->size;
     if (first == (uint32_t)context->oob->rank && units == NULL)
-        tell_unbound(context, info, first);
+        warn_unbound(context, info, first);
     TWILL_TRY(error, twill_levels_declare(world, groups, units, error));
     if (units != NULL)
         return TWILL_OK;
-    TWILL_TRY(error, tell_places(context, info));
+    TWILL_TRY(error, exchange_places(context, info));
     return twill_levels_find(world, info, error);
 }
 

@@ -21,13 +21,13 @@ static bool name_file(const struct twill_log *log, const char *pattern, const ch
     size_t used = 0;
     for (const char *at = pattern; *at != '\0' && used < PATH_MAX - 1; at++) {
         char letter = *at == '%' ? *++at : '\0';
-        size_t room = PATH_MAX - used;
+        size_t space = PATH_MAX - used;
         if (letter == 'h')
-            used += (size_t)snprintf(path + used, room, "%s", host);
+            used += (size_t)snprintf(path + used, space, "%s", host);
         else if (letter == 'p')
-            used += (size_t)snprintf(path + used, room, "%d", (int)getpid());
+            used += (size_t)snprintf(path + used, space, "%d", (int)getpid());
         else if (letter == 'r')
-            used += (size_t)snprintf(path + used, room, "%d", log->rank);
+            used += (size_t)snprintf(path + used, space, "%d", log->rank);
         else
             path[used++] = *at != '\0' ? *at : *--at;
     }
@@ -113,7 +113,7 @@ void twill_log_comm(struct twill_comm *comm)
 
 /* --- calls ------------------------------------------------------------------------------------ */
 
-void twill_log_choice_told(struct twill_comm *comm, const struct twill_select_request *request,
+void twill_log_choice_once(struct twill_comm *comm, const struct twill_select_request *request,
                            const struct twill_choice *choice)
 {
     char why[400];
@@ -122,9 +122,9 @@ void twill_log_choice_told(struct twill_comm *comm, const struct twill_select_re
     uint64_t bit = UINT64_C(1) << twill_min(class, 63);
     while (plan != NULL && plan != comm->last)
         plan = plan->next;
-    if (plan == NULL || (plan->told & bit) != 0)
+    if (plan == NULL || (plan->logged & bit) != 0)
         return;
-    plan->told |= bit;
+    plan->logged |= bit;
     twill_why_choice(why, sizeof(why), comm->chooser, comm->world, comm->context->tuning, request,
                      choice);
     const char *type = twill_type_name(request->type);

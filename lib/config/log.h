@@ -21,14 +21,14 @@ void twill_log_comm(struct twill_comm *comm);
 
 /* comm->last was chosen for a call: told once for each plan and power of two of bytes, by the first
  * rank of each node, because nodes may differ. */
-void twill_log_choice_told(struct twill_comm *comm, const struct twill_select_request *request,
+void twill_log_choice_once(struct twill_comm *comm, const struct twill_select_request *request,
                            const struct twill_choice *choice);
 static inline void twill_log_choice(struct twill_comm *comm,
                                     const struct twill_select_request *request,
                                     const struct twill_choice *choice)
 {
     if (TWILL_UNLIKELY(twill_log_enabled(&comm->context->log, TWILL_LOG_INFO)))
-        twill_log_choice_told(comm, request, choice);
+        twill_log_choice_once(comm, request, choice);
 }
 
 /* Level debug (comm->traced): a request begins, and is complete. */

@@ -18,8 +18,8 @@ static twill_status read_file(char **text, const char *path, struct twill_error 
     *text = NULL;
     if (file == NULL)
         return TWILL_FAIL(error, status, "TWILL_TUNING=%s: %s", path, strerror(errno));
-    size_t room = 0, length = 0;
-    ssize_t read = getdelim(text, &room, '\0', file);
+    size_t capacity = 0, length = 0;
+    ssize_t read = getdelim(text, &capacity, '\0', file);
     length = read > 0 ? (size_t)read : 0;
     if (length == 0 && *text != NULL)
         **text = '\0';

@@ -28,7 +28,7 @@ static uint32_t parts_of(const struct twill_run *run, unsigned space)
     return run->side[space].own ? 1 : run->plan->schedule.parts;
 }
 
-void twill_run_stage(struct twill_run *run, const struct twill_instance *instance)
+void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *instance)
 {
     struct twill_comm *comm = run->comm;
     const struct twill_kernels *kernels = comm->context->kernels;
@@ -47,7 +47,7 @@ void twill_run_stage(struct twill_run *run, const struct twill_instance *instanc
 }
 
 /* One operand that is finished: rounded. */
-void twill_run_unstage(struct twill_run *run, const struct twill_instance *instance)
+void twill_run_bounce_out(struct twill_run *run, const struct twill_instance *instance)
 {
     const struct twill_comm *comm = run->comm;
     const struct twill_reduction narrow = {.type = run->call.type,

@@ -54,7 +54,7 @@ static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
     const struct twill_side *s = &run->side[side];
     if (!needs(run, side, run->comm->rank))
         return 0;
-    if (s->staged)
+    if (s->bounced)
         return TWILL_HEAP_NOWHERE;
     return twill_heap_offset(&run->comm->context->heap, s->base, twill_run_side_bytes(run, side));
 }
@@ -65,7 +65,7 @@ static uint64_t address_of(const struct twill_run *run, unsigned side)
     const struct twill_side *s = &run->side[side];
     if (!needs(run, side, run->comm->rank))
         return 0;
-    if (s->staged || run->comm->single_copy == NULL)
+    if (s->bounced || run->comm->single_copy == NULL)
         return TWILL_HEAP_NOWHERE;
     return (uint64_t)(uintptr_t)s->base;
 }

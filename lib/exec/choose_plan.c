@@ -101,11 +101,11 @@ static twill_status choose(struct twill_choice *choice, struct twill_comm *comm,
 }
 
 /* What was asked for and cannot be had is said, once a communicator. */
-static void tell_substitute(struct twill_comm *comm, const struct twill_choice *choice)
+static void log_substitute(struct twill_comm *comm, const struct twill_choice *choice)
 {
-    if (!choice->substituted || comm->told_substitute || comm->rank != 0)
+    if (!choice->substituted || comm->logged_substitute || comm->rank != 0)
         return;
-    comm->told_substitute = true;
+    comm->logged_substitute = true;
     twill_say(
         &comm->context->log, TWILL_LOG_WARN,
         "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven parts); %s is used",
@@ -124,7 +124,7 @@ static twill_status find_plan(struct twill_run *run)
     struct twill_choice choice;
     TWILL_TRY(&comm->error, have_chooser(comm));
     TWILL_TRY(&comm->error, choose(&choice, comm, &key));
-    tell_substitute(comm, &choice);
+    log_substitute(comm, &choice);
     TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, &run->plan));
     comm->last = run->plan;
     comm->last_key = key;

@@ -69,24 +69,25 @@ static twill_status bring_sides(struct twill_request *request, const bool on[TWI
     struct twill_run *run = &request->run;
     size_t bytes = run->side[TWILL_DST].bytes;
     size_t dst_at = on[0] ? twill_round_up(run->side[TWILL_SRC].bytes, TWILL_CACHE_LINE) : 0;
-    TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
-                                            dst_at + (on[1] ? bytes : 0)));
+    TWILL_TRY(&comm->error,
+              twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
+                              dst_at + (on[1] ? bytes : 0)));
     if (on[0])
-        TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->staging));
+        TWILL_TRY(&comm->error, bring(request, TWILL_SRC, request->bounce_memory));
     if (on[1] && run->side[TWILL_DST].count != NULL)
-        TWILL_TRY(&comm->error, bring(request, TWILL_DST, request->staging + dst_at));
+        TWILL_TRY(&comm->error, bring(request, TWILL_DST, request->bounce_memory + dst_at));
     for (unsigned i = 0; i < TWILL_SIDES; i++)
         if (on[i])
-            run->side[i].base = request->staging + (i == TWILL_DST ? dst_at : 0);
+            run->side[i].base = request->bounce_memory + (i == TWILL_DST ? dst_at : 0);
     if (on[1]) {
         request->on_device = request->run.call.dst;
-        request->result = request->staging + dst_at;
+        request->result = request->bounce_memory + dst_at;
         request->result_bytes = bytes;
     }
     return TWILL_OK;
 }
 
-twill_status twill_request_stage(struct twill_request *request)
+twill_status twill_request_bounce_in(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     struct twill_run *run = &request->run;
@@ -106,12 +107,12 @@ twill_status twill_request_stage(struct twill_request *request)
     return run->plan != NULL ? twill_run_lay_out(run) : TWILL_OK;
 }
 
-twill_status twill_point_stage(struct twill_request *request)
+twill_status twill_point_bounce_in(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     const struct twill_device *device = comm->context->device;
     const struct twill_point *p = &request->point;
-    request->on_device = request->staged[0] = request->staged[1] = NULL;
+    request->on_device = request->bounced[0] = request->bounced[1] = NULL;
     if (TWILL_LIKELY(device == NULL))
         return TWILL_OK;
     const void *at[2] = {p->sends ? p->src : NULL, p->receives ? p->dst : NULL};
@@ -124,25 +125,26 @@ twill_status twill_point_stage(struct twill_request *request)
             TWILL_TRY(&comm->error,
                       pass(request, twill_device_is(device, at[i], &on[i], &said), &said));
     size_t in_at = on[0] ? twill_round_up(bytes[0], TWILL_CACHE_LINE) : 0;
-    TWILL_TRY(&comm->error, twill_comm_grow(comm, &request->staging, &request->staging_bytes,
-                                            in_at + (on[1] ? bytes[1] : 0)));
+    TWILL_TRY(&comm->error,
+              twill_comm_grow(comm, &request->bounce_memory, &request->bounce_memory_bytes,
+                              in_at + (on[1] ? bytes[1] : 0)));
     if (on[0]) {
         comm->counters.bytes_copied += bytes[0];
-        request->staged[0] = request->staging;
+        request->bounced[0] = request->bounce_memory;
         TWILL_TRY(&comm->error,
                   pass(request,
-                       twill_device_to_host(device, request->staging, at[0], bytes[0], &said),
+                       twill_device_to_host(device, request->bounce_memory, at[0], bytes[0], &said),
                        &said));
     }
     if (on[1]) {
         request->on_device = p->dst;
-        request->result = request->staged[1] = request->staging + in_at;
+        request->result = request->bounced[1] = request->bounce_memory + in_at;
         request->result_bytes = bytes[1];
     }
     return TWILL_OK;
 }
 
-twill_status twill_request_unstage(struct twill_request *request)
+twill_status twill_request_bounce_out(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
     if (TWILL_LIKELY(comm->context->device == NULL || request->on_device == NULL))

@@ -319,7 +319,7 @@ twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *sl
 twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
 {
     struct twill_instance *instance = &slot->instance;
-    size_t staged_at = run->staged_at, skip = run->started * run->slice_count;
+    size_t bounced_at = run->bounced_at, skip = run->started * run->slice_count;
     TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
     /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
     instance->active = true;
@@ -338,13 +338,13 @@ twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slo
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         const struct twill_side *side = &run->side[i];
         instance->base[i] = side->base != NULL ? side->base + skip * run->element : NULL;
-        if (TWILL_UNLIKELY(side->staged)) {
-            instance->base[i] = slot->scratch + staged_at;
-            staged_at += run->copy_bytes;
+        if (TWILL_UNLIKELY(side->bounced)) {
+            instance->base[i] = slot->scratch + bounced_at;
+            bounced_at += run->copy_bytes;
         }
     }
-    if (TWILL_UNLIKELY(run->side[TWILL_SRC].staged))
-        twill_run_stage(run, instance);
+    if (TWILL_UNLIKELY(run->side[TWILL_SRC].bounced))
+        twill_run_bounce_in(run, instance);
     run->started++;
     twill_node_start(run->comm->node, epoch, run->signature);
     if (run->plan->schedule.eager) /* somebody may wait for just that */
@@ -380,8 +380,8 @@ int twill_run_advance(struct twill_slot *slot)
     }
     if (instance->lanes_left > 0)
         return moved;
-    if (TWILL_UNLIKELY(run->side[TWILL_DST].staged))
-        twill_run_unstage(run, instance);
+    if (TWILL_UNLIKELY(run->side[TWILL_DST].bounced))
+        twill_run_bounce_out(run, instance);
     instance->active = false;
     if (!run->plan->schedule.eager && run->comm->arrived < instance->epoch)
         run->comm->arrived = instance->epoch;

@@ -12,7 +12,7 @@ static bool find_source(const struct twill_run *run, const struct twill_step *st
                         struct twill_fast_path *fast_path)
 {
     unsigned side = twill_operand_space(step->src);
-    if (side >= TWILL_SIDES || run->side[side].staged || run->side[side].base == NULL)
+    if (side >= TWILL_SIDES || run->side[side].bounced || run->side[side].base == NULL)
         return false;
     const struct twill_instance whole = {
         .length = run->most, .base = {run->side[TWILL_SRC].base, run->side[TWILL_DST].base}};

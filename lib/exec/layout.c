@@ -100,8 +100,8 @@ void twill_run_describe(struct twill_run *run)
         run->known = src->count;
     bool scaled = run->created != NULL && run->created->scaled;
     bool swaps = call->collective == TWILL_ALLTOALL && src->base == dst->base;
-    src->staged = (scaled || swaps) && src->base != NULL;
-    dst->staged = run->type != call->type && dst->base != NULL;
+    src->bounced = (scaled || swaps) && src->base != NULL;
+    dst->bounced = run->type != call->type && dst->base != NULL;
 }
 
 /* --- slices ---------------------------------------------------------------------------------- */
@@ -131,10 +131,10 @@ static void size_scratch(struct twill_run *run)
 {
     const struct twill_plan *plan = run->plan;
     size_t bounce = run->late ? plan->late_bytes : plan->bounce_bytes;
-    run->staged_at = plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
-    run->scratch_bytes = run->staged_at;
+    run->bounced_at = plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
+    run->scratch_bytes = run->bounced_at;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        if (!run->side[i].staged)
+        if (!run->side[i].bounced)
             continue;
         run->side[i].stride = run->slice_count;
         run->scratch_bytes += run->copy_bytes;
@@ -260,7 +260,7 @@ static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t lo
     const struct twill_side *side = &run->side[space];
     if (side->own)
         return 0;
-    bool listed = side->offset != NULL && !side->staged;
+    bool listed = side->offset != NULL && !side->bounced;
     return (listed ? side->offset[part] : part * side->stride) * run->element;
 }
 

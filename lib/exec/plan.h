@@ -22,7 +22,7 @@ struct twill_plan {
     uint32_t most_posted; /* messages in a lane between WAITs, one for each part */
     bool fetches;         /* peers' SRC and DST are read by a system call */
     bool polled;          /* some message goes through a transport that must be polled */
-    uint64_t told;        /* powers of two of bytes that lib/config/log.c has told it for */
+    uint64_t logged;      /* powers of two of bytes that lib/config/log.c has told it for */
     bool alternates;      /* the node's two ranks swap their SHARED every time round */
 };
 

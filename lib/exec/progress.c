@@ -33,14 +33,14 @@ twill_status twill_context_add(struct twill_context *context, struct twill_comm 
 {
     twill_status status = TWILL_OK;
     twill_context_lock(context);
-    if (context->opened == context->open_room) {
-        size_t room = context->open_room * 2 + 4;
-        struct twill_comm **open = realloc(context->open, room * sizeof(struct twill_comm *));
+    if (context->opened == context->open_capacity) {
+        size_t capacity = context->open_capacity * 2 + 4;
+        struct twill_comm **open = realloc(context->open, capacity * sizeof(struct twill_comm *));
         if (open == NULL)
             status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
         else
             context->open = open;
-        context->open_room = open != NULL ? room : context->open_room;
+        context->open_capacity = open != NULL ? capacity : context->open_capacity;
     }
     if (status == TWILL_OK)
         context->open[context->opened++] = comm;

@@ -16,9 +16,9 @@ extern const char twill_held_by_progress[];
  * twill_comm_release() ends it. */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
-    const char *nobody = NULL;
+    const char *expected = NULL;
     return atomic_load_explicit(&comm->held, memory_order_relaxed) == NULL &&
-           atomic_compare_exchange_strong_explicit(&comm->held, &nobody, twill_held_by_progress,
+           atomic_compare_exchange_strong_explicit(&comm->held, &expected, twill_held_by_progress,
                                                    memory_order_acquire, memory_order_relaxed);
 }
 

@@ -34,11 +34,11 @@ struct twill_request {
     struct twill_comm *comm;
     struct twill_request *next, *recorded; /* in the list it is in; in a group */
     struct twill_run run;
-    uint64_t ticks;         /* at the start */
-    unsigned char *staging; /* for what lies on a device */
-    size_t staging_bytes;
-    unsigned char *staged[2]; /* what a message sends and receives instead, or NULL */
-    void *on_device;          /* where the result goes in the end, or NULL */
+    uint64_t ticks;               /* at the start */
+    unsigned char *bounce_memory; /* for what lies on a device */
+    size_t bounce_memory_bytes;
+    unsigned char *bounced[2]; /* what a message sends and receives instead, or NULL */
+    void *on_device;           /* where the result goes in the end, or NULL */
     unsigned char *result;
     size_t result_bytes;
     size_t *counts; /* [4][size], of a vector call: counts and offsets of SRC and DST */
@@ -55,14 +55,14 @@ struct twill_request {
 #define TWILL_GENERATIONS   2048u
 struct twill_request_slab {
     unsigned char
-        room[(TWILL_SLAB_REQUESTS - 1) * TWILL_GENERATIONS + sizeof(struct twill_request)];
+        storage[(TWILL_SLAB_REQUESTS - 1) * TWILL_GENERATIONS + sizeof(struct twill_request)];
     struct twill_request_slab *next;
 };
 _Static_assert(sizeof(struct twill_request) <= TWILL_GENERATIONS, "requests overlap");
 
 static inline struct twill_request *twill_slab_request(struct twill_request_slab *slab, unsigned i)
 {
-    return (struct twill_request *)(void *)(slab->room + (size_t)i * TWILL_GENERATIONS);
+    return (struct twill_request *)(void *)(slab->storage + (size_t)i * TWILL_GENERATIONS);
 }
 
 /* The request of a handle that is not NULL: its address, with the last bits of its generation in

@@ -313,7 +313,7 @@ void twill_request_close(struct twill_request *request)
     struct twill_comm *comm = request->comm;
     if (comm == NULL)
         return;
-    twill_context_give(comm->context, request->staging, request->staging_bytes);
+    twill_context_give(comm->context, request->bounce_memory, request->bounce_memory_bytes);
     if (request->run.region != NULL)
         twill_run_detach_peers(&request->run);
     free((void *)request->run.peer_src);

@@ -40,7 +40,7 @@ struct twill_side {
     size_t bytes; /* from base to its end */
     bool has;     /* this rank has one */
     bool own;     /* holds the part of this rank's number only */
-    bool staged;  /* in scratch, slice by slice */
+    bool bounced; /* in scratch, slice by slice */
 };
 enum { TWILL_SIDES = 2 }; /* TWILL_SRC, TWILL_DST */
 
@@ -127,7 +127,7 @@ struct twill_run {
     size_t slice_count;  /* elements of a full slice of a part */
     size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
     size_t copy_bytes;   /* of `blocks` blocks of TMP or SHARED */
-    size_t scratch_bytes, staged_at; /* of a slot; in it */
+    size_t scratch_bytes, bounced_at; /* of a slot; in it */
     size_t slices, started, finished;
     struct twill_fast_path fast_path;
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED; for FETCHED */
@@ -264,7 +264,7 @@ static inline bool twill_run_fetches(const struct twill_run *run, twill_operand 
 /* --- lib/exec/bounce.c: slices of SRC and DST that are in scratch
  * ----------------------------------- */
 
-void twill_run_stage(struct twill_run *run, const struct twill_instance *instance);
-void twill_run_unstage(struct twill_run *run, const struct twill_instance *instance);
+void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *instance);
+void twill_run_bounce_out(struct twill_run *run, const struct twill_instance *instance);
 
 #endif

@@ -119,7 +119,7 @@ static twill_status take(struct twill_heap *heap, struct twill_extent *extent, s
     return TWILL_OK;
 }
 
-static twill_status no_room(size_t bytes, size_t limit, struct twill_error *error)
+static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *error)
 {
     return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                       "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_HEAP_LIMIT)",
@@ -132,7 +132,7 @@ static twill_status take_apart(struct twill_heap *heap, void **pointer, size_t b
                                struct twill_error *error)
 {
     if (heap->limit > 0 && bytes > heap->limit - heap->apart)
-        return no_room(bytes, heap->limit, error);
+        return out_of_heap(bytes, heap->limit, error);
     if (heap->lender != NULL)
         *pointer = heap->lender->alloc(bytes, alignment_of(bytes));
     if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
@@ -177,7 +177,7 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
             return take(heap, e, skip, bytes, pointer, error);
     }
     if (heap->limit > 0)
-        return no_room(bytes, heap->bytes, error);
+        return out_of_heap(bytes, heap->bytes, error);
     struct twill_error apart = {0};
     if (alloc_apart(heap, pointer, bytes, &apart) == TWILL_OK)
         return TWILL_OK;

@@ -27,7 +27,7 @@ static size_t address_space_left(void)
 
 /* What all ranks of a node together may reserve by default: three quarters of its memory, and half
  * of what is left of this process's address space, which maps the parts of all of them. */
-static size_t default_room(void)
+static size_t default_budget(void)
 {
     size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     return twill_min(memory / 4 * 3, address_space_left() / 2);
@@ -37,7 +37,7 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
 {
     struct twill_host host;
     twill_host_describe(&host);
-    info->room = default_room();
+    info->budget = default_budget();
     info->pid_namespace = host.pid_namespace;
     info->pid = (uint64_t)host.pid;
     info->preloaded = context->preloaded.outcome;
@@ -68,20 +68,19 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
                             uint32_t *ranks)
 {
     uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
-    uint64_t room = UINT64_MAX;
+    uint64_t budget = UINT64_MAX;
     *ranks = 0;
     for (uint32_t r = 0; r < size; r++)
         if (context->label[r] == mine) {
-            room = twill_min(room, info[r].room);
+            budget = twill_min(budget, info[r].budget);
             (*ranks)++;
         }
-    uint64_t bytes = room / parts_mapped(context, info, *ranks);
+    uint64_t bytes = budget / parts_mapped(context, info, *ranks);
     return (size_t)twill_max(bytes & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
 }
 
 /* That TWILL_HEAP was asked for in vain is said by the first rank of those that have. */
-static twill_status tell_of_region(struct twill_context *context,
-                                   const struct twill_heap_info *info)
+static twill_status log_region(struct twill_context *context, const struct twill_heap_info *info)
 {
     uint32_t size = (uint32_t)context->oob->size, first = size, vain = 0;
     bool asked = false;
@@ -118,7 +117,7 @@ twill_status twill_context_open_heap(struct twill_context *context,
     size_t bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : part;
     if (ranks > 1)
         twill_preloaded_make(preloaded, bytes);
-    TWILL_TRY(&context->error, tell_of_region(context, info));
+    TWILL_TRY(&context->error, log_region(context, info));
     if (context->oob->size > 1)
         TWILL_TRY(&context->error,
                   twill_shm_region_share_given(&region, context->oob, context->label, bytes,

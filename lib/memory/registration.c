@@ -154,7 +154,7 @@ static twill_status check_use(const struct twill_context *context, const char *c
 }
 
 /* Messages in private memory are slower. By rank 0 for all, as most programs are alike on all. */
-static void tell_of_spill(struct twill_context *context, const void *memory, size_t bytes)
+static void log_spill(struct twill_context *context, const void *memory, size_t bytes)
 {
     const struct twill_heap *heap = &context->heap;
     if (context->spilled || heap->region == NULL ||
@@ -171,7 +171,7 @@ static twill_status alloc(struct twill_context *context, void **memory, size_t b
                           struct twill_error *error)
 {
     TWILL_TRY(error, twill_heap_alloc(&context->heap, memory, bytes, error));
-    tell_of_spill(context, *memory, bytes);
+    log_spill(context, *memory, bytes);
     twill_status status = persistent_add(context, *memory, bytes, false, error);
     if (status != TWILL_OK)
         (void)twill_heap_free(&context->heap, *memory, NULL);

@@ -21,12 +21,12 @@ struct twill_mpi_side {
     const void *counts; /* ... or NULL */
     const void *displs; /* in extents; NULL: one part after the other */
     size_t bytes;       /* of all parts */
-    unsigned char *staging;
+    unsigned char *bounce;
 };
 
 /* FAILS: this rank alone has not what the call needs. The others count on it: so it comes, but as
  * a barrier, which nobody else is in, and all hear of that. */
-enum { TWILL_MPI_STAGES_IN = 1, TWILL_MPI_STAGES_OUT = 2, TWILL_MPI_FAILS = 4 };
+enum { TWILL_MPI_BOUNCES_IN = 1, TWILL_MPI_BOUNCES_OUT = 2, TWILL_MPI_FAILS = 4 };
 
 /* A call as twill is to make it. What its verb has no use for is left undefined, and so are the
  * sides that `staged` does not name. */
@@ -42,8 +42,8 @@ struct twill_mpi_bound {
     twill_op op;
     int root;
     struct twill_mpi_operation *made; /* or NULL */
-    unsigned staged; /* TWILL_MPI_STAGES_: in is packed before every run, out unpacked after */
-    bool shared;     /* in place: src and dst are both in the staging, after so many bytes: */
+    unsigned bounced; /* TWILL_MPI_STAGES_: in is packed before every run, out unpacked after */
+    bool shared;      /* in place: src and dst are both in the staging, after so many bytes: */
     size_t src_at, dst_at;
     void *memory;         /* of the staging; forms that outlive the call own it */
     twill_status failure; /* of what FAILS */
@@ -102,7 +102,7 @@ enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_
                                   struct twill_mpi_comm *comm, struct twill_mpi_bound *bound);
 static inline void twill_mpi_bound_fail(struct twill_mpi_bound *bound, twill_status failure)
 {
-    bound->staged |= TWILL_MPI_FAILS;
+    bound->bounced |= TWILL_MPI_FAILS;
     bound->failure = failure;
 }
 /* Element i of an array of counts or displacements, and so many bytes from a place (MPI_BOTTOM is
@@ -116,20 +116,20 @@ static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
 }
 /* Most calls have nothing staged, and nothing to free. */
-void twill_mpi_pack_staged(struct twill_mpi_bound *bound);
-twill_status twill_mpi_unpack_staged(const struct twill_mpi_bound *bound);
+void twill_mpi_pack_bounced(struct twill_mpi_bound *bound);
+twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound);
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound);
 /* Where the MPI cannot pack, the call FAILS: the others count on it. */
 static inline void twill_mpi_pack(struct twill_mpi_bound *bound)
 {
-    if (bound->staged != 0)
-        twill_mpi_pack_staged(bound);
+    if (bound->bounced != 0)
+        twill_mpi_pack_bounced(bound);
 }
 static inline twill_status twill_mpi_unpack(const struct twill_mpi_bound *bound)
 {
-    return (bound->staged & (TWILL_MPI_STAGES_OUT | TWILL_MPI_FAILS)) == 0
+    return (bound->bounced & (TWILL_MPI_BOUNCES_OUT | TWILL_MPI_FAILS)) == 0
                ? TWILL_OK
-               : twill_mpi_unpack_staged(bound);
+               : twill_mpi_unpack_bounced(bound);
 }
 static inline void twill_mpi_bound_free(struct twill_mpi_bound *bound)
 {
@@ -137,10 +137,10 @@ static inline void twill_mpi_bound_free(struct twill_mpi_bound *bound)
         twill_mpi_bound_free_owned(bound);
 }
 /* Elements from one place of the program's to another, as a message would bring them. */
-int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int room,
-                      MPI_Datatype room_type);
+int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
+                      MPI_Datatype to_type);
 /* Get memory for what is staged and set src and dst, or it FAILS. */
-void twill_mpi_stage(struct twill_mpi_bound *bound);
+void twill_mpi_bounce(struct twill_mpi_bound *bound);
 /* Have twill make the call (mpi_run.c): *request for the forms that have one. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);
 

@@ -78,7 +78,7 @@ int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
     return code;
 }
 
-void twill_mpi_tell(const struct twill_mpi_fault *fault)
+void twill_mpi_raise(const struct twill_mpi_fault *fault)
 {
     if (TWILL_UNLIKELY(fault->code != MPI_SUCCESS))
         PMPI_Comm_call_errhandler(fault->comm, fault->code);
@@ -88,6 +88,6 @@ int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
     int code = twill_mpi_fault_of(comm, status, &fault);
-    twill_mpi_tell(&fault);
+    twill_mpi_raise(&fault);
     return code;
 }

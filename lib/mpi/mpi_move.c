@@ -13,7 +13,7 @@
 /* A side of a call as the program describes it. */
 struct span {
     const struct twill_mpi_type *type;
-    struct twill_mpi_type room; /* for what has no other place */
+    struct twill_mpi_type storage; /* for what has no other place */
     MPI_Datatype handle;
     const void *user;
     MPI_Count count; /* elements of each part; or counts */
@@ -35,7 +35,7 @@ static inline unsigned check_span_type(struct span *span, const void *user, MPI_
     span->user = user;
     if (user == MPI_IN_PLACE)
         return TWILL_MPI_WRONG_PLACE;
-    span->type = twill_mpi_type_find(type, &span->room);
+    span->type = twill_mpi_type_find(type, &span->storage);
     return span->type != NULL ? 0 : twill_mpi_wrong_type(type);
 }
 
@@ -139,9 +139,9 @@ static inline bool overlap(const struct span *a, const struct span *b)
 }
 
 /* Twill is to work on a copy of this side, but for the part `skip`. */
-static void stage(struct twill_mpi_bound *bound, unsigned which, const struct span *span, int skip)
+static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct span *span, int skip)
 {
-    struct twill_mpi_side *side = which == TWILL_MPI_STAGES_IN ? &bound->in : &bound->out;
+    struct twill_mpi_side *side = which == TWILL_MPI_BOUNCES_IN ? &bound->in : &bound->out;
     const bool one_run = span->counts == NULL && skip < 0;
     *side = (struct twill_mpi_side){
         .user = span->user,
@@ -158,7 +158,7 @@ static void stage(struct twill_mpi_bound *bound, unsigned which, const struct sp
         .displs = span->displs,
         .bytes = span->bytes,
     };
-    bound->staged |= which;
+    bound->bounced |= which;
 }
 
 /* Where twill finds this side. */
@@ -167,7 +167,7 @@ static inline void bind_side(struct twill_mpi_bound *bound, unsigned which, cons
 {
     const bool direct = is_direct(span);
     const size_t *offsets = direct ? span->offsets : NULL;
-    if (which == TWILL_MPI_STAGES_IN) {
+    if (which == TWILL_MPI_BOUNCES_IN) {
         bound->src = span->begin;
         bound->src_counts = span->lengths;
         bound->src_offsets = offsets;
@@ -177,7 +177,7 @@ static inline void bind_side(struct twill_mpi_bound *bound, unsigned which, cons
         bound->dst_offsets = offsets;
     }
     if (!direct)
-        stage(bound, which, span, skip);
+        bounce(bound, which, span, skip);
 }
 
 /* Buffers that overlap without being the same in place: MPICH refuses them if they are one, of one
@@ -210,8 +210,9 @@ enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
     bound->root = call->root;
     if (!is_direct(&span)) {
         bound->src = bound->dst = NULL;
-        stage(bound, call->root == bound->comm->rank ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT,
-              &span, -1);
+        bounce(bound,
+               call->root == bound->comm->rank ? TWILL_MPI_BOUNCES_IN : TWILL_MPI_BOUNCES_OUT,
+               &span, -1);
     }
     return TWILL_MPI_WHY_TAKEN;
 }
@@ -276,7 +277,7 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct shape shape,
     const int rank = bound->comm->rank;
     const bool direct = is_direct(whole);
     const size_t at = own_at(whole, rank, direct);
-    bind_side(bound, shape.gathers ? TWILL_MPI_STAGES_OUT : TWILL_MPI_STAGES_IN, whole, rank);
+    bind_side(bound, shape.gathers ? TWILL_MPI_BOUNCES_OUT : TWILL_MPI_BOUNCES_IN, whole, rank);
     if (direct) {
         if (shape.gathers)
             bound->src = whole->begin + at;
@@ -289,7 +290,7 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct shape shape,
     bound->dst_at = shape.gathers ? 0 : at;
     if (!shape.rooted) {
         struct span own = own_part(whole, rank);
-        stage(bound, TWILL_MPI_STAGES_IN, &own, -1);
+        bounce(bound, TWILL_MPI_BOUNCES_IN, &own, -1);
     }
 }
 
@@ -339,19 +340,19 @@ static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            const struct span *part, const struct span *whole)
 {
     const int rank = bound->comm->rank;
-    const unsigned mine = shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT;
-    const unsigned others = TWILL_MPI_STAGES_IN + TWILL_MPI_STAGES_OUT - mine;
+    const unsigned mine = shape.gathers ? TWILL_MPI_BOUNCES_IN : TWILL_MPI_BOUNCES_OUT;
+    const unsigned others = TWILL_MPI_BOUNCES_IN + TWILL_MPI_BOUNCES_OUT - mine;
     if (TWILL_UNLIKELY(part->bytes !=
                        (whole->lengths != NULL ? whole->lengths[rank] : whole->part)))
         return bind_unequal(bound, shape, part, whole);
     bind_side(bound, others, whole, -1);
     bind_side(bound, mine, part, -1);
-    if (bound->staged == 0 && TWILL_UNLIKELY(overlap(part, whole))) {
+    if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(part, whole))) {
         const char *own = whole->begin + own_at(whole, rank, true);
         if (is_refused(call, bound, part, part->begin, whole, own))
             return TWILL_MPI_WHY_ERRONEOUS;
         if (part->begin != own)
-            stage(bound, mine, part, -1);
+            bounce(bound, mine, part, -1);
     }
     return TWILL_MPI_WHY_TAKEN;
 }
@@ -383,7 +384,7 @@ bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, str
     if (has_whole)
         return bind_both(call, bound, shape, &part, &whole);
     bound->src = bound->dst = NULL;
-    bind_side(bound, shape.gathers ? TWILL_MPI_STAGES_IN : TWILL_MPI_STAGES_OUT, &part, -1);
+    bind_side(bound, shape.gathers ? TWILL_MPI_BOUNCES_IN : TWILL_MPI_BOUNCES_OUT, &part, -1);
     return TWILL_MPI_WHY_TAKEN;
 }
 
@@ -420,15 +421,15 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     }
     bound->count = dst.part;
     bound->type = TWILL_U8;
-    bind_side(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
-    bind_side(bound, TWILL_MPI_STAGES_IN, in_place ? &dst : &src, -1);
+    bind_side(bound, TWILL_MPI_BOUNCES_OUT, &dst, -1);
+    bind_side(bound, TWILL_MPI_BOUNCES_IN, in_place ? &dst : &src, -1);
     if (in_place) {
-        bound->shared = bound->staged != 0;
+        bound->shared = bound->bounced != 0;
         bound->src_at = bound->dst_at = 0;
-    } else if (bound->staged == 0 && TWILL_UNLIKELY(overlap(&src, &dst))) {
+    } else if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(&src, &dst))) {
         if (is_refused(call, bound, &src, src.begin, &dst, dst.begin))
             return TWILL_MPI_WHY_ERRONEOUS;
-        stage(bound, TWILL_MPI_STAGES_IN, &src, -1);
+        bounce(bound, TWILL_MPI_BOUNCES_IN, &src, -1);
     }
     return TWILL_MPI_WHY_TAKEN;
 }
@@ -453,12 +454,12 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
     const struct span *from = in_place ? &dst : &src;
     bound->type = TWILL_U8;
-    bind_side(bound, TWILL_MPI_STAGES_OUT, &dst, -1);
-    bind_side(bound, TWILL_MPI_STAGES_IN, from, -1);
-    if (bound->staged == 0 && TWILL_UNLIKELY(overlap(from, &dst))) {
+    bind_side(bound, TWILL_MPI_BOUNCES_OUT, &dst, -1);
+    bind_side(bound, TWILL_MPI_BOUNCES_IN, from, -1);
+    if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(from, &dst))) {
         if (!in_place && is_refused(call, bound, from, from->begin, &dst, dst.begin))
             return TWILL_MPI_WHY_ERRONEOUS;
-        stage(bound, TWILL_MPI_STAGES_IN, from, -1);
+        bounce(bound, TWILL_MPI_BOUNCES_IN, from, -1);
         bound->src_offsets = NULL;
     }
     return TWILL_MPI_WHY_TAKEN;

@@ -13,14 +13,14 @@
 /* Between things in one piece of memory. */
 #define ALIGNMENT ((size_t)64)
 
-int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int room,
-                      MPI_Datatype room_type)
+int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
+                      MPI_Datatype to_type)
 {
     int me = 0;
     PMPI_Comm_rank(twill_mpi.shadow, &me);
     pthread_mutex_lock(&twill_mpi.self_lock); /* messages of other threads are alike */
-    int code = PMPI_Sendrecv(from, count, type, me, 0, to, room, room_type, me, 0, twill_mpi.shadow,
-                             MPI_STATUS_IGNORE);
+    int code = PMPI_Sendrecv(from, count, type, me, 0, to, to_count, to_type, me, 0,
+                             twill_mpi.shadow, MPI_STATUS_IGNORE);
     pthread_mutex_unlock(&twill_mpi.self_lock);
     return code;
 }
@@ -98,7 +98,7 @@ static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count cou
 
 static twill_status move(const struct twill_mpi_side *side, bool packs)
 {
-    unsigned char *bytes = side->staging;
+    unsigned char *bytes = side->bounce;
     MPI_Count next = 0;
     for (int part = 0; part < side->parts; part++) {
         MPI_Count count =
@@ -116,18 +116,18 @@ static twill_status move(const struct twill_mpi_side *side, bool packs)
     return TWILL_OK;
 }
 
-void twill_mpi_pack_staged(struct twill_mpi_bound *bound)
+void twill_mpi_pack_bounced(struct twill_mpi_bound *bound)
 {
-    if ((bound->staged & TWILL_MPI_FAILS) != 0 || (bound->staged & TWILL_MPI_STAGES_IN) == 0)
+    if ((bound->bounced & TWILL_MPI_FAILS) != 0 || (bound->bounced & TWILL_MPI_BOUNCES_IN) == 0)
         return;
     twill_status status = move(&bound->in, true);
     if (status != TWILL_OK)
         twill_mpi_bound_fail(bound, status);
 }
 
-twill_status twill_mpi_unpack_staged(const struct twill_mpi_bound *bound)
+twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound)
 {
-    return (bound->staged & TWILL_MPI_FAILS) != 0 ? bound->failure : move(&bound->out, false);
+    return (bound->bounced & TWILL_MPI_FAILS) != 0 ? bound->failure : move(&bound->out, false);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -170,10 +170,10 @@ static size_t kept_bytes(const struct twill_mpi_side *side)
     return ((side->counts != NULL) + (side->displs != NULL)) * array;
 }
 
-void twill_mpi_stage(struct twill_mpi_bound *bound)
+void twill_mpi_bounce(struct twill_mpi_bound *bound)
 {
-    const bool in = (bound->staged & TWILL_MPI_STAGES_IN) != 0;
-    const bool out = (bound->staged & TWILL_MPI_STAGES_OUT) != 0;
+    const bool in = (bound->bounced & TWILL_MPI_BOUNCES_IN) != 0;
+    const bool out = (bound->bounced & TWILL_MPI_BOUNCES_OUT) != 0;
     const bool outlives = bound->form != TWILL_MPI_BLOCKING;
     if (!bound->shared) {
         bound->src_at = 0;
@@ -181,21 +181,21 @@ void twill_mpi_stage(struct twill_mpi_bound *bound)
     }
     const size_t src_end = in ? bound->src_at + bound->in.bytes : 0;
     const size_t dst_end = out ? bound->dst_at + bound->out.bytes : 0;
-    const size_t staging = twill_round_up(twill_max(src_end, dst_end) + 1, ALIGNMENT);
+    const size_t bounce = twill_round_up(twill_max(src_end, dst_end) + 1, ALIGNMENT);
     if (outlives)
-        bound->memory = aligned_alloc(ALIGNMENT, staging + (in ? kept_bytes(&bound->in) : 0) +
+        bound->memory = aligned_alloc(ALIGNMENT, bounce + (in ? kept_bytes(&bound->in) : 0) +
                                                      (out ? kept_bytes(&bound->out) : 0));
     else
-        bound->memory = scratch(bound->comm, staging);
+        bound->memory = scratch(bound->comm, bounce);
     if (bound->memory == NULL) {
         twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
         return;
     }
-    unsigned char *memory = bound->memory, *more = memory + staging;
+    unsigned char *memory = bound->memory, *more = memory + bounce;
     if (in || bound->shared)
-        bound->src = bound->in.staging = memory + bound->src_at;
+        bound->src = bound->in.bounce = memory + bound->src_at;
     if (out || bound->shared)
-        bound->dst = bound->out.staging = memory + bound->dst_at;
+        bound->dst = bound->out.bounce = memory + bound->dst_at;
     /* Both in any case: a side has a type of its own then, or none. */
     const bool kept_in = !outlives || !in || keep(&bound->in, &more);
     const bool kept_out = !outlives || !out || keep(&bound->out, &more);
@@ -211,7 +211,7 @@ void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound)
     if (bound->form == TWILL_MPI_BLOCKING || bound->memory == NULL)
         return;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(sides); i++)
-        if ((bound->staged & (1u << i)) != 0 && !sides[i]->plain &&
+        if ((bound->bounced & (1u << i)) != 0 && !sides[i]->plain &&
             sides[i]->type != MPI_DATATYPE_NULL)
             PMPI_Type_free(&sides[i]->type);
     free(bound->memory);

@@ -48,9 +48,9 @@ bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twi
     bool gives = call->kind == TWILL_MPI_Gather
                      ? comm->rank != call->root
                      : call->kind == TWILL_MPI_Scatter && comm->rank == call->root;
-    struct twill_mpi_type room;
+    struct twill_mpi_type storage;
     const MPI_Datatype handle = gives ? call->send_type : call->recv_type;
-    const struct twill_mpi_type *type = twill_mpi_type_find(handle, &room);
+    const struct twill_mpi_type *type = twill_mpi_type_find(handle, &storage);
     MPI_Count size = 0;
     /* What is not committed is this rank's own fault: the others go by its size. */
     if (type != NULL)

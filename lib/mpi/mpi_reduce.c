@@ -29,8 +29,8 @@ static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mp
 static enum twill_mpi_why find(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                                struct twill_mpi_reduction *found, size_t given, size_t received)
 {
-    struct twill_mpi_type room;
-    const struct twill_mpi_type *type = twill_mpi_type_find(call->recv_type, &room);
+    struct twill_mpi_type storage;
+    const struct twill_mpi_type *type = twill_mpi_type_find(call->recv_type, &storage);
     unsigned wrong = call->recv_count < 0                                ? TWILL_MPI_WRONG_COUNT
                      : call->root < 0 || call->root >= bound->comm->size ? TWILL_MPI_WRONG_ROOT
                      : type == NULL ? twill_mpi_wrong_type(call->recv_type)
@@ -81,7 +81,7 @@ static void read_from(struct twill_mpi_bound *bound, const void *user, size_t el
     bound->src = user;
     if (is_aligned(user, found) || elements == 0)
         return;
-    bound->staged |= TWILL_MPI_STAGES_IN;
+    bound->bounced |= TWILL_MPI_BOUNCES_IN;
     bound->in = elements_at(user, elements, found);
 }
 
@@ -91,7 +91,7 @@ static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
     bound->dst = user;
     if ((!elsewhere && is_aligned(user, found)) || elements == 0)
         return;
-    bound->staged |= TWILL_MPI_STAGES_OUT;
+    bound->bounced |= TWILL_MPI_BOUNCES_OUT;
     bound->out = elements_at(user, elements, found);
 }
 
@@ -112,14 +112,14 @@ static void place(const struct twill_mpi_call *call, struct twill_mpi_bound *bou
     bool in_place = call->send == MPI_IN_PLACE;
     read_from(bound, in_place ? call->recv : call->send, elements, found);
     write_to(bound, call->recv, elements, found, overlap(call, elements, elements, found));
-    bound->shared = in_place && bound->staged != 0;
+    bound->shared = in_place && bound->bounced != 0;
     bound->src_at = bound->dst_at = 0;
 }
 
 /* Is it to be bound? What FAILS comes as it is. */
 static bool goes_on(const struct twill_mpi_bound *bound, enum twill_mpi_why why)
 {
-    return why == TWILL_MPI_WHY_TAKEN && (bound->staged & TWILL_MPI_FAILS) == 0;
+    return why == TWILL_MPI_WHY_TAKEN && (bound->bounced & TWILL_MPI_FAILS) == 0;
 }
 
 enum twill_mpi_why twill_mpi_bind_allreduce(const struct twill_mpi_call *call,

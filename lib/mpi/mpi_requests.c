@@ -271,7 +271,7 @@ static enum twill_mpi_why prepare(const struct twill_mpi_call *call, struct twil
         return why;
     struct twill_mpi_request *request = take();
     twill_request *made = NULL;
-    const bool lacks = own == NULL || request == NULL || (bound.staged & TWILL_MPI_FAILS) != 0;
+    const bool lacks = own == NULL || request == NULL || (bound.bounced & TWILL_MPI_FAILS) != 0;
     if (!twill_mpi_comm_share(of, own, lacks ? NULL : &bound, &made)) {
         twill_mpi_bound_free(&bound);
         if (request != NULL)
@@ -322,7 +322,7 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
         struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
         twill_mpi_request_wait(request);
         *code = twill_mpi_request_collect(request, &handle, &fault);
-        twill_mpi_tell(&fault);
+        twill_mpi_raise(&fault);
     } else if (why == TWILL_MPI_WHY_TAKEN) {
         *code = twill_mpi_outcome(comm, status);
     }
@@ -333,9 +333,9 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
 static twill_status start_again(struct twill_mpi_request *request)
 {
     struct twill_mpi_bound *bound = &request->bound, other;
-    bound->staged &= ~(unsigned)TWILL_MPI_FAILS;
+    bound->bounced &= ~(unsigned)TWILL_MPI_FAILS;
     twill_mpi_pack(bound);
-    if ((bound->staged & TWILL_MPI_FAILS) == 0)
+    if ((bound->bounced & TWILL_MPI_FAILS) == 0)
         return twill_request_start(request->request);
     other = *bound;
     other.form = TWILL_MPI_NONBLOCKING;

@@ -30,7 +30,7 @@ static void put_back(struct taken *taken)
         taken->requests[at->index] = twill_mpi_request_handle(at);
         at->index = -1;
     }
-    twill_mpi_tell(&taken->fault);
+    twill_mpi_raise(&taken->fault);
 }
 
 /* A handle that means nothing, or is there twice: the array is as it was, and the code to return.

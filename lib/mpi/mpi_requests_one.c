@@ -21,7 +21,7 @@ static int collect(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
     int code = twill_mpi_request_collect(mine, request, &fault);
-    twill_mpi_tell(&fault);
+    twill_mpi_raise(&fault);
     return code;
 }
 

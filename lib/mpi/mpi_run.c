@@ -27,7 +27,7 @@ static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
 twill_status twill_mpi_issue(const struct twill_mpi_bound *b, twill_request **request)
 {
     twill_comm *comm = b->comm->comm;
-    if (TWILL_UNLIKELY((b->staged & TWILL_MPI_FAILS) != 0))
+    if (TWILL_UNLIKELY((b->bounced & TWILL_MPI_FAILS) != 0))
         return FORMS(barrier, comm);
     switch (b->kind) {
     case TWILL_MPI_Allreduce:
@@ -71,15 +71,16 @@ enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_
     bound->kind = call->kind;
     bound->form = form;
     bound->comm = comm;
-    bound->staged = 0;
+    bound->bounced = 0;
     bound->shared = false;
     bound->memory = NULL;
     bound->made = NULL;
     if (binders[call->kind] == NULL)
         return TWILL_MPI_WHY_NOT_TAKEN;
     enum twill_mpi_why why = binders[call->kind](call, bound);
-    if (why == TWILL_MPI_WHY_TAKEN && bound->staged != 0 && (bound->staged & TWILL_MPI_FAILS) == 0)
-        twill_mpi_stage(bound);
+    if (why == TWILL_MPI_WHY_TAKEN && bound->bounced != 0 &&
+        (bound->bounced & TWILL_MPI_FAILS) == 0)
+        twill_mpi_bounce(bound);
     return why;
 }
 

@@ -276,17 +276,17 @@ static bool is_committed(MPI_Datatype type)
 }
 
 /* Threads may meet a type at the same time: one looks into it. */
-static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *room)
+static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *storage)
 {
     pthread_mutex_lock(&twill_mpi.types.lock);
     const struct twill_mpi_type *known = recall(type);
-    if (known == NULL && is_committed(type) && measure(type, room)) {
-        room->class = TWILL_MPI_DERIVED;
-        room->plain = room->plain && is_plain(type, room);
-        known = room;
+    if (known == NULL && is_committed(type) && measure(type, storage)) {
+        storage->class = TWILL_MPI_DERIVED;
+        storage->plain = storage->plain && is_plain(type, storage);
+        known = storage;
         struct twill_mpi_type *kept = malloc(sizeof(*kept));
         if (kept != NULL) {
-            *kept = *room;
+            *kept = *storage;
             if (PMPI_Type_set_attr(type, twill_mpi.types.keyval, kept) != MPI_SUCCESS)
                 free(kept);
         }
@@ -295,7 +295,7 @@ static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill
     return known;
 }
 
-const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *room)
+const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage)
 {
     for (size_t place = place_of(type); twill_mpi.types.known[place];
          place = (place + 1) % TWILL_MPI_TYPES)
@@ -304,7 +304,7 @@ const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill
     if (type == MPI_DATATYPE_NULL)
         return NULL;
     const struct twill_mpi_type *known = recall(type);
-    return known != NULL ? known : inspect_type(type, room);
+    return known != NULL ? known : inspect_type(type, storage);
 }
 
 bool twill_mpi_types_open(void)

@@ -237,7 +237,7 @@ struct twill_mpi_types {
 bool twill_mpi_types_open(void);
 /* As long as the type is there, or in *room. NULL: the MPI does not know it (then the call is
  * erroneous). */
-const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *room);
+const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage);
 
 /* An operation made of PMPI_Reduce_local(). */
 #define TWILL_MPI_OPERATIONS      256u  /* a context has no more */
@@ -295,7 +295,7 @@ struct twill_mpi_fault {
 int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
                        struct twill_mpi_fault *fault);
 /* ... and from there to the error handler. */
-void twill_mpi_tell(const struct twill_mpi_fault *fault);
+void twill_mpi_raise(const struct twill_mpi_fault *fault);
 /* A sentence for the user, on standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 

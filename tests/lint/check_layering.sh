@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Who may know whom: by what files include, and by what the archive of each room leaves undefined.
+# Who may know whom: by what files include, and by what the archive of each module leaves undefined.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
 # --- includes ---------------------------------------------------------------------------------
 
-# May a file of this room include this file of ours? Paths start at the top of the tree.
-may_know() # room includer included
+# May a file of this module include this file of ours? Paths start at the top of the tree.
+may_know() # module includer included
 {
     case $1:$3 in
     lib:*)
@@ -54,7 +54,7 @@ may_use() # includer header
     dirent.h | dlfcn.h | fcntl.h | ftw.h | getopt.h | glob.h | ifaddrs.h | link.h | malloc.h | netdb.h) ;;
     poll.h | pthread.h | pwd.h) ;;
     sched.h | semaphore.h | spawn.h | strings.h | termios.h | unistd.h) ;;
-    *) return 1 ;; # a header nobody has given a room
+    *) return 1 ;; # a header nobody has given a module
     esac
     return 0
 }
@@ -77,17 +77,17 @@ resolve() # root includer header
 
 check_includes() # root
 {
-    for room in kernels algorithms numa fabric lib bench examples; do
-        [ -d "$1/$room" ] || continue
-        find "$1/$room" -name '*.[ch]' -exec \
+    for module in kernels algorithms numa fabric lib bench examples; do
+        [ -d "$1/$module" ] || continue
+        find "$1/$module" -name '*.[ch]' -exec \
             grep -HE '^[[:space:]]*#[[:space:]]*include' {} + | sed "s|^$1/||" |
             while IFS=: read -r file line; do
                 header=$(printf '%s\n' "$line" | sed -n 's/^[^<"]*[<"]\([^>"]*\)[>"].*/\1/p')
                 case $line in
                 *\"*\"*)
                     target=$(resolve "$1" "$file" "$header")
-                    may_know "$room" "$file" "$target" ||
-                        echo "$file: $room must not know $target" ;;
+                    may_know "$module" "$file" "$target" ||
+                        echo "$file: $module must not know $target" ;;
                 *\<*\>*)
                     may_use "$file" "$header" || echo "$file: <$header> has no place here" ;;
                 *) echo "$file: cannot read: $line" ;;
@@ -152,7 +152,7 @@ LIST
 
 # --- archives ---------------------------------------------------------------------------------
 
-rooms_known_to()
+modules_known_to()
 {
     case $1 in
     base) ;;
@@ -162,7 +162,7 @@ rooms_known_to()
     esac
 }
 
-archive_of() # build room
+archive_of() # build module
 {
     case $2 in
     base) echo "$1/lib/libtwill_base.a" ;;
@@ -170,30 +170,30 @@ archive_of() # build room
     esac
 }
 
-# Every twill_ name that a room's archive needs is defined in itself or in a room it may know.
+# Every twill_ name that a module's archive needs is defined in itself or in a module it may know.
 check_archives() # build
 {
-    for room in base kernels algorithms numa fabric lib; do
-        archive=$(archive_of "$1" "$room")
-        [ -f "$archive" ] || { echo "$room: no $archive"; continue; }
+    for module in base kernels algorithms numa fabric lib; do
+        archive=$(archive_of "$1" "$module")
+        [ -f "$archive" ] || { echo "$module: no $archive"; continue; }
         nm --undefined-only "$archive" | awk '$NF ~ /^twill_/ {print $NF}' | sort -u \
             >"$scratch/needed"
-        for known in $room $(rooms_known_to "$room"); do
+        for known in $module $(modules_known_to "$module"); do
             nm --defined-only --extern-only "$(archive_of "$1" "$known")" 2>/dev/null
         done | awk 'NF == 3 {print $3}' | sort -u >"$scratch/known"
-        comm -23 "$scratch/needed" "$scratch/known" | sed "s/^/$room: needs /"
+        comm -23 "$scratch/needed" "$scratch/known" | sed "s/^/$module: needs /"
     done
 }
 
-# Libraries of others are called from one room only: PREFIX ROOM.
+# Libraries of others are called from one module only: PREFIX MODULE.
 check_foreign_calls() # build
 {
     while read -r prefix owner; do
-        for room in base kernels algorithms numa fabric lib; do
-            [ "$room" = "$owner" ] && continue
-            nm --undefined-only "$(archive_of "$1" "$room")" 2>/dev/null |
-                awk -v room="$room" -v prefix="^$prefix" \
-                    '$NF ~ prefix {print room ": must not call " $NF}'
+        for module in base kernels algorithms numa fabric lib; do
+            [ "$module" = "$owner" ] && continue
+            nm --undefined-only "$(archive_of "$1" "$module")" 2>/dev/null |
+                awk -v module="$module" -v prefix="^$prefix" \
+                    '$NF ~ prefix {print module ": must not call " $NF}'
         done
     done <<-'LIST'
 	fi_ fabric
@@ -206,8 +206,8 @@ check_foreign_calls() # build
 LIST
 }
 
-# Archives of rooms made from one-line sources.
-fake_room() # room source
+# Archives of modules made from one-line sources.
+fake_module() # module source
 {
     mkdir -p "$scratch/build/$1" "$scratch/build/lib"
     echo "$2" >"$scratch/fake.c"
@@ -218,13 +218,13 @@ fake_room() # room source
 
 self_test_archives()
 {
-    fake_room base 'int twill_base(void){return 0;}'
-    fake_room kernels 'int twill_base(void); int twill_kernel(void){return twill_base();}'
-    fake_room algorithms 'int twill_kernel(void); int twill_algorithm(void){return twill_kernel();}'
-    fake_room numa 'int twill_node(void); int twill_memory(void){return twill_node();}'
-    fake_room fabric 'int twill_memory(void), twill_comm(void);
+    fake_module base 'int twill_base(void){return 0;}'
+    fake_module kernels 'int twill_base(void); int twill_kernel(void){return twill_base();}'
+    fake_module algorithms 'int twill_kernel(void); int twill_algorithm(void){return twill_kernel();}'
+    fake_module numa 'int twill_node(void); int twill_memory(void){return twill_node();}'
+    fake_module fabric 'int twill_memory(void), twill_comm(void);
                       int twill_node(void){return twill_memory() + twill_comm();}'
-    fake_room lib 'int twill_node(void), hwloc_free(void);
+    fake_module lib 'int twill_node(void), hwloc_free(void);
                    int twill_comm(void){return twill_node() + hwloc_free();}'
     must_complain 'algorithms: needs twill_kernel' check_archives "$scratch/build"
     must_complain 'numa: needs twill_node' check_archives "$scratch/build"

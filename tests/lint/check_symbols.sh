@@ -152,14 +152,14 @@ check_prefix_and_exports_of() # source
 
 self_test
 set --
-for room in kernels algorithms numa fabric lib; do
-    set -- "$@" "$build/$room/libtwill_$room.a"
+for module in kernels algorithms numa fabric lib; do
+    set -- "$@" "$build/$module/libtwill_$module.a"
 done
 set -- "$@" "$build/lib/libtwill_base.a"
 for archive in "$@"; do
     [ -f "$archive" ] || fault "no $archive"
 done
-must_pass "no writable variable in any room" check_no_variables "$@"
+must_pass "no writable variable in any module" check_no_variables "$@"
 must_pass "no call a guest does not make" check_no_calls "$@"
 must_pass "libtwill.so exports twill.h and nothing else" \
     check_exports "$source/lib/twill.h" "$build/lib/libtwill.so"

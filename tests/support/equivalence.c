@@ -117,20 +117,20 @@ static enum test_rule explain_swap(const struct test_scene *scene)
     const struct twill_world *world = scene->test->world;
     uint32_t at = scene->at, rank = scene->rank;
     const struct twill_step *a = &steps[at], *b = &steps[at + 1];
-    bool a_tells = a->op == TWILL_STEP_SIGNAL || a->op == TWILL_STEP_PUT_IMM;
-    bool b_tells = b->op == TWILL_STEP_SIGNAL || b->op == TWILL_STEP_PUT_IMM;
+    bool a_signals = a->op == TWILL_STEP_SIGNAL || a->op == TWILL_STEP_PUT_IMM;
+    bool b_signals = b->op == TWILL_STEP_SIGNAL || b->op == TWILL_STEP_PUT_IMM;
     bool both_add = a->op == TWILL_STEP_REDUCE && b->op == TWILL_STEP_REDUCE && a->dst == b->dst &&
                     (a->flags & b->flags & TWILL_STEP_ACC) != 0;
     if (both_add && scene->test->shape.order == TWILL_ORDER_ANY)
         return ORDER_FREE;
     bool a_moves = a->op == TWILL_STEP_COPY || a->op == TWILL_STEP_REDUCE;
     bool b_moves = b->op == TWILL_STEP_COPY || b->op == TWILL_STEP_REDUCE;
-    if ((a_moves && is_private(scene, a) && (b_tells || b->op == TWILL_STEP_AWAIT)) ||
-        (b_moves && is_private(scene, b) && (a_tells || a->op == TWILL_STEP_AWAIT)))
+    if ((a_moves && is_private(scene, a) && (b_signals || b->op == TWILL_STEP_AWAIT)) ||
+        (b_moves && is_private(scene, b) && (a_signals || a->op == TWILL_STEP_AWAIT)))
         return COMMUTES;
     bool a_waits = a->op == TWILL_STEP_WAIT || a->op == TWILL_STEP_AWAIT;
     bool b_waits = b->op == TWILL_STEP_WAIT || b->op == TWILL_STEP_AWAIT;
-    if (!a_tells && !b_tells && !a_waits && !b_waits)
+    if (!a_signals && !b_signals && !a_waits && !b_waits)
         return disjoint(scene, a, b) ? COMMUTES : NO_RULE;
     if (b_waits)
         return WAITS_EARLIER;
@@ -138,11 +138,11 @@ static enum test_rule explain_swap(const struct test_scene *scene)
     if (a->op == TWILL_STEP_WAIT && b->op == TWILL_STEP_SEND && b->blocks == 0 &&
         scene->test->shape.collective != TWILL_BARRIER)
         return PACES;
-    if (a_tells)
-        return TELLS_LATER;
-    if (b_tells && twill_step_shape(a->op)->posts)
+    if (a_signals)
+        return SIGNALS_LATER;
+    if (b_signals && twill_step_shape(a->op)->posts)
         return disjoint(scene, a, b) ? COMMUTES : NO_RULE; /* told of before its WAIT anyway */
-    if (a->op == TWILL_STEP_AWAIT && b_tells && world->node_size[world->node[rank]] == 2)
+    if (a->op == TWILL_STEP_AWAIT && b_signals && world->node_size[world->node[rank]] == 2)
         return PAIR;
     if (a->op == TWILL_STEP_AWAIT && b->op == TWILL_STEP_RECV)
         return COMMUTES; /* a RECV touches memory of its own, and learns nothing before its WAIT */
@@ -154,14 +154,14 @@ static enum test_rule explain_swap(const struct test_scene *scene)
         own = own && (!posts || is_private(scene, &steps[i]));
     }
     /* Ranks of a node are told what memory of the node is done with. */
-    if (a->op == TWILL_STEP_WAIT && b_tells && own)
+    if (a->op == TWILL_STEP_WAIT && b_signals && own)
         return COMMUTES;
     /* What a WAIT teaches a COPY or REDUCE is that messages are there or gone: ranks of the node
      * learn of each other by AWAIT. */
     if (a->op == TWILL_STEP_WAIT && apart &&
         (b_moves || (twill_step_shape(b->op)->posts && is_private(scene, b))))
         return COMMUTES;
-    return !learns && apart ? NOTHING_TOLD : NO_RULE;
+    return !learns && apart ? NOTHING_SIGNALLED : NO_RULE;
 }
 
 /* Is what this rank has of the block in one space a copy of what it has in the other? */

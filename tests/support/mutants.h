@@ -34,8 +34,8 @@ enum test_rule {
     NO_RULE,
     COMMUTES,      /* neighbours that touch nothing in common, and order nothing */
     WAITS_EARLIER, /* stricter, if it ends */
-    TELLS_LATER,
-    NOTHING_TOLD, /* WAIT for SENDs only: nothing is learnt by it */
+    SIGNALS_LATER,
+    NOTHING_SIGNALLED, /* WAIT for SENDs only: nothing is learnt by it */
     PACES,   /* a WAIT between messages that have nothing in common: a bound on what is posted, or
                 sent */
     KNOWN,   /* AWAIT of a first SIGNAL, which says but that its rank has begun: heard anyway */

@@ -253,16 +253,16 @@ static twill_status view_gather(struct twill_oob *oob, const void *mine, void *a
                                 struct twill_error *error)
 {
     const struct view *view = (const struct view *)oob;
-    unsigned char *everybody = malloc(3 * bytes);
-    if (everybody == NULL ||
-        view->caller->exchange(view->caller->user, mine, everybody, bytes) != 0) {
-        free(everybody);
+    unsigned char *gathered = malloc(3 * bytes);
+    if (gathered == NULL ||
+        view->caller->exchange(view->caller->user, mine, gathered, bytes) != 0) {
+        free(gathered);
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "the test's exchange failed");
     }
-    memcpy(all, everybody, bytes);
-    memcpy((unsigned char *)all + bytes, everybody + (view->caller->rank == 2 ? 2 : 1) * bytes,
+    memcpy(all, gathered, bytes);
+    memcpy((unsigned char *)all + bytes, gathered + (view->caller->rank == 2 ? 2 : 1) * bytes,
            bytes);
-    free(everybody);
+    free(gathered);
     return TWILL_OK;
 }
 

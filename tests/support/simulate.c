@@ -100,7 +100,7 @@ static void finish(struct value *value, const struct twill_step *step)
 }
 
 /* Is a value the partial, or not, that the step takes it for? */
-static void tell(struct world *w, bool partial, const struct twill_step *step, unsigned flag)
+static void check_flag(struct world *w, bool partial, const struct twill_step *step, unsigned flag)
 {
     if (partial != ((step->flags & flag) != 0))
         w->why = "a partial is taken for a value, or a value for a partial";
@@ -129,7 +129,7 @@ static void move_send(struct world *w, uint32_t rank, const struct twill_step *s
     m->blocks = step->blocks;
     for (uint32_t i = 0; i < step->blocks; i++) {
         m->value[i] = *operand(w, rank, step, step->src, 0, i);
-        tell(w, m->value[i].partial, step, TWILL_STEP_PARTIAL);
+        check_flag(w, m->value[i].partial, step, TWILL_STEP_PARTIAL);
     }
 }
 
@@ -143,10 +143,10 @@ static bool move_recv(struct world *w, uint32_t rank, const struct twill_step *s
         w->why = "lengths of a message differ";
     for (uint32_t i = 0; i < step->blocks && w->why == NULL; i++) {
         struct value got = m->value[i];
-        tell(w, got.partial, step, TWILL_STEP_PARTIAL);
+        check_flag(w, got.partial, step, TWILL_STEP_PARTIAL);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
             struct value mine = *operand(w, rank, step, step->src, 0, i);
-            tell(w, mine.partial, step, TWILL_STEP_PARTIAL_OWN);
+            check_flag(w, mine.partial, step, TWILL_STEP_PARTIAL_OWN);
             got = step->flags & TWILL_STEP_FIRST ? reduce_two(got, mine) : reduce_two(mine, got);
             finish(&got, step);
         }
@@ -188,8 +188,8 @@ static struct value source(struct world *w, uint32_t rank, const struct twill_st
 {
     struct value value = *operand(w, rank, step, step->src, k, i);
     bool own = (step->flags & TWILL_STEP_OWN_SRC) != 0 && step->peer[k] == rank;
-    tell(w, value.partial || (own && (step->flags & TWILL_STEP_PARTIAL) != 0), step,
-         TWILL_STEP_PARTIAL);
+    check_flag(w, value.partial || (own && (step->flags & TWILL_STEP_PARTIAL) != 0), step,
+               TWILL_STEP_PARTIAL);
     return value;
 }
 
@@ -200,7 +200,7 @@ static void combine(struct world *w, uint32_t rank, const struct twill_step *ste
         struct value sum = source(w, rank, step, 0, i);
         bool acc = step->flags & TWILL_STEP_ACC, last = step->flags & TWILL_STEP_FIRST;
         if (acc)
-            tell(w, dst->partial, step, TWILL_STEP_PARTIAL_OWN);
+            check_flag(w, dst->partial, step, TWILL_STEP_PARTIAL_OWN);
         if (acc && !last)
             sum = reduce_two(*dst, sum);
         for (unsigned k = 1; k < step->nsrc; k++)

@@ -8,12 +8,12 @@
 
 ENTRY(init, INIT, fint *code)
 {
-    tell(code, MPI_Init(NULL, NULL));
+    store_code(code, MPI_Init(NULL, NULL));
 }
 
 ENTRY(init_thread, INIT_THREAD, fint *required, fint *provided, fint *code)
 {
-    tell(code, MPI_Init_thread(NULL, NULL, *required, provided));
+    store_code(code, MPI_Init_thread(NULL, NULL, *required, provided));
 }
 
 /* --- communicators --------------------------------------------------------------------------- */
@@ -22,7 +22,7 @@ static void hand_out(int result, MPI_Comm made, fint *comm, fint *code)
 {
     if (result == MPI_SUCCESS)
         *comm = PMPI_Comm_c2f(made);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(comm_dup, COMM_DUP, fint *comm, fint *made, fint *code)
@@ -163,7 +163,7 @@ static void take(fint *comm, const fint *made, fint *code, int result)
         twill_mpi_comm_adopt(COMM(made));
     else if (result == MPI_ERR_UNKNOWN) /* the library's own was not found */
         PMPI_Comm_call_errhandler(COMM(comm), result);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(dist_graph_create, DIST_GRAPH_CREATE, fint *comm, fint *n, fint *sources, fint *degrees,
@@ -194,19 +194,19 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
 
 ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
-    tell(code, MPI_Alloc_mem(*size, INFO(info), memory));
+    store_code(code, MPI_Alloc_mem(*size, INFO(info), memory));
 }
 
 #if defined(OPEN_MPI)
 
 ENTRY(alloc_mem_cptr, ALLOC_MEM_CPTR, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
-    tell(code, MPI_Alloc_mem(*size, INFO(info), memory));
+    store_code(code, MPI_Alloc_mem(*size, INFO(info), memory));
 }
 
 ENTRY(free_mem, FREE_MEM, char *memory, fint *code)
 {
-    tell(code, MPI_Free_mem(memory));
+    store_code(code, MPI_Free_mem(memory));
 }
 
 #endif
@@ -217,7 +217,7 @@ ENTRY(op_free, OP_FREE, fint *op, fint *code)
     int result = MPI_Op_free(&gone);
     if (result == MPI_SUCCESS)
         *op = PMPI_Op_c2f(MPI_OP_NULL);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(type_free, TYPE_FREE, fint *type, fint *code)
@@ -226,5 +226,5 @@ ENTRY(type_free, TYPE_FREE, fint *type, fint *code)
     int result = MPI_Type_free(&gone);
     if (result == MPI_SUCCESS)
         *type = PMPI_Type_c2f(MPI_DATATYPE_NULL);
-    tell(code, result);
+    store_code(code, result);
 }

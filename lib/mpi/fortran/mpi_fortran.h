@@ -39,7 +39,7 @@ _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as 
 #define COMM(comm) PMPI_Comm_f2c(*(comm))
 #define INFO(info) PMPI_Info_f2c(*(info))
 
-static inline void tell(fint *code, int result)
+static inline void store_code(fint *code, int result)
 {
     if (code != NULL)
         *code = result;

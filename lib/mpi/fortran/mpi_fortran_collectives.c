@@ -6,7 +6,7 @@ static void hand_out(int result, MPI_Request made, fint *request, fint *code)
 {
     if (result == MPI_SUCCESS)
         *request = MPI_Request_c2f(made);
-    tell(code, result);
+    store_code(code, result);
 }
 
 /* A form that makes a request, by what makes it. */
@@ -31,7 +31,7 @@ static void hand_out(int result, MPI_Request made, fint *request, fint *code)
 #define COLLECTIVE(lower, UPPER, Name, ARGUMENTS, ...)                                             \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *code)                                                   \
     {                                                                                              \
-        tell(code, MPI_##Name(ARGUMENTS));                                                         \
+        store_code(code, MPI_##Name(ARGUMENTS));                                                   \
     }                                                                                              \
     REQUEST(, , i##lower, I##UPPER, MPI_I##lower(ARGUMENTS, &made), __VA_ARGS__)                   \
     PERSISTENT(lower##_init, UPPER##_INIT, PREPARE(Name)(ARGUMENTS, INFO(info), &made),            \

@@ -112,7 +112,7 @@ ENTRY(wait, WAIT, fint *request, fint *status, fint *code)
     int result = MPI_Wait(&one, status_open(status, &own));
     *request = MPI_Request_c2f(one);
     status_close(&own, status);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(test, TEST, fint *request, fint *flag, fint *status, fint *code)
@@ -122,7 +122,7 @@ ENTRY(test, TEST, fint *request, fint *flag, fint *status, fint *code)
     int result = MPI_Test(&one, flag, status_open(status, &own));
     *request = MPI_Request_c2f(one);
     status_close(&own, status);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(request_get_status, REQUEST_GET_STATUS, fint *request, fint *flag, fint *status, fint *code)
@@ -130,7 +130,7 @@ ENTRY(request_get_status, REQUEST_GET_STATUS, fint *request, fint *flag, fint *s
     MPI_Status own;
     int result = MPI_Request_get_status(MPI_Request_f2c(*request), flag, status_open(status, &own));
     status_close(&own, status);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(request_free, REQUEST_FREE, fint *request, fint *code)
@@ -138,13 +138,13 @@ ENTRY(request_free, REQUEST_FREE, fint *request, fint *code)
     MPI_Request one = MPI_Request_f2c(*request);
     int result = MPI_Request_free(&one);
     *request = MPI_Request_c2f(one);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(cancel, CANCEL, fint *request, fint *code)
 {
     MPI_Request one = MPI_Request_f2c(*request);
-    tell(code, MPI_Cancel(&one));
+    store_code(code, MPI_Cancel(&one));
 }
 
 ENTRY(start, START, fint *request, fint *code)
@@ -152,7 +152,7 @@ ENTRY(start, START, fint *request, fint *code)
     MPI_Request one = MPI_Request_f2c(*request);
     int result = MPI_Start(&one);
     *request = MPI_Request_c2f(one);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(startall, STARTALL, fint *count, fint *requests, fint *code)
@@ -161,7 +161,7 @@ ENTRY(startall, STARTALL, fint *count, fint *requests, fint *code)
     int result = many_open(&many, *count, requests, NULL) ? MPI_Startall(*count, many.c_request)
                                                           : MPI_ERR_NO_MEM;
     many_close(&many, 0);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(waitall, WAITALL, fint *count, fint *requests, fint *statuses, fint *code)
@@ -171,7 +171,7 @@ ENTRY(waitall, WAITALL, fint *count, fint *requests, fint *statuses, fint *code)
                      ? MPI_Waitall(*count, many.c_request, many.c_status)
                      : MPI_ERR_NO_MEM;
     many_close(&many, many.count);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(testall, TESTALL, fint *count, fint *requests, fint *flag, fint *statuses, fint *code)
@@ -182,7 +182,7 @@ ENTRY(testall, TESTALL, fint *count, fint *requests, fint *flag, fint *statuses,
                      ? MPI_Testall(*count, many.c_request, flag, many.c_status)
                      : MPI_ERR_NO_MEM;
     many_close(&many, many.count);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(waitany, WAITANY, fint *count, fint *requests, fint *index, fint *status, fint *code)
@@ -196,7 +196,7 @@ ENTRY(waitany, WAITANY, fint *count, fint *requests, fint *index, fint *status, 
     *index = counted_from_one(which);
     status_close(&own, status);
     many_close(&many, 0);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fint *status,
@@ -212,7 +212,7 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
     *index = counted_from_one(which);
     status_close(&own, status);
     many_close(&many, 0);
-    tell(code, result);
+    store_code(code, result);
 }
 
 /* Waitsome and Testsome: which, as C counts them. */
@@ -229,7 +229,7 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
         for (int i = 0; i < n; i++)                                                                \
             indices[i]++;                                                                          \
         many_close(&many, n);                                                                      \
-        tell(code, result);                                                                        \
+        store_code(code, result);                                                                  \
     }
 SOME(waitsome, WAITSOME, Waitsome)
 SOME(testsome, TESTSOME, Testsome)

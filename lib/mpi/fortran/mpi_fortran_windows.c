@@ -11,7 +11,7 @@ static void made(fint result, const fint *window, fint *code)
         MPI_Win made_here = PMPI_Win_f2c(*window);
         twill_mpi_window_made(MPI_SUCCESS, &made_here);
     }
-    tell(code, result);
+    store_code(code, result);
 }
 
 /* An entry point with these arguments before the window and the code. */
@@ -52,7 +52,7 @@ ENTRY(file_open, FILE_OPEN, fint *comm, char *name, fint *mode, fint *info, fint
     if (own != NULL)
         own(comm, name, mode, info, file, &result, length);
     twill_mpi_file_opened(result);
-    tell(code, result);
+    store_code(code, result);
 }
 
 ENTRY(file_close, FILE_CLOSE, fint *file, fint *code)
@@ -62,5 +62,5 @@ ENTRY(file_close, FILE_CLOSE, fint *file, fint *code)
     if (own != NULL)
         own(file, &result);
     twill_mpi_file_closed(result);
-    tell(code, result);
+    store_code(code, result);
 }

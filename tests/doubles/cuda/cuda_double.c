@@ -39,7 +39,7 @@ static int fails(const char *function)
            setting[length] == ':' && strcmp(setting + length + 1, rank) == 0;
 }
 
-#define FAIL_IF_TOLD()                                                                             \
+#define FAIL_IF_REQUESTED()                                                                        \
     do {                                                                                           \
         if (fails(__func__))                                                                       \
             return (enum twill_cuda_result)FAILURE;                                                \
@@ -77,7 +77,7 @@ TWILL_CUDA_FUNCTIONS(X)
 
 enum twill_cuda_result cuDriverGetVersion(int *version)
 {
-    FAIL_IF_TOLD();
+    FAIL_IF_REQUESTED();
     *version = 99010;
     return TWILL_CUDA_SUCCESS;
 }
@@ -94,7 +94,7 @@ enum twill_cuda_result cuPointerGetAttributes(unsigned count, enum twill_cuda_at
 {
     if (gpu.started == 0)
         return TWILL_CUDA_NOT_INITIALIZED;
-    FAIL_IF_TOLD();
+    FAIL_IF_REQUESTED();
     int managed = holds(gpu.managed, pointer, 0);
     int known = managed || holds(gpu.device, pointer, 0);
     for (unsigned i = 0; i < count; i++)
@@ -114,7 +114,7 @@ enum twill_cuda_result cuPointerGetAttributes(unsigned count, enum twill_cuda_at
 
 enum twill_cuda_result cuCtxPushCurrent_v2(void *context)
 {
-    FAIL_IF_TOLD();
+    FAIL_IF_REQUESTED();
     if (context == NULL || gpu.depth == sizeof(gpu.stack) / sizeof(gpu.stack[0]))
         return TWILL_CUDA_INVALID_VALUE;
     gpu.stack[gpu.depth++] = context;
@@ -131,7 +131,7 @@ enum twill_cuda_result cuCtxPopCurrent_v2(void **context)
 
 enum twill_cuda_result cuMemcpyDtoH_v2(void *host, twill_cuda_pointer pointer, size_t bytes)
 {
-    FAIL_IF_TOLD();
+    FAIL_IF_REQUESTED();
     enum twill_cuda_result result = ready_to_copy(pointer, bytes);
     if (result != TWILL_CUDA_SUCCESS)
         return result;
@@ -142,7 +142,7 @@ enum twill_cuda_result cuMemcpyDtoH_v2(void *host, twill_cuda_pointer pointer, s
 
 enum twill_cuda_result cuMemcpyHtoD_v2(twill_cuda_pointer pointer, const void *host, size_t bytes)
 {
-    FAIL_IF_TOLD();
+    FAIL_IF_REQUESTED();
     enum twill_cuda_result result = ready_to_copy(pointer, bytes);
     if (result != TWILL_CUDA_SUCCESS)
         return result;
@@ -158,7 +158,7 @@ enum twill_cuda_result cuMemcpyHtoD_v2(twill_cuda_pointer pointer, const void *h
 
 enum twill_cuda_result cuStreamSynchronize(void *stream)
 {
-    FAIL_IF_TOLD();
+    FAIL_IF_REQUESTED();
     if (stream != NULL || gpu.depth == 0)
         return TWILL_CUDA_INVALID_CONTEXT;
     land();

@@ -34,7 +34,7 @@ int ep_getname(fid_t fid, void *address, size_t *bytes)
 {
     struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
     struct sockaddr_in lower;
-    size_t length = sizeof(lower), room = *bytes;
+    size_t length = sizeof(lower), capacity = *bytes;
     unsigned char packed[1024];
     if (!ep->enabled)
         return refuse("fi_getname of an endpoint that is not enabled");
@@ -43,8 +43,8 @@ int ep_getname(fid_t fid, void *address, size_t *bytes)
         return rc;
     *bytes = ep->domain->limits.address_bytes;
     pack(&lower, packed, *bytes);
-    memcpy(address, packed, room < *bytes ? room : *bytes);
-    return room < *bytes ? -FI_ETOOSMALL : 0;
+    memcpy(address, packed, capacity < *bytes ? capacity : *bytes);
+    return capacity < *bytes ? -FI_ETOOSMALL : 0;
 }
 
 static int insert_one(struct av *av, const unsigned char *address, fi_addr_t *made)

@@ -40,8 +40,8 @@ static bool context_untouched(const struct op *op)
 bool op_end(struct op *op, void **context)
 {
     struct endpoint *ep = op->endpoint;
-    bool told = !op->injected;
-    if (told && !context_untouched(op))
+    bool delayed = !op->injected;
+    if (delayed && !context_untouched(op))
         refuse("a context was written to while its operation was under way");
     *context = op->context;
     if (op->mr != NULL)
@@ -51,7 +51,7 @@ bool op_end(struct op *op, void **context)
     op->next = ep->free;
     ep->free = op;
     ep->busy--;
-    return told;
+    return delayed;
 }
 
 /* --- posting -----------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ static int check_send(const struct endpoint *ep, const void *buffer, size_t byte
 
 /* "Later", as real providers say when a queue is full, at the first contact with a peer, and
  * whenever they like. Who never reads the queue never gets further. */
-static int check_room(struct endpoint *ep, bool first)
+static int check_credits(struct endpoint *ep, bool first)
 {
     if (++ep->posts % OFTEN != 0 && !first && ep->free != NULL)
         return 0;
@@ -143,7 +143,7 @@ static int post_recv(struct endpoint *ep, void *buffer, size_t bytes, void *desc
         rc = check_context(ep, context);
     struct mr *mr = rc == 0 ? mr_find(ep, buffer, bytes, desc, FI_RECV, &rc) : NULL;
     if (rc == 0)
-        rc = check_room(ep, false);
+        rc = check_credits(ep, false);
     if (rc != 0)
         return rc;
     struct op *op = take_op(ep, buffer, bytes, context);
@@ -188,7 +188,7 @@ static int post_send(struct endpoint *ep, const void *buffer, size_t bytes, void
     if (rc == 0)
         rc = av_resolve(ep->av, to, &lower, &first);
     if (rc == 0)
-        rc = check_room(ep, first);
+        rc = check_credits(ep, first);
     if (rc != 0)
         return rc;
     struct op *op = take_op(ep, buffer, bytes, context);

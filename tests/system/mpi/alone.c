@@ -158,7 +158,7 @@ static MPI_Comm fragile(void)
 
 /* A call that needs memory for its staging fails where there is none, and everywhere else: all
  * ranks need what each has. */
-static void test_staged(int form)
+static void test_bounced(int form)
 {
     char plain[2][64] = {"", ""};
     for (int rank = 0; rank < harness.size; rank++) {
@@ -378,8 +378,8 @@ int main(int argc, char **argv)
     harness_begin(&argc, &argv, "alone");
     test_communicators();
     test_persistent();
-    test_staged(0);
-    test_staged(1);
+    test_bounced(0);
+    test_bounced(1);
     test_operations();
     test_short(0);
     test_short(PART - 2);

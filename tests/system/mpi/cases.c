@@ -452,7 +452,7 @@ static int completion_style(const struct test_case *c)
     return style == BY_TESTALL && case_is_careful(c) ? BY_TESTALL - 1 : style;
 }
 
-void case_tell(const struct test_case *c)
+void case_print(const struct test_case *c)
 {
     describe(c, harness.doing, sizeof harness.doing);
     if (harness.verbose)
@@ -463,7 +463,7 @@ void case_run(const struct spec *spec)
 {
     struct test_case c;
     case_prepare(&c, spec);
-    case_tell(&c);
+    case_print(&c);
     int rounds = case_has_rounds(&c) ? 2 : 1;
     for (int round = 0; round < rounds; round++) {
         case_fill(&c);

@@ -66,7 +66,7 @@ int spec_possible(const struct spec *spec);
  * ranks say the same. */
 int spec_possible_anywhere(const struct spec *spec, int least);
 /* What comes: for who hangs in it, and said if wanted. */
-void case_tell(const struct test_case *c);
+void case_print(const struct test_case *c);
 /* Can it be started again? Must it not be completed by Testall? (Defects of MPIs.) */
 int case_has_rounds(const struct test_case *c);
 int case_is_careful(const struct test_case *c);

@@ -126,7 +126,7 @@ static void round_of(int number, uint64_t *seed)
         struct spec spec;
         draw(&spec, seed);
         case_prepare(&cases[i], &spec);
-        case_tell(&cases[i]);
+        case_print(&cases[i]);
         case_fill(&cases[i]);
         case_start(&cases[i]);
         careful |= case_is_careful(&cases[i]);

@@ -104,7 +104,7 @@ static void test_sparse(void)
 }
 
 /* What the others have to say while rank 0 is away goes by a file. */
-static int told(const char *mode)
+static int marked(const char *mode)
 {
     const char *folder = getenv("TEST_SCRATCH");
     char path[4096];
@@ -121,13 +121,13 @@ static void test_absent(void)
     int in = 1, out = 0, value = 0, flagged = !harness.twill || harness.size < 2;
     OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request));
     if (harness.rank == 0) {
-        for (int i = 0; i < TURNS && !flagged && !(flagged = told("r")); i++)
+        for (int i = 0; i < TURNS && !flagged && !(flagged = marked("r")); i++)
             usleep(10000);
         CHECK(flagged, "the others wait for a rank that computes");
     } else {
         OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
         CHECK(out == harness.size, "the sum is %d", out);
-        CHECK(flagged || told("w"), "the file for rank 0 cannot be written");
+        CHECK(flagged || marked("w"), "the file for rank 0 cannot be written");
     }
     OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
     OK(MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD));

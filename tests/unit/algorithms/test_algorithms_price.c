@@ -156,7 +156,7 @@ static void test_slices(void **state)
 static void test_immediate(void **state)
 {
     (void)state;
-    struct twill_machine_model model = {.stage = 1024, .raise = 5};
+    struct twill_machine_model model = {.bounce = 1024, .raise = 5};
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, 8), 5 + 8);
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, TWILL_IMM_BYTES),
                      5 + TWILL_IMM_BYTES);

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 /* Every other call fails, so many times; and there is room for so many connections. */
-static atomic_int refusals, room, asked;
+static atomic_int refusals, allowed, asked;
 
 int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
@@ -27,16 +27,16 @@ int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
     if (number % 2 == 0 && atomic_fetch_sub(&refusals, 1) > 0)
         return -1;
     errno = EMFILE; /* Linux says so also where nobody is at the door */
-    int accepted = atomic_load(&room) > 0 ? real(fd, address, length, flags) : -1;
+    int accepted = atomic_load(&allowed) > 0 ? real(fd, address, length, flags) : -1;
     if (accepted >= 0)
-        atomic_fetch_sub(&room, 1);
+        atomic_fetch_sub(&allowed, 1);
     return accepted;
 }
 
 static void refuse(int times, int connections)
 {
     atomic_store(&refusals, times);
-    atomic_store(&room, connections);
+    atomic_store(&allowed, connections);
     atomic_store(&asked, 0);
 }
 
@@ -49,7 +49,7 @@ static void tcp_rendezvous(void **state)
         job.odd = -1;
         refuse(times, 4);
         twill_test_run_ranks(5, twill_test_rank_gathers, &job);
-        assert_int_equal(atomic_load(&room), 0);
+        assert_int_equal(atomic_load(&allowed), 0);
     }
 }
 
@@ -85,7 +85,7 @@ static void transport_connects(void **state)
     for (int times = 0; times <= 20; times += 10) {
         refuse(times, CONNECTIONS);
         twill_test_run_ranks(2, rank_exchanges, NULL);
-        assert_true(atomic_load(&room) < CONNECTIONS);
+        assert_true(atomic_load(&allowed) < CONNECTIONS);
     }
 }
 

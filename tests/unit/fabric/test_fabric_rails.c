@@ -226,12 +226,12 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
         good = end->transport->ops->post(end->transport, &request[i], &end->error) == TWILL_OK;
     good = good && twill_test_await(end, request, sends ? 1 : 2) && fails_later(end, sends);
     /* A whole message that met a part knows that part's size only, and parts may be alike. */
-    bool is_told =
+    bool is_reported =
         c->sent != c->requested && (c->sent < c->stripe || c->requested > 2 * c->sent ||
                                     (c->requested >= c->stripe && c->sent > 2 * c->requested));
     if (good && !sends)
         twill_test_note(request[1].status == TWILL_ERR_MISMATCH &&
-                            (request[1].peer_bytes != c->requested || !is_told),
+                            (request[1].peer_bytes != c->requested || !is_reported),
                         __FILE__, __LINE__, "%zu for %zu: status %d, peer's %llu", c->sent,
                         c->requested, request[1].status, (unsigned long long)request[1].peer_bytes);
     good = rank_barrier(end) && good; /* before one hangs up */

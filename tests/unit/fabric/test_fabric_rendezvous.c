@@ -122,8 +122,8 @@ struct intruder {
     struct twill_hello_identity identity;
     bool other_version, other_key;
     enum twill_fault fault;
-    const char *told; /* NULL: just cut off, or refused by fault */
-    bool silent;      /* says nothing and stays */
+    const char *refusal; /* NULL: just cut off, or refused by fault */
+    bool silent;         /* says nothing and stays */
 };
 
 #define KNOWS_KEY(r, n, t, reason)                                                                 \
@@ -133,7 +133,7 @@ struct intruder {
                      .size = (n),                                                                  \
                      .to = (t),                                                                    \
                      .argument = TWILL_TEST_PATIENCE / 1000000},                                   \
-        .fault = TWILL_FAULT_REFUSED, .told = (reason)                                             \
+        .fault = TWILL_FAULT_REFUSED, .refusal = (reason)                                          \
     }
 #define KNOWS_NOT(field, why)                                                                      \
     {                                                                                              \
@@ -180,9 +180,9 @@ static bool be_refused(int fd, const struct intruder *s)
     while (outcome == TWILL_WIRE_LATER &&
            twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
                TWILL_WIRE_DONE);
-    bool told = s->fault != TWILL_FAULT_MALFORMED;
-    TWILL_REQUIRE(outcome == TWILL_WIRE_GONE && hello.refused == told);
-    TWILL_REQUIRE(hello.fault == (told ? s->fault : TWILL_FAULT_CLOSED));
+    bool refusal = s->fault != TWILL_FAULT_MALFORMED;
+    TWILL_REQUIRE(outcome == TWILL_WIRE_GONE && hello.refused == refusal);
+    TWILL_REQUIRE(hello.fault == (refusal ? s->fault : TWILL_FAULT_CLOSED));
     return true;
 }
 
@@ -210,9 +210,9 @@ static bool intrude(const struct twill_test_job *job, const struct intruder *s, 
         TWILL_REQUIRE(send(fd, s->says, strlen(s->says), MSG_NOSIGNAL) == (ssize_t)strlen(s->says));
     if (s->silent)
         return true;
-    if (s->told)
+    if (s->refusal)
         TWILL_REQUIRE(twill_test_hello(fd, &s->identity, &session) &&
-                      receive_refusal(fd, &session, s->told));
+                      receive_refusal(fd, &session, s->refusal));
     else if (!s->says)
         TWILL_REQUIRE(be_refused(fd, s));
     if (s->says && !*s->says)

@@ -221,7 +221,7 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
     close_end(&end);
 }
 
-#define NOBODY (-1)
+#define NO_RANK (-1)
 
 /* A refusal between any two of a node closes the way for all. */
 static void test_processes(void **state)
@@ -229,39 +229,45 @@ static void test_processes(void **state)
     (void)state;
     static const struct scene scenes[] = {
         {TWILL_SINGLE_COPY_AUTO,
-         NOBODY,
-         NOBODY,
+         NO_RANK,
+         NO_RANK,
          1,
          true,
          false,
          {"cma: yes", "xpmem: none (rank 0"}},
-        {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 1, true, false, {"cma: yes", "xpmem: not wanted"}},
-        {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 2, true, false, {"cma: yes", ""}},
-        {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 4, false, false, {"no rank shares a node", ""}},
-        {TWILL_SINGLE_COPY_NONE, NOBODY, NOBODY, 1, false, false, {"TWILL_REACH", ""}},
+        {TWILL_SINGLE_COPY_CMA,
+         NO_RANK,
+         NO_RANK,
+         1,
+         true,
+         false,
+         {"cma: yes", "xpmem: not wanted"}},
+        {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 2, true, false, {"cma: yes", ""}},
+        {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 4, false, false, {"no rank shares a node", ""}},
+        {TWILL_SINGLE_COPY_NONE, NO_RANK, NO_RANK, 1, false, false, {"TWILL_REACH", ""}},
         {TWILL_SINGLE_COPY_XPMEM,
-         NOBODY,
-         NOBODY,
+         NO_RANK,
+         NO_RANK,
          1,
          false,
          false,
          {"xpmem: none", "cma: not wanted"}},
         {TWILL_SINGLE_COPY_AUTO,
          2,
-         NOBODY,
+         NO_RANK,
          1,
          false,
          false,
          {"cma: none (rank 2 reads rank 0: ", "not permitted"}},
         {TWILL_SINGLE_COPY_AUTO,
          3,
-         NOBODY,
+         NO_RANK,
          2,
          false,
          false,
          {"cma: none (rank 3 reads rank 1: ", ""}},
         {TWILL_SINGLE_COPY_AUTO,
-         NOBODY,
+         NO_RANK,
          1,
          1,
          false,
@@ -277,7 +283,7 @@ static void test_processes(void **state)
 static void test_threads(void **state)
 {
     (void)state;
-    struct scene scene = {TWILL_SINGLE_COPY_AUTO,    NOBODY, NOBODY, 1, true, true,
+    struct scene scene = {TWILL_SINGLE_COPY_AUTO,    NO_RANK, NO_RANK, 1, true, true,
                           {"cma: yes", "xpmem: yes"}};
     twill_test_run_ranks(3, probing_rank, &scene);
     scene.maps = false; /* the double does not reach other processes */
@@ -287,7 +293,7 @@ static void test_threads(void **state)
 
 static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct scene scene = {TWILL_SINGLE_COPY_CMA, NOBODY, NOBODY, 1, true, false, {"", ""}};
+    struct scene scene = {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 1, true, false, {"", ""}};
     struct end end;
     uint64_t all[8], mine;
     int value = 7, got = 0, cause = 0;

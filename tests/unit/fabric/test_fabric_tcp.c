@@ -16,9 +16,9 @@ static const size_t sizes[] = {0,
                                64,
                                65,
                                1000,
-                               TWILL_TCP_STAGE - 1,
-                               TWILL_TCP_STAGE,
-                               TWILL_TCP_STAGE + 1,
+                               TWILL_TCP_RX_BYTES - 1,
+                               TWILL_TCP_RX_BYTES,
+                               TWILL_TCP_RX_BYTES + 1,
                                TWILL_TCP_SCRATCH + 61,
                                (3u << 20) + 5};
 

@@ -110,7 +110,7 @@ static void fused_and_alike(twill_comm *comm, int rank, int size)
 }
 
 /* Each rank takes another one for the root, gives, and is done: the next call that waits tells. */
-static void nobody_takes(twill_comm *comm, int rank, int size)
+static void no_receiver(twill_comm *comm, int rank, int size)
 {
     int32_t data[4] = {rank}, result[4];
     int root = rank == size - 1 ? 0 : size - 1;
@@ -124,10 +124,10 @@ static void nobody_takes(twill_comm *comm, int rank, int size)
                                 "rank %d: %s", rank, twill_comm_message(comm)));
 }
 
-static void test_nobody_takes(void **unused)
+static void test_no_receiver(void **unused)
 {
     (void)unused;
-    on_all_nodes(nobody_takes);
+    on_all_nodes(no_receiver);
 }
 
 static void test_fused_and_alike(void **unused)
@@ -158,7 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_between),  cmocka_unit_test(test_fused_and_alike),
-        cmocka_unit_test(test_nobody_takes),      cmocka_unit_test(test_counts_that_differ),
+        cmocka_unit_test(test_no_receiver),       cmocka_unit_test(test_counts_that_differ),
         cmocka_unit_test(test_roots_that_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,7 +17,7 @@
 /* Rank 0 waits in a call that the others join when its function has been called often enough. */
 struct scene {
     const char *nodes, *spin, *progress;
-    atomic_int calls, foreign_calls, stage;
+    atomic_int calls, foreign_calls, phase;
     pthread_t waiter;
 };
 
@@ -36,17 +36,17 @@ static bool fine(twill_comm *comm, twill_status status)
 }
 
 /* The others hold back; rank 0 goes on at once, and they only after it has come this far. */
-static bool hold_back(struct scene *scene, int rank, int stage)
+static bool hold_back(struct scene *scene, int rank, int phase)
 {
     if (rank == 0) {
         atomic_store(&scene->calls, 0);
-        atomic_store(&scene->stage, stage);
+        atomic_store(&scene->phase, phase);
         return true;
     }
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    while (atomic_load(&scene->stage) != stage || atomic_load(&scene->calls) < OFTEN) {
+    while (atomic_load(&scene->phase) != phase || atomic_load(&scene->calls) < OFTEN) {
         if (twill_test_failed() || twill_now() > limit)
-            return twill_test_note(false, __FILE__, __LINE__, "stage %d: called %d times", stage,
+            return twill_test_note(false, __FILE__, __LINE__, "stage %d: called %d times", phase,
                                    atomic_load(&scene->calls));
         usleep(100);
     }
@@ -188,7 +188,7 @@ static void while_it_spins(void **unused)
     play("", "TWILL_PROGRESS=none", "TWILL_SPIN=1000000000");
 }
 
-static void nobody_to_tell(void **unused)
+static void no_peer_to_notify(void **unused)
 {
     (void)unused;
     assert_int_equal(twill_context_idle(NULL, idle, NULL), TWILL_ERR_ARGUMENT);
@@ -199,7 +199,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_a_node),       cmocka_unit_test(between_nodes),
         cmocka_unit_test(beside_a_thread), cmocka_unit_test(while_it_spins),
-        cmocka_unit_test(progressed_late), cmocka_unit_test(nobody_to_tell),
+        cmocka_unit_test(progressed_late), cmocka_unit_test(no_peer_to_notify),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,10 +61,10 @@ static char *read_whole(const char *path)
 {
     FILE *file = fopen(path, "r");
     char *text = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     if (file == NULL)
         return strdup("");
-    if (getdelim(&text, &room, '\0', file) < 0 && text != NULL)
+    if (getdelim(&text, &capacity, '\0', file) < 0 && text != NULL)
         text[0] = '\0';
     fclose(file);
     return text;
@@ -131,7 +131,7 @@ static void check_lines(const struct scene *scene, int rank)
     assert_null(strstr(text, KEY));
 }
 
-static void info_tells_what_was_decided(void **unused)
+static void info_logs_decisions(void **unused)
 {
     (void)unused;
     struct scene scene;
@@ -159,7 +159,7 @@ static void info_tells_what_was_decided(void **unused)
     end_scene(&scene);
 }
 
-static void debug_tells_each_call(void **unused)
+static void debug_logs_each_call(void **unused)
 {
     (void)unused;
     struct scene scene;
@@ -217,11 +217,11 @@ static void a_fifo_is_not_waited_for(void **unused)
 
     int reader = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     assert_true(reader >= 0);
-    int room = fcntl(reader, F_SETPIPE_SZ, 1);
-    assert_true(room > 0);
+    int capacity = fcntl(reader, F_SETPIPE_SZ, 1);
+    assert_true(capacity > 0);
     assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_OK);
-    for (int told = 0; told < 2 * room; told += 500)
-        twill_say(&context->log, TWILL_LOG_INFO, "%0500d", told);
+    for (int written = 0; written < 2 * capacity; written += 500)
+        twill_say(&context->log, TWILL_LOG_INFO, "%0500d", written);
     twill_context_destroy(context);
     alarm(0);
     close(reader);
@@ -232,8 +232,8 @@ static void a_fifo_is_not_waited_for(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(info_tells_what_was_decided),
-        cmocka_unit_test(debug_tells_each_call),
+        cmocka_unit_test(info_logs_decisions),
+        cmocka_unit_test(debug_logs_each_call),
         cmocka_unit_test(warnings_only_by_default),
         cmocka_unit_test(a_file_that_cannot_be_opened_is_an_error),
         cmocka_unit_test(a_fifo_is_not_waited_for),

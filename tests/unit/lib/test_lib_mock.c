@@ -135,7 +135,7 @@ static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_context_destroy(context);
 }
 
-static void failures_reach_everybody(void **unused)
+static void failures_reach_all_ranks(void **unused)
 {
     (void)unused;
     static const struct mischief failures[] = {
@@ -156,7 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_survive_mischief),
-        cmocka_unit_test(failures_reach_everybody),
+        cmocka_unit_test(failures_reach_all_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

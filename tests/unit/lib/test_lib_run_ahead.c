@@ -176,7 +176,7 @@ static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *u
     stop(&job);
 }
 
-static void nobody_takes(void **unused)
+static void no_receiver(void **unused)
 {
     (void)unused;
     twill_test_run_ranks(2, give_in_vain, &(size_t){1});
@@ -186,6 +186,6 @@ static void nobody_takes(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ahead_of_others),
-                                       cmocka_unit_test(nobody_takes)};
+                                       cmocka_unit_test(no_receiver)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
