@@ -35,14 +35,14 @@ struct twill_collective_facts {
     const char *name;
     bool reduces; /* has an operation */
     bool rooted;  /* has a root */
-    bool parts;   /* one part per rank; else 1 */
+    bool sharded; /* one part per rank; else 1 */
     bool joins;   /* nobody may end before everybody has begun, by its very meaning */
     enum twill_holder src, dst;
 };
 const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective);
 /* Does this rank's SRC, or DST, hold this part? */
-bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t part);
-bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t part);
+bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
+bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
 /* Do all ranks know the sizes of all parts? See `vector`. */
 bool twill_shape_knows_all(const struct twill_shape *shape);
 

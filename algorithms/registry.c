@@ -39,28 +39,28 @@ const struct twill_collective_facts *twill_collective_facts(enum twill_collectiv
                           .src = TWILL_HOLDS_ALL,
                           .dst = TWILL_HOLDS_ROOT},
         [TWILL_ALLGATHER] = {.name = "allgather",
-                             .parts = true,
+                             .sharded = true,
                              .joins = true,
                              .src = TWILL_HOLDS_OWN,
                              .dst = TWILL_HOLDS_ALL},
         [TWILL_REDUCE_SCATTER] = {.name = "reduce_scatter",
                                   .reduces = true,
-                                  .parts = true,
+                                  .sharded = true,
                                   .joins = true,
                                   .src = TWILL_HOLDS_ALL,
                                   .dst = TWILL_HOLDS_OWN},
         [TWILL_GATHER] = {.name = "gather",
                           .rooted = true,
-                          .parts = true,
+                          .sharded = true,
                           .src = TWILL_HOLDS_OWN,
                           .dst = TWILL_HOLDS_ROOT},
         [TWILL_SCATTER] = {.name = "scatter",
                            .rooted = true,
-                           .parts = true,
+                           .sharded = true,
                            .src = TWILL_HOLDS_ROOT,
                            .dst = TWILL_HOLDS_OWN},
         [TWILL_ALLTOALL] = {.name = "alltoall",
-                            .parts = true,
+                            .sharded = true,
                             .joins = true,
                             .src = TWILL_HOLDS_ALL,
                             .dst = TWILL_HOLDS_ALL},
@@ -75,13 +75,13 @@ const char *twill_collective_name(enum twill_collective collective)
 }
 
 static bool holds(enum twill_holder holder, const struct twill_shape *shape, uint32_t rank,
-                  uint32_t part)
+                  uint32_t shard)
 {
     switch (holder) {
     case TWILL_HOLDS_ALL:
         return true;
     case TWILL_HOLDS_OWN:
-        return part == rank;
+        return shard == rank;
     case TWILL_HOLDS_ROOT:
         return rank == shape->root;
     default:
@@ -89,14 +89,14 @@ static bool holds(enum twill_holder holder, const struct twill_shape *shape, uin
     }
 }
 
-bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t part)
+bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t shard)
 {
-    return holds(twill_collective_facts(shape->collective)->src, shape, rank, part);
+    return holds(twill_collective_facts(shape->collective)->src, shape, rank, shard);
 }
 
-bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t part)
+bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t shard)
 {
-    return holds(twill_collective_facts(shape->collective)->dst, shape, rank, part);
+    return holds(twill_collective_facts(shape->collective)->dst, shape, rank, shard);
 }
 
 bool twill_shape_knows_all(const struct twill_shape *shape)

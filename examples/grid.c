@@ -34,19 +34,19 @@ static double target(int s)
  * power of two and everything else are small integers at first. */
 static twill_status step(const struct grid *grid, double *weights)
 {
-    int wide = INPUTS / grid->columns, share = SAMPLES / grid->rows;
-    int first = twill_comm_rank(grid->row) * wide, from = twill_comm_rank(grid->column) * share;
+    int wide = INPUTS / grid->columns, shard = SAMPLES / grid->rows;
+    int first = twill_comm_rank(grid->row) * wide, from = twill_comm_rank(grid->column) * shard;
     double output[SAMPLES], gradient[INPUTS] = {0};
-    for (int s = 0; s < share; s++) {
+    for (int s = 0; s < shard; s++) {
         output[s] = 0;
         for (int i = 0; i < wide; i++)
             output[s] += weights[i] * sample(from + s, first + i);
     }
     twill_status status =
-        twill_allreduce(grid->row, output, output, (size_t)share, TWILL_F64, TWILL_SUM);
+        twill_allreduce(grid->row, output, output, (size_t)shard, TWILL_F64, TWILL_SUM);
     if (status != TWILL_OK)
         return status;
-    for (int s = 0; s < share; s++)
+    for (int s = 0; s < shard; s++)
         for (int i = 0; i < wide; i++)
             gradient[i] += (output[s] - target(from + s)) * sample(from + s, first + i);
     status = twill_allreduce(grid->column, gradient, gradient, (size_t)wide, TWILL_F64, TWILL_SUM);

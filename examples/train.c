@@ -73,7 +73,7 @@ static int agree(struct training *t, int failed)
 }
 
 /* The part of n things that is this rank's: from `*from`, this many. */
-static size_t share(const struct training *t, size_t n, size_t *from)
+static size_t shard(const struct training *t, size_t n, size_t *from)
 {
     size_t size = (size_t)t->size, rank = (size_t)t->rank;
     *from = n * rank / size;
@@ -97,15 +97,15 @@ static int load_shards(struct training *t, const size_t *order)
         return -1;
     }
     for (size_t batch = 0; batch < t->batches; batch++) {
-        size_t part = share(t, batch_samples(t, batch), &from);
+        size_t samples = shard(t, batch_samples(t, batch), &from);
         t->first[batch] = n;
-        for (size_t i = 0; i < part; i++)
+        for (size_t i = 0; i < samples; i++)
             mine[n++] = order[batch * t->options.batch + from + i];
     }
     t->first[t->batches] = n;
     int failed = example_load(&t->file, mine, n, &t->train, t->message, sizeof(t->message));
     free(mine);
-    n = share(t, t->file.samples - t->samples, &from);
+    n = shard(t, t->file.samples - t->samples, &from);
     return failed || example_load(&t->file, order + t->samples + from, n, &t->held_out, t->message,
                                   sizeof(t->message));
 }

@@ -251,17 +251,17 @@ static twill_status deliver(const struct mock *mock, struct stream *stream)
     if (!twill_transfer_matches(request, message->signature, message->bytes))
         return TWILL_ERR_MISMATCH;
     size_t left = message->bytes - request->moved;
-    size_t piece = mock->script.chunk > 0 ? twill_min(left, mock->script.chunk) : left;
+    size_t chunk = mock->script.chunk > 0 ? twill_min(left, mock->script.chunk) : left;
     unsigned char *to = request->reduce != NULL ? request->bounce : request->buffer;
-    if (piece == 0)
+    if (chunk == 0)
         return TWILL_OK;
     if (to == NULL)
         return TWILL_ERR_INTERNAL;
     to += request->moved;
-    memcpy(to, message->data + request->moved, piece);
+    memcpy(to, message->data + request->moved, chunk);
     if (request->reduce != NULL)
-        request->reduce(request, request->moved, to, piece);
-    request->moved += piece;
+        request->reduce(request, request->moved, to, chunk);
+    request->moved += chunk;
     return request->moved < request->bytes ? TWILL_PENDING : TWILL_OK;
 }
 

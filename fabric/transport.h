@@ -69,7 +69,7 @@ static inline void twill_common_forget(struct twill_common *const *place, const 
 /* Memory that stays until common->forget() says otherwise. */
 struct twill_persistent {
     /* The whole piece of it that these bytes lie in; false: they lie in none. */
-    bool (*find)(void *user, const void *start, size_t bytes, void **piece, size_t *piece_bytes);
+    bool (*find)(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes);
     void *user;
     /* Bytes that transports have locked (mlock) besides, all together: atomic. May be NULL. */
     size_t *pinned;

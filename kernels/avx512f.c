@@ -34,19 +34,19 @@ typedef __m256i half; /* as many 16-bit elements as vector_f32 holds */
 #define load_quarter(p)          _mm_loadu_si128((const void *)(p))
 #define store_quarter(p, v)      _mm_storeu_si128((void *)(p), v)
 #define stream_quarter(p, v)     _mm_stream_si128((void *)(p), v)
-#define load_part_half(p, n)     load_part_32(p, 2 * (n))
-#define store_part_half(p, v, n) store_part_32(p, v, 2 * (n))
+#define load_tail_half(p, n)     load_tail_32(p, 2 * (n))
+#define store_tail_half(p, v, n) store_tail_32(p, v, 2 * (n))
 #define load_half(p)             _mm256_loadu_si256((const void *)(p))
 #define store_half(p, v)         _mm256_storeu_si256((void *)(p), v)
 #define stream_half(p, v)        _mm256_stream_si256((void *)(p), v)
-#define load_part_f32(p, n)      _mm512_maskz_loadu_ps(first(n), p)
-#define load_part_f64(p, n)      _mm512_maskz_loadu_pd((__mmask8)first(n), p)
-#define load_part_i32(p, n)      _mm512_maskz_loadu_epi32(first(n), p)
-#define load_part_i64(p, n)      _mm512_maskz_loadu_epi64((__mmask8)first(n), p)
-#define store_part_f32(p, v, n)  _mm512_mask_storeu_ps(p, first(n), v)
-#define store_part_f64(p, v, n)  _mm512_mask_storeu_pd(p, (__mmask8)first(n), v)
-#define store_part_i32(p, v, n)  _mm512_mask_storeu_epi32(p, first(n), v)
-#define store_part_i64(p, v, n)  _mm512_mask_storeu_epi64(p, (__mmask8)first(n), v)
+#define load_tail_f32(p, n)      _mm512_maskz_loadu_ps(first(n), p)
+#define load_tail_f64(p, n)      _mm512_maskz_loadu_pd((__mmask8)first(n), p)
+#define load_tail_i32(p, n)      _mm512_maskz_loadu_epi32(first(n), p)
+#define load_tail_i64(p, n)      _mm512_maskz_loadu_epi64((__mmask8)first(n), p)
+#define store_tail_f32(p, v, n)  _mm512_mask_storeu_ps(p, first(n), v)
+#define store_tail_f64(p, v, n)  _mm512_mask_storeu_pd(p, (__mmask8)first(n), v)
+#define store_tail_i32(p, v, n)  _mm512_mask_storeu_epi32(p, first(n), v)
+#define store_tail_i64(p, v, n)  _mm512_mask_storeu_epi64(p, (__mmask8)first(n), v)
 
 /* a < b ? x : y */
 TWILL_INLINE __m512i choose_less(__m512i a, __m512i b, __m512i x, __m512i y)
@@ -140,13 +140,13 @@ TWILL_INLINE __m512i bits_of_pair(vector_pair v)
 #define stream_bf16_pairs(p, v) _mm512_stream_si512((void *)(p), bits_of_pair(v))
 
 /* By twos, and of an odd number the last one apart. */
-TWILL_INLINE vector_pair load_part_bf16_pairs(const element_bf16 *p, size_t n)
+TWILL_INLINE vector_pair load_tail_bf16_pairs(const element_bf16 *p, size_t n)
 {
     __m512i v = _mm512_maskz_loadu_epi32(first(n / 2), p);
     return pair_of(n % 2 ? _mm512_mask_set1_epi32(v, (__mmask16)(1u << n / 2), p[n - 1]) : v);
 }
 
-TWILL_INLINE void store_part_bf16_pairs(element_bf16 *p, vector_pair v, size_t n)
+TWILL_INLINE void store_tail_bf16_pairs(element_bf16 *p, vector_pair v, size_t n)
 {
     __m512i bits = bits_of_pair(v);
     _mm512_mask_storeu_epi32(p, first(n / 2), bits);

@@ -13,7 +13,7 @@
 #define WIDE  (BIT(TWILL_SUM) | BIT(TWILL_PROD) | BIT(TWILL_AVG)) /* min and max round nothing */
 
 /* Elements of a strip: what is widened of eight sources lies in 15 KiB of stack, and in L1. */
-#define STRIP ((size_t)480)
+#define WIDE_COUNT ((size_t)480)
 
 static bool in(uint32_t set, unsigned member)
 {
@@ -99,7 +99,7 @@ struct reduce_job {
     unsigned ndst, nsrc;
     uint32_t wide;           /* bit i: src[i] is f32 though elements are narrow */
     size_t element, written; /* bytes of a narrow source's element, of the destination's */
-    bool strips;             /* narrow and f32 meet */
+    bool buffered;           /* narrow and f32 meet */
 };
 
 static size_t source_element(const struct reduce_job *job, unsigned s)
@@ -111,7 +111,7 @@ static size_t source_element(const struct reduce_job *job, unsigned s)
  * it is written: dst may be a source. */
 static void reduce_mixed(const struct reduce_job *job, void *dst, const void *const *src, size_t n)
 {
-    float wide[TWILL_KERNEL_MAX_SOURCES][STRIP] TWILL_ALIGNED(64);
+    float wide[TWILL_KERNEL_MAX_SOURCES][WIDE_COUNT] TWILL_ALIGNED(64);
     const struct twill_reduction *reduction = job->reduction;
     const void *from[TWILL_KERNEL_MAX_SOURCES];
     for (unsigned s = 0; s < job->nsrc; s++) {
@@ -128,16 +128,16 @@ static void reduce_mixed(const struct reduce_job *job, void *dst, const void *co
 }
 
 /* To one place, and from there to the others while it is in the cache. */
-static void reduce_strips(const struct reduce_job *job, unsigned char *const *dst,
-                          const unsigned char *const *src, size_t count)
+static void reduce_wide(const struct reduce_job *job, unsigned char *const *dst,
+                        const unsigned char *const *src, size_t count)
 {
-    for (size_t at = 0; at < count; at += STRIP) {
+    for (size_t at = 0; at < count; at += WIDE_COUNT) {
         const void *from[TWILL_KERNEL_MAX_SOURCES];
-        size_t n = twill_min(STRIP, count - at);
+        size_t n = twill_min(WIDE_COUNT, count - at);
         unsigned char *first = dst[0] + at * job->written;
         for (unsigned s = 0; s < job->nsrc; s++)
             from[s] = src[s] + at * source_element(job, s);
-        if (job->strips)
+        if (job->buffered)
             reduce_mixed(job, first, from, n);
         else
             job->reduce(first, from, job->nsrc, n, job->reduction->divisor, 0);
@@ -157,8 +157,8 @@ static void reduce_range(const void *data, size_t first, size_t count)
     for (unsigned d = 0; d < job->ndst; d++)
         dst[d] = (unsigned char *)job->dst[d] + first * job->written;
     unsigned modes = environment_enter(reduction->type);
-    if (job->strips || (job->ndst > 1 && job->spread == NULL))
-        reduce_strips(job, dst, src, count);
+    if (job->buffered || (job->ndst > 1 && job->spread == NULL))
+        reduce_wide(job, dst, src, count);
     else if (job->ndst > 1)
         job->spread((void *const *)dst, job->ndst, (const void *const *)src, job->nsrc, count,
                     reduction->divisor, reduction->flags);
@@ -188,7 +188,7 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
                              .nsrc = nsrc,
                              .wide = wide,
                              .element = twill_kernels_element(reduction->type, op),
-                             .strips = in_f32 && !(wide_result && wide == all)};
+                             .buffered = in_f32 && !(wide_result && wide == all)};
     job.written = wide_result ? sizeof(float) : job.element;
     twill_split(reduce_range, &job, count, job.written, reduction->threads);
 }
@@ -221,19 +221,19 @@ struct scale_job {
 };
 
 /* The product of the factor, as a strip of its own, and strips of the source. */
-static void scale_share(const void *data, size_t first, size_t count)
+static void scale_range(const void *data, size_t first, size_t count)
 {
     const struct scale_job *job = data;
     const bool narrow = in(NARROW, job->type);
     const twill_reduce_fn product =
         job->kernels->reduce[narrow ? TWILL_F32 : job->type][TWILL_PROD];
-    unsigned char factors[STRIP * sizeof(uint64_t)] TWILL_ALIGNED(64);
-    float wide[STRIP] TWILL_ALIGNED(64);
+    unsigned char factors[WIDE_COUNT * sizeof(uint64_t)] TWILL_ALIGNED(64);
+    float wide[WIDE_COUNT] TWILL_ALIGNED(64);
     unsigned modes = environment_enter(job->type);
-    for (size_t i = 0; i < twill_min(STRIP, count); i++)
+    for (size_t i = 0; i < twill_min(WIDE_COUNT, count); i++)
         memcpy(factors + i * job->written, job->factor, job->written);
-    for (size_t at = first; at < first + count; at += STRIP) {
-        size_t n = twill_min(STRIP, first + count - at);
+    for (size_t at = first; at < first + count; at += WIDE_COUNT) {
+        size_t n = twill_min(WIDE_COUNT, first + count - at);
         const void *both[] = {factors, job->src + at * job->element};
         if (narrow) {
             job->kernels->widen[job->type](wide, both[1], n);
@@ -254,7 +254,7 @@ void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, v
                                   .factor = factor,
                                   .element = size_of(type),
                                   .written = twill_kernels_partial(type, TWILL_SUM)};
-    twill_split(scale_share, &job, count, job.written, threads);
+    twill_split(scale_range, &job, count, job.written, threads);
 }
 
 struct copy_job {
@@ -264,7 +264,7 @@ struct copy_job {
     unsigned flags;
 };
 
-static void copy_share(const void *data, size_t first, size_t bytes)
+static void copy_range(const void *data, size_t first, size_t bytes)
 {
     const struct copy_job *job = data;
     job->copy(job->dst + first, job->src + first, bytes, job->flags);
@@ -274,5 +274,5 @@ void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const vo
                         size_t bytes, unsigned flags, int threads)
 {
     const struct copy_job job = {.copy = kernels->copy, .dst = dst, .src = src, .flags = flags};
-    twill_split(copy_share, &job, bytes, 1, threads);
+    twill_split(copy_range, &job, bytes, 1, threads);
 }

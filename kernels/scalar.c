@@ -46,12 +46,12 @@ enum {
     {                                                                                              \
         *p = narrow(v);                                                                            \
     }                                                                                              \
-    TWILL_INLINE vector_##math load_part_##type(const element_##type *p, size_t n)                 \
+    TWILL_INLINE vector_##math load_tail_##type(const element_##type *p, size_t n)                 \
     {                                                                                              \
         (void)n;                                                                                   \
         return widen(*p);                                                                          \
     }                                                                                              \
-    TWILL_INLINE void store_part_##type(element_##type *p, vector_##math v, size_t n)              \
+    TWILL_INLINE void store_tail_##type(element_##type *p, vector_##math v, size_t n)              \
     {                                                                                              \
         (void)n;                                                                                   \
         *p = narrow(v);                                                                            \

@@ -21,7 +21,7 @@
  *     and_ or_ xor_MATH(a, b)         with LOGIC: bitwise
  *     truth_MATH(v)                   with LOGIC: 1 for what is not 0
  *     load_ store_ stream_ELEMENT     a register from or to memory, widening or rounding
- *     load_part_ store_part_ELEMENT   its first 1 .. lanes-1 elements, nothing beyond touched
+ *     load_tail_ store_tail_ELEMENT   its first 1 .. lanes-1 elements, nothing beyond touched
  *     stream_end()                    orders streamed stores before what follows
  * It makes reduce_sum_ELEMENT, reduce_prod_ELEMENT, ... of type twill_reduce_fn, and with HOT
  * spread_sum_ELEMENT, ... of type twill_spread_fn. */
@@ -91,7 +91,7 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 
 /* `vectors` registers from position `at` on. All loads come before the stores: one of dst may be a
  * source. */
-TWILL_INLINE void NAME(block)(void *const *dst, unsigned ndst, const void *const *src,
+TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const *src,
                               unsigned nsrc, size_t at, unsigned vectors, twill_op op,
                               uint32_t divisor, bool stream)
 {
@@ -120,25 +120,25 @@ TWILL_INLINE void NAME(block)(void *const *dst, unsigned ndst, const void *const
 }
 
 /* As many blocks as fit before `end`; returns where they end. */
-TWILL_INLINE size_t NAME(blocks)(void *const *dst, unsigned ndst, const void *const *src,
-                                 unsigned nsrc, size_t at, size_t end, unsigned vectors,
-                                 twill_op op, uint32_t divisor, bool stream)
+TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *const *src,
+                                  unsigned nsrc, size_t at, size_t end, unsigned vectors,
+                                  twill_op op, uint32_t divisor, bool stream)
 {
     for (; end - at >= vectors * LANES; at += vectors * LANES)
-        NAME(block)(dst, ndst, src, nsrc, at, vectors, op, divisor, stream);
+        NAME(batch)(dst, ndst, src, nsrc, at, vectors, op, divisor, stream);
     return at;
 }
 
 /* Fewer elements than a register holds. */
-TWILL_INLINE void NAME(part)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
+TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
                              size_t at, size_t n, twill_op op, uint32_t divisor)
 {
-    VECTOR acc = TWILL_PASTE(load_part, STORED)((const VALUE *)src[0] + at, n);
+    VECTOR acc = TWILL_PASTE(load_tail, STORED)((const VALUE *)src[0] + at, n);
     for (unsigned s = 1; s < nsrc; s++)
-        acc = NAME(apply)(acc, TWILL_PASTE(load_part, STORED)((const VALUE *)src[s] + at, n), op);
+        acc = NAME(apply)(acc, TWILL_PASTE(load_tail, STORED)((const VALUE *)src[s] + at, n), op);
     acc = NAME(finish)(acc, op, divisor);
     for (unsigned d = 0; d < ndst; d++)
-        TWILL_PASTE(store_part, STORED)((VALUE *)dst[d] + at, acc, n);
+        TWILL_PASTE(store_tail, STORED)((VALUE *)dst[d] + at, acc, n);
 }
 
 /* Elements before the first register boundary of dst; 0 too if there is no need to go there. */
@@ -160,27 +160,27 @@ TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, 
     void *const dst[] = {to};
     size_t at = NAME(head)(to, count, stream);
     if (at > 0)
-        NAME(part)(dst, 1, src, nsrc, 0, at, op, divisor);
+        NAME(tail)(dst, 1, src, nsrc, 0, at, op, divisor);
     if (stream) {
-        at = NAME(blocks)(dst, 1, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor, true);
+        at = NAME(batches)(dst, 1, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor, true);
         stream_end();
         return at;
     }
 #ifdef HOT
     if (nsrc == 2) {
         const void *const two[] = {src[0], src[1]};
-        return NAME(blocks)(dst, 1, two, 2, at, count, vectors, op, divisor, false);
+        return NAME(batches)(dst, 1, two, 2, at, count, vectors, op, divisor, false);
     }
     if (nsrc == 3) {
         const void *const three[] = {src[0], src[1], src[2]};
-        return NAME(blocks)(dst, 1, three, 3, at, count, vectors, op, divisor, false);
+        return NAME(batches)(dst, 1, three, 3, at, count, vectors, op, divisor, false);
     }
     if (nsrc == 4) {
         const void *const four[] = {src[0], src[1], src[2], src[3]};
-        return NAME(blocks)(dst, 1, four, 4, at, count, vectors, op, divisor, false);
+        return NAME(batches)(dst, 1, four, 4, at, count, vectors, op, divisor, false);
     }
 #endif
-    return NAME(blocks)(dst, 1, src, nsrc, at, count, vectors, op, divisor, false);
+    return NAME(batches)(dst, 1, src, nsrc, at, count, vectors, op, divisor, false);
 }
 
 /* What is left after the bulk, which for a small count is everything. */
@@ -188,9 +188,9 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
                              size_t at, size_t count, twill_op op, uint32_t divisor)
 {
     if (TWILL_REGISTERS > 1)
-        at = NAME(blocks)(dst, ndst, src, nsrc, at, count, 1, op, divisor, false);
+        at = NAME(batches)(dst, ndst, src, nsrc, at, count, 1, op, divisor, false);
     if (at < count)
-        NAME(part)(dst, ndst, src, nsrc, at, count - at, op, divisor);
+        NAME(tail)(dst, ndst, src, nsrc, at, count - at, op, divisor);
 }
 
 /* The bulk is a function of its own so that a small count pays for no stack frame. */
@@ -223,17 +223,17 @@ TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *cons
     const unsigned vectors = TWILL_REGISTERS;
     size_t at = twill_min(NAME(head)(dst[0], count, stream), count);
     if (at > 0)
-        NAME(part)(dst, ndst, src, nsrc, 0, at, op, divisor);
+        NAME(tail)(dst, ndst, src, nsrc, 0, at, op, divisor);
     if (nsrc == 2 && ndst == 2 && !stream) {
         void *const to[] = {dst[0], dst[1]};
         const void *const from[] = {src[0], src[1]};
-        at = NAME(blocks)(to, 2, from, 2, at, count, vectors, op, divisor, false);
+        at = NAME(batches)(to, 2, from, 2, at, count, vectors, op, divisor, false);
     } else if (stream) {
-        at = NAME(blocks)(dst, ndst, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor,
-                          true);
+        at = NAME(batches)(dst, ndst, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor,
+                           true);
         stream_end();
     } else {
-        at = NAME(blocks)(dst, ndst, src, nsrc, at, count, vectors, op, divisor, false);
+        at = NAME(batches)(dst, ndst, src, nsrc, at, count, vectors, op, divisor, false);
     }
     NAME(rest)(dst, ndst, src, nsrc, at, count, op, divisor);
 }
@@ -262,8 +262,8 @@ OPS(SPREAD)
         for (; count - at >= lanes_f32; at += lanes_f32)                                           \
             TWILL_PASTE(store, to)(out + at, canonical_f32(TWILL_PASTE(load, from)(in + at)));     \
         if (at < count)                                                                            \
-            TWILL_PASTE(store_part, to)                                                            \
-        (out + at, canonical_f32(TWILL_PASTE(load_part, from)(in + at, count - at)), count - at);  \
+            TWILL_PASTE(store_tail, to)                                                            \
+        (out + at, canonical_f32(TWILL_PASTE(load_tail, from)(in + at, count - at)), count - at);  \
     }
 CONVERT(widen, f32, ELEMENT)
 CONVERT(narrow, ELEMENT, f32)

@@ -10,12 +10,12 @@
  * sum of two sources: entering a team costs 0.5 us while its threads spin and 7 us once they sleep.
  * At 512 KiB two threads take 5 us where one takes 14; at 64 KiB they are even, and sleeping ones
  * lose. */
-#define SHARE_BYTES ((size_t)256 << 10)
+#define THREAD_BYTES ((size_t)256 << 10)
 
 #if defined(_OPENMP)
 /* Share `index` of `of`: whole lines of 64 bytes, so that no two threads write to one line of an
  * aligned destination. */
-static void call_share(twill_share_fn share, const void *job, size_t count, size_t element,
+static void call_range(twill_range_fn apply, const void *job, size_t count, size_t element,
                        size_t index, size_t of)
 {
     const size_t line = TWILL_CACHE_LINE / element;
@@ -23,7 +23,7 @@ static void call_share(twill_share_fn share, const void *job, size_t count, size
     size_t first = index * each + twill_min(index, extra);
     size_t from = twill_min(first * line, count);
     size_t to = twill_min((first + each + (index < extra)) * line, count);
-    share(job, from, to - from);
+    apply(job, from, to - from);
 }
 #endif
 
@@ -31,10 +31,10 @@ static void call_share(twill_share_fn share, const void *job, size_t count, size
 static int work_threads(size_t bytes, int threads)
 {
 #if defined(_OPENMP)
-    if (threads <= 1 || bytes < 2 * SHARE_BYTES)
+    if (threads <= 1 || bytes < 2 * THREAD_BYTES)
         return 1;
     size_t lent = twill_min((size_t)threads, (size_t)omp_get_max_threads());
-    return (int)twill_min(lent, bytes / SHARE_BYTES);
+    return (int)twill_min(lent, bytes / THREAD_BYTES);
 #else
     (void)bytes;
     (void)threads;
@@ -42,16 +42,16 @@ static int work_threads(size_t bytes, int threads)
 #endif
 }
 
-void twill_split(twill_share_fn share, const void *job, size_t count, size_t element, int threads)
+void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads)
 {
     threads = work_threads(count * element, threads);
 #if defined(_OPENMP)
     if (threads > 1) {
 #pragma omp parallel num_threads(threads)
-        call_share(share, job, count, element, (size_t)omp_get_thread_num(),
+        call_range(apply, job, count, element, (size_t)omp_get_thread_num(),
                    (size_t)omp_get_num_threads());
         return;
     }
 #endif
-    share(job, 0, count);
+    apply(job, 0, count);
 }

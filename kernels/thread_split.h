@@ -6,10 +6,10 @@
 #include "lib/base.h"
 
 /* Elements [first, first + count) of a job. */
-typedef void (*twill_share_fn)(const void *job, size_t first, size_t count);
+typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
 
 /* Call `share` for all of 0 .. count-1, in one piece or, where that pays, one for each of at most
  * `threads` threads. `element` is the bytes of one in the destination (a power of two to 64). */
-void twill_split(twill_share_fn share, const void *job, size_t count, size_t element, int threads);
+void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads);
 
 #endif

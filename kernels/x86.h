@@ -67,10 +67,10 @@ enum {
 #define stream_u32       stream_i32
 #define stream_i64       stream_i32
 #define stream_u64       stream_i32
-#define load_part_u32    load_part_i32
-#define load_part_u64    load_part_i64
-#define store_part_u32   store_part_i32
-#define store_part_u64   store_part_i64
+#define load_tail_u32    load_tail_i32
+#define load_tail_u64    load_tail_i64
+#define store_tail_u32   store_tail_i32
+#define store_tail_u64   store_tail_i64
 
 #define load_f16(p)         MM(cvtph_ps)(load_half(p))
 #define load_bf16(p)        widen_bits_bf16(load_half(p))
@@ -86,14 +86,14 @@ enum {
 #define stream_f8e5m2(p, v) stream_quarter(p, bytes_of(narrow_bits_f8e5m2(v)))
 #define stream_end()        _mm_sfence()
 
-#define load_part_f16(p, n)        MM(cvtph_ps)(load_part_half(p, n))
-#define load_part_bf16(p, n)       widen_bits_bf16(load_part_half(p, n))
-#define load_part_f8e4m3(p, n)     widen_bits_f8e4m3(load_part_16(p, n))
-#define load_part_f8e5m2(p, n)     widen_bits_f8e5m2(load_part_16(p, n))
-#define store_part_f16(p, v, n)    store_part_half(p, narrow_bits_f16(v), n)
-#define store_part_bf16(p, v, n)   store_part_half(p, narrow_bits_bf16(v), n)
-#define store_part_f8e4m3(p, v, n) store_part_16(p, bytes_of(narrow_bits_f8e4m3(v)), n)
-#define store_part_f8e5m2(p, v, n) store_part_16(p, bytes_of(narrow_bits_f8e5m2(v)), n)
+#define load_tail_f16(p, n)        MM(cvtph_ps)(load_tail_half(p, n))
+#define load_tail_bf16(p, n)       widen_bits_bf16(load_tail_half(p, n))
+#define load_tail_f8e4m3(p, n)     widen_bits_f8e4m3(load_tail_16(p, n))
+#define load_tail_f8e5m2(p, n)     widen_bits_f8e5m2(load_tail_16(p, n))
+#define store_tail_f16(p, v, n)    store_tail_half(p, narrow_bits_f16(v), n)
+#define store_tail_bf16(p, v, n)   store_tail_half(p, narrow_bits_bf16(v), n)
+#define store_tail_f8e4m3(p, v, n) store_tail_16(p, bytes_of(narrow_bits_f8e4m3(v)), n)
+#define store_tail_f8e5m2(p, v, n) store_tail_16(p, bytes_of(narrow_bits_f8e5m2(v)), n)
 
 #define narrow_bits_f16(v) MM(cvtps_ph)(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 

@@ -17,7 +17,7 @@ enum { lanes_i8 = 32, lanes_u8 = 32, lanes_i16 = 16, lanes_u16 = 16 };
 
 /* The first n (0..16) bytes; the others are zero. Through general registers: a store to a small
  * buffer and a wider load from it would stall. */
-TWILL_INLINE __m128i load_part_16(const void *p, size_t n)
+TWILL_INLINE __m128i load_tail_16(const void *p, size_t n)
 {
     const unsigned char *from = p;
     uint64_t low = 0, tail = 0;
@@ -41,7 +41,7 @@ TWILL_INLINE __m128i load_part_16(const void *p, size_t n)
     return _mm_set_epi64x((long long)tail, (long long)low);
 }
 
-TWILL_INLINE void store_part_16(void *p, __m128i v, size_t n)
+TWILL_INLINE void store_tail_16(void *p, __m128i v, size_t n)
 {
     unsigned char *to = p;
     uint64_t rest = (uint64_t)_mm_cvtsi128_si64(v);
@@ -69,21 +69,21 @@ TWILL_INLINE void store_part_16(void *p, __m128i v, size_t n)
 }
 
 /* Likewise of 32. */
-TWILL_INLINE __m256i load_part_32(const void *p, size_t n)
+TWILL_INLINE __m256i load_tail_32(const void *p, size_t n)
 {
     if (n <= 16)
-        return _mm256_zextsi128_si256(load_part_16(p, n));
-    return _mm256_set_m128i(load_part_16((const char *)p + 16, n - 16), _mm_loadu_si128(p));
+        return _mm256_zextsi128_si256(load_tail_16(p, n));
+    return _mm256_set_m128i(load_tail_16((const char *)p + 16, n - 16), _mm_loadu_si128(p));
 }
 
-TWILL_INLINE void store_part_32(void *p, __m256i v, size_t n)
+TWILL_INLINE void store_tail_32(void *p, __m256i v, size_t n)
 {
     if (n <= 16) {
-        store_part_16(p, _mm256_castsi256_si128(v), n);
+        store_tail_16(p, _mm256_castsi256_si128(v), n);
         return;
     }
     _mm_storeu_si128(p, _mm256_castsi256_si128(v));
-    store_part_16((char *)p + 16, _mm256_extracti128_si256(v, 1), n - 16);
+    store_tail_16((char *)p + 16, _mm256_extracti128_si256(v, 1), n - 16);
 }
 
 #define load_i8(p)              _mm256_loadu_si256((const void *)(p))
@@ -98,14 +98,14 @@ TWILL_INLINE void store_part_32(void *p, __m256i v, size_t n)
 #define stream_u8               stream_i8
 #define stream_i16              stream_i8
 #define stream_u16              stream_i8
-#define load_part_i8            load_part_32
-#define load_part_u8            load_part_32
-#define load_part_i16(p, n)     load_part_32(p, 2 * (n))
-#define load_part_u16           load_part_i16
-#define store_part_i8           store_part_32
-#define store_part_u8           store_part_32
-#define store_part_i16(p, v, n) store_part_32(p, v, 2 * (n))
-#define store_part_u16          store_part_i16
+#define load_tail_i8            load_tail_32
+#define load_tail_u8            load_tail_32
+#define load_tail_i16(p, n)     load_tail_32(p, 2 * (n))
+#define load_tail_u16           load_tail_i16
+#define store_tail_i8           store_tail_32
+#define store_tail_u8           store_tail_32
+#define store_tail_i16(p, v, n) store_tail_32(p, v, 2 * (n))
+#define store_tail_u16          store_tail_i16
 
 #define add_i8           _mm256_add_epi8
 #define add_u8           _mm256_add_epi8

@@ -387,14 +387,14 @@ class comm
     template <class S, class D> [[nodiscard]] twill_status allgather(const S &src, D &&dst) const
     {
         auto [from, to] = both(src, dst);
-        return twill_allgather(handle_, from.data(), fit(to, from.size() * parts()), from.size(),
+        return twill_allgather(handle_, from.data(), fit(to, from.size() * shards()), from.size(),
                                type(from));
     }
     template <class S, class D>
     [[nodiscard]] twill_status reduce_scatter(const S &src, D &&dst, twill_op op) const
     {
         auto [from, to] = both(src, dst);
-        return twill_reduce_scatter(handle_, fit(from, to.size() * parts()), to.data(), to.size(),
+        return twill_reduce_scatter(handle_, fit(from, to.size() * shards()), to.data(), to.size(),
                                     type(from), op);
     }
     template <class S, class D>
@@ -402,21 +402,21 @@ class comm
     {
         auto [from, to] = both(src, dst);
         return twill_gather(handle_, from.data(),
-                            rank() == root ? fit(to, from.size() * parts()) : nullptr, from.size(),
+                            rank() == root ? fit(to, from.size() * shards()) : nullptr, from.size(),
                             type(from), root);
     }
     template <class S, class D>
     [[nodiscard]] twill_status scatter(const S &src, D &&dst, int root) const
     {
         auto [from, to] = both(src, dst);
-        return twill_scatter(handle_, rank() == root ? fit(from, to.size() * parts()) : nullptr,
+        return twill_scatter(handle_, rank() == root ? fit(from, to.size() * shards()) : nullptr,
                              to.data(), to.size(), type(from), root);
     }
     template <class S, class D> [[nodiscard]] twill_status alltoall(const S &src, D &&dst) const
     {
         auto [from, to] = both(src, dst);
-        std::size_t count = from.size() / (parts() > 0 ? parts() : 1);
-        return twill_alltoall(handle_, from.data(), fit(to, count * parts()), count, type(from));
+        std::size_t count = from.size() / (shards() > 0 ? shards() : 1);
+        return twill_alltoall(handle_, from.data(), fit(to, count * shards()), count, type(from));
     }
     template <class S> [[nodiscard]] twill_status send(const S &src, int to) const
     {
@@ -453,7 +453,7 @@ class comm
     {
         return buffer.size() < size ? nullptr : buffer.data();
     }
-    std::size_t parts() const
+    std::size_t shards() const
     {
         return handle_ != nullptr ? static_cast<std::size_t>(size()) : 0;
     }

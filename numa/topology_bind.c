@@ -52,27 +52,27 @@ static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_ty
 
 /* Cut a set along the units of a level, into part[] unless that is NULL; PUs of no unit are a part
  * as well. Returns how many parts there are, 0: no memory. */
-static unsigned cut(const struct twill_topology *topology, hwloc_const_bitmap_t set,
-                    hwloc_obj_type_t type, hwloc_bitmap_t *part)
+static unsigned split(const struct twill_topology *topology, hwloc_const_bitmap_t set,
+                      hwloc_obj_type_t type, hwloc_bitmap_t *subset)
 {
-    unsigned parts = 0;
+    unsigned subsets = 0;
     hwloc_bitmap_t left = hwloc_bitmap_dup(set);
     hwloc_obj_t unit = NULL;
     while (left != NULL && (unit = next_unit(topology, type, unit)) != NULL) {
         if (!hwloc_bitmap_intersects(left, unit->cpuset))
             continue;
-        if (part != NULL)
-            hwloc_bitmap_and(part[parts], left, unit->cpuset);
+        if (subset != NULL)
+            hwloc_bitmap_and(subset[subsets], left, unit->cpuset);
         hwloc_bitmap_andnot(left, left, unit->cpuset);
-        parts++;
+        subsets++;
     }
     if (left != NULL && !hwloc_bitmap_iszero(left)) {
-        if (part != NULL)
-            hwloc_bitmap_copy(part[parts], left);
-        parts++;
+        if (subset != NULL)
+            hwloc_bitmap_copy(subset[subsets], left);
+        subsets++;
     }
     hwloc_bitmap_free(left);
-    return parts;
+    return subsets;
 }
 
 static void free_sets(hwloc_bitmap_t *set, unsigned count)
@@ -95,49 +95,49 @@ static hwloc_bitmap_t *new_sets(unsigned count)
 }
 
 /* Cut a set into as few parts as a level does, but several. NULL: it is one core, or no memory. */
-static hwloc_bitmap_t *cut_coarsely(const struct twill_topology *topology, hwloc_const_bitmap_t set,
-                                    unsigned *parts)
+static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
+                                      hwloc_const_bitmap_t set, unsigned *subsets)
 {
     hwloc_obj_type_t type = HWLOC_OBJ_CORE;
-    *parts = 0;
+    *subsets = 0;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(levels); i++) {
-        unsigned count = cut(topology, set, levels[i], NULL);
-        if (count < 2 || (*parts > 0 && count >= *parts))
+        unsigned count = split(topology, set, levels[i], NULL);
+        if (count < 2 || (*subsets > 0 && count >= *subsets))
             continue;
-        *parts = count;
+        *subsets = count;
         type = levels[i];
     }
-    hwloc_bitmap_t *part = *parts > 0 ? new_sets(*parts) : NULL;
-    if (part != NULL && cut(topology, set, type, part) != *parts) {
-        free_sets(part, *parts);
-        part = NULL;
+    hwloc_bitmap_t *subset = *subsets > 0 ? new_sets(*subsets) : NULL;
+    if (subset != NULL && split(topology, set, type, subset) != *subsets) {
+        free_sets(subset, *subsets);
+        subset = NULL;
     }
-    return part;
+    return subset;
 }
 
 /* Deal a set to ranks, of which there are no more than cores. */
 static bool deal(const struct twill_topology *topology, hwloc_const_bitmap_t set, unsigned ranks,
                  hwloc_bitmap_t *of_rank)
 {
-    unsigned parts;
+    unsigned subsets;
     if (ranks == 1)
         return hwloc_bitmap_copy(of_rank[0], set) == 0;
-    hwloc_bitmap_t *part = cut_coarsely(topology, set, &parts);
-    bool good = part != NULL;
+    hwloc_bitmap_t *subset = split_coarsely(topology, set, &subsets);
+    bool good = subset != NULL;
     unsigned cores = walk_cores(topology->hwloc, set, 0, 0, NULL), before = 0, dealt = 0;
-    for (unsigned p = 0; good && ranks >= parts && p < parts; p++) {
-        before += walk_cores(topology->hwloc, part[p], 0, 0, NULL);
+    for (unsigned p = 0; good && ranks >= subsets && p < subsets; p++) {
+        before += walk_cores(topology->hwloc, subset[p], 0, 0, NULL);
         unsigned up_to = (unsigned)(((uint64_t)ranks * before + cores - 1) / cores);
         if (up_to > dealt)
-            good = deal(topology, part[p], up_to - dealt, of_rank + dealt);
+            good = deal(topology, subset[p], up_to - dealt, of_rank + dealt);
         dealt = up_to;
     }
-    for (unsigned r = 0; good && ranks < parts && r < ranks; r++) {
-        unsigned first = (unsigned)((uint64_t)r * parts / ranks);
-        for (unsigned p = first; p < first + parts / ranks; p++)
-            hwloc_bitmap_or(of_rank[r], of_rank[r], part[p]);
+    for (unsigned r = 0; good && ranks < subsets && r < ranks; r++) {
+        unsigned first = (unsigned)((uint64_t)r * subsets / ranks);
+        for (unsigned p = first; p < first + subsets / ranks; p++)
+            hwloc_bitmap_or(of_rank[r], of_rank[r], subset[p]);
     }
-    free_sets(part, parts);
+    free_sets(subset, subsets);
     return good;
 }
 

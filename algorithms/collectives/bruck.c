@@ -77,7 +77,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 {
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, world->size);
-    e.parts = world->size;
+    e.shards = world->size;
     if (shape->collective == TWILL_ALLGATHER || world->size == 1)
         emit_allgather(&e);
     else

@@ -11,15 +11,15 @@
  *     0 <- 1 <- 2 <- 3 ' */
 #include "algorithms/schedule/emit.h"
 
-enum { CHUNKS = 16, MOST_CHUNKS = 4096 };
-static uint32_t chunks_of(const struct twill_shape *shape)
+enum { BLOCKS = 16, MOST_BLOCKS = 4096 };
+static uint32_t blocks_of(const struct twill_shape *shape)
 {
-    return shape->parameter[0] == 0 ? CHUNKS : shape->parameter[0];
+    return shape->parameter[0] == 0 ? BLOCKS : shape->parameter[0];
 }
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    return shape->root < world->size && chunks_of(shape) <= MOST_CHUNKS;
+    return shape->root < world->size && blocks_of(shape) <= MOST_BLOCKS;
 }
 
 struct chain {
@@ -86,7 +86,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 {
     bool joins = twill_collective_facts(shape->collective)->joins;
     struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, chunks_of(shape));
+    twill_emitter_begin(&e, world, rank, blocks_of(shape));
     struct twill_group g = twill_group_ranks(&e, e.blocks);
     struct twill_pipe tree = place(&g, 0, true);
     if (shape->collective != TWILL_BROADCAST)
@@ -104,7 +104,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     else
         twill_emit_pipeline(&e, &tree, &tree, 0, e.blocks, TWILL_DST);
     if (!joins)
-        twill_emit_part(&e, knows, &chain);
+        twill_emit_await_join(&e, knows, &chain);
     return twill_emitter_finish(&e, schedule, error);
 }
 

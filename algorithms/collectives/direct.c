@@ -76,10 +76,10 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
 static const struct direct {
     emit_fn emit;
     uint32_t protocols;
-    uint32_t shared; /* flavours that take SHARED */
-    uint32_t tmp;    /* that take TMP always */
-    uint32_t passes; /* that take TMP to fold more operands than one pass does */
-    uint32_t sliced; /* that cut the message into a block for each rank */
+    uint32_t shared;  /* flavours that take SHARED */
+    uint32_t tmp;     /* that take TMP always */
+    uint32_t passes;  /* that take TMP to fold more operands than one pass does */
+    uint32_t sharded; /* that cut the message into a block for each rank */
 } directs[TWILL_COLLECTIVE_COUNT] = {
     [TWILL_ALLREDUCE] = {twill_emit_direct_allreduce, IMM | FLAT | STAGED | MAPPED | FETCHED,
                          FLAT | STAGED, 0, IMM | FLAT | MAPPED | FETCHED,
@@ -113,9 +113,9 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     const struct direct *direct = &directs[shape->collective];
     uint32_t protocol = 1u << shape->protocol, size = world->size;
     struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, (direct->sliced & protocol) != 0 ? size : 1);
-    if (twill_collective_facts(shape->collective)->parts)
-        e.parts = size;
+    twill_emitter_begin(&e, world, rank, (direct->sharded & protocol) != 0 ? size : 1);
+    if (twill_collective_facts(shape->collective)->sharded)
+        e.shards = size;
     if (size > 1) {
         if ((direct->shared & protocol) != 0)
             e.shared_blocks = e.blocks;

@@ -24,14 +24,14 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
                          uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
 {
-    bool parts = twill_collective_facts(shape->collective)->parts;
+    bool sharded = twill_collective_facts(shape->collective)->sharded;
     bool reduces = shape->collective != TWILL_ALLGATHER;
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, world->size);
     /* Parts by rank, to be consecutive. */
     struct twill_group g =
-        parts ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
-    e.parts = parts ? world->size : 1;
+        sharded ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+    e.shards = sharded ? world->size : 1;
     e.tmp_blocks = reduces && world->size > 2 ? e.blocks : 0;
     uint32_t mine = twill_group_block(&g, g.me);
     if (reduces && world->size > 1)

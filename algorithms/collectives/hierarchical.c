@@ -17,7 +17,7 @@ static bool applies_ring(const struct twill_world *world, const struct twill_sha
     uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
     if (world->nodes < 2 || shape->order != TWILL_ORDER_ANY)
         return false;
-    if (twill_collective_facts(shape->collective)->parts)
+    if (twill_collective_facts(shape->collective)->sharded)
         return shape->protocol == TWILL_PROTOCOL_STAGED ||
                (shape->protocol == TWILL_PROTOCOL_MAPPED && !shape->vector);
     return shape->protocol != TWILL_PROTOCOL_IMM && blocks >> TWILL_BLOCK_BITS == 0;

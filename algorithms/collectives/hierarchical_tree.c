@@ -67,7 +67,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
 {
     uint32_t root_node = world->node[shape->root], widest = twill_world_widest(world);
     bool reduces = shape->collective == TWILL_REDUCE;
-    bool sliced = reduces && twill_protocol_is_sharded(shape->protocol);
+    bool sharded = reduces && twill_protocol_is_sharded(shape->protocol);
     uint32_t *heads = malloc(world->nodes * sizeof(*heads));
     struct twill_emitter e;
     if (heads == NULL)
@@ -75,7 +75,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
                           world->nodes);
     for (uint32_t n = 0; n < world->nodes; n++)
         heads[n] = n == root_node ? shape->root : twill_world_member(world, n, 0);
-    twill_emitter_begin(&e, world, rank, sliced ? widest : 1);
+    twill_emitter_begin(&e, world, rank, sharded ? widest : 1);
     if (widest > 1 && shape->protocol != TWILL_PROTOCOL_IMM &&
         (reduces || shape->protocol != TWILL_PROTOCOL_MAPPED))
         e.shared_blocks = e.blocks;

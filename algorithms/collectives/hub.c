@@ -64,7 +64,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     else
         emit_spoke(&e, shape->root, back);
     if (!back)
-        twill_emit_part(&e, knows, &shape->root);
+        twill_emit_await_join(&e, knows, &shape->root);
     return twill_emitter_finish(&e, schedule, error);
 }
 

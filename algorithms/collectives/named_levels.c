@@ -33,13 +33,13 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
     uint32_t next = 0;
     for (unsigned i = 0; i < TWILL_PARAMETERS; i++) {
         const char *slash = memchr(text, '/', length);
-        size_t part = slash == NULL ? length : (size_t)(slash - text);
-        const char *colon = memchr(text, ':', part);
+        size_t item = slash == NULL ? length : (size_t)(slash - text);
+        const char *colon = memchr(text, ':', item);
         if (colon == NULL)
             return false;
         size_t name = (size_t)(colon - text);
         uint32_t level = find(level_names, TWILL_MAX_LEVELS, text, name);
-        uint32_t how = find(methods, TWILL_BY_COUNT, colon + 1, part - name - 1);
+        uint32_t how = find(methods, TWILL_BY_COUNT, colon + 1, item - name - 1);
         if (level < next || level == TWILL_MAX_LEVELS || how == TWILL_BY_COUNT ||
             (how == TWILL_BY_DIRECT && level > TWILL_LEVEL_NODE))
             return false;
@@ -48,7 +48,7 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
         if (slash == NULL)
             return true;
         text = slash + 1;
-        length -= part + 1;
+        length -= item + 1;
     }
     return false; /* too many */
 }
@@ -94,12 +94,12 @@ static bool suits(const struct twill_hierarchy *l, const struct twill_shape *sha
         return false;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
-        if ((!top || l->parts) && twill_how_is_top(l->level[j].choice.how))
+        if ((!top || l->sharded) && twill_how_is_top(l->level[j].choice.how))
             return false;
         if (gives && l->level[j].choice.how != TWILL_BY_DIRECT)
             return false;
     }
-    if (!l->parts && (l->shards > TWILL_MOST_SHARDS || twill_hierarchy_blocks(l) >> 16 != 0))
+    if (!l->sharded && (l->shards > TWILL_MOST_SHARDS || twill_hierarchy_blocks(l) >> 16 != 0))
         return false;
     return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }
@@ -109,10 +109,10 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     struct twill_level_choice choice[TWILL_MAX_LEVELS];
     struct twill_hierarchy l;
     uint32_t choices = read_choices(shape, choice);
-    bool parts = twill_collective_facts(shape->collective)->parts;
+    bool sharded = twill_collective_facts(shape->collective)->sharded;
     if (shape->vector && shape->protocol == TWILL_PROTOCOL_MAPPED)
         return false;
-    bool does = twill_hierarchy_open(&l, world, 0, parts, choice, choices) && suits(&l, shape);
+    bool does = twill_hierarchy_open(&l, world, 0, sharded, choice, choices) && suits(&l, shape);
     twill_hierarchy_close(&l);
     return does;
 }

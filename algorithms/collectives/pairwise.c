@@ -17,11 +17,11 @@
 static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                 const struct twill_shape *shape)
 {
-    bool alike = e->parts > 1 && !shape->vector;
+    bool alike = e->shards > 1 && !shape->vector;
     struct twill_intake in = {.first = twill_group_block(g, g->me),
                               .blocks = 1,
                               .by_rank = shape->order != TWILL_ORDER_ANY,
-                              .give = TWILL_GIVE_PART,
+                              .give = TWILL_GIVE_SHARD,
                               .tmp = alike ? 0 : twill_group_block(g, g->me),
                               .stride = alike ? 1 : e->blocks};
     if (g->size > 2)
@@ -36,7 +36,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
     struct twill_emitter e;
     twill_emitter_begin(&e, world, rank, world->size);
-    e.parts = facts->parts ? world->size : 1;
+    e.shards = facts->sharded ? world->size : 1;
     struct twill_group g = twill_group_ranks(&e, e.blocks);
     if (!facts->reduces || world->size == 1)
         twill_emit_copy(&e, twill_operand_make(TWILL_DST, rank),

@@ -91,9 +91,9 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     twill_emitter_begin(&e, world, rank, world->size);
     struct twill_group g = twill_group_world(&e, world->size);
     bool due;
-    if (twill_collective_facts(shape->collective)->parts) {
-        e.parts = world->size;
-        g.part = g.rank;
+    if (twill_collective_facts(shape->collective)->sharded) {
+        e.shards = world->size;
+        g.shard = g.rank;
     }
     e.tmp_blocks = shape->collective == TWILL_ALLGATHER || world->size < 3 ? 0 : e.blocks;
     if (shape->collective == TWILL_ALLGATHER)

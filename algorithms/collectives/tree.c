@@ -67,10 +67,10 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
 {
     const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
     struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, facts->parts ? world->size : 1);
-    e.parts = e.blocks;
+    twill_emitter_begin(&e, world, rank, facts->sharded ? world->size : 1);
+    e.shards = e.blocks;
     bool up = facts->dst == TWILL_HOLDS_ROOT;
-    bool by_rank = facts->parts || (facts->reduces && shape->order != TWILL_ORDER_ANY);
+    bool by_rank = facts->sharded || (facts->reduces && shape->order != TWILL_ORDER_ANY);
     struct twill_group g =
         by_rank ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
     uint32_t last = by_rank ? shape->root : world->position[shape->root];
@@ -78,7 +78,7 @@ twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill
                            .root = facts->reduces && by_rank ? 0 : last,
                            .radix = radix,
                            .credit = credit};
-    if (facts->reduces ? world->size > 1 : facts->parts && radix < world->size)
+    if (facts->reduces ? world->size > 1 : facts->sharded && radix < world->size)
         e.tmp_blocks = e.blocks;
     twill_emit_tree_enter(&e, &t, up, last);
     if (shape->collective == TWILL_BROADCAST)

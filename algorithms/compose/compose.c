@@ -62,7 +62,7 @@ uint32_t twill_compose_run(const struct twill_compose *c, uint32_t level, uint32
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     uint32_t n = 1, fanout = l->level[level].fanout, owner = twill_hierarchy_owner(l, level, s);
-    for (; !l->parts && s + n < l->shards; n++) {
+    for (; !l->sharded && s + n < l->shards; n++) {
         if (!twill_hierarchy_owns(l, level, s + n) ||
             twill_hierarchy_owner(l, level, s + n) != owner)
             return n;
@@ -164,14 +164,14 @@ static void declare(struct twill_compose *c, enum twill_protocol protocol)
     if (c->gives) /* every unit of the top gets all */
         twill_hierarchy_drop_top(l);
     bool direct_top = top->choice.how == TWILL_BY_DIRECT;
-    if (twill_how_divides(top->choice.how) && !l->parts)
+    if (twill_how_divides(top->choice.how) && !l->sharded)
         c->each = top->fanout;
     if (!c->mapped && messages < l->count && l->level[0].choice.how != TWILL_BY_DIRECT)
         shared++; /* the first copy is there all the same: the way back goes through it */
     else if (!c->mapped && messages < l->count && !c->down)
         shared = 1;
     c->e.blocks = l->shards * c->each;
-    c->e.parts = l->parts ? l->world->size : 1;
+    c->e.shards = l->sharded ? l->world->size : 1;
     c->e.shared_blocks = shared * c->e.blocks;
     c->final = TWILL_DST;
     if (c->down && direct_top)
@@ -194,12 +194,12 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
                               .root = shape->root,
                               .up = shape->collective != TWILL_REDUCE_SCATTER,
                               .mapped = shape->protocol == TWILL_PROTOCOL_MAPPED};
-    bool parts = twill_collective_facts(shape->collective)->parts;
+    bool sharded = twill_collective_facts(shape->collective)->sharded;
     twill_emitter_begin(&c.e, world, rank, 1);
     c.list = calloc((size_t)world->size + 1, sizeof(*c.list));
     c.marked = calloc(world->size, sizeof(*c.marked));
     if (c.list == NULL || c.marked == NULL ||
-        !twill_hierarchy_open(&c.hierarchy, world, rank, parts, choice, choices)) {
+        !twill_hierarchy_open(&c.hierarchy, world, rank, sharded, choice, choices)) {
         c.e.no_memory = true;
     } else {
         declare(&c, shape->protocol);

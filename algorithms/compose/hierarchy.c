@@ -90,7 +90,7 @@ static void weigh(struct twill_hierarchy *l)
         l->level[j].weight = l->shards;
         l->shards = (uint32_t)twill_min((size_t)l->shards * l->level[j].widest, UINT32_MAX);
     }
-    if (l->parts)
+    if (l->sharded)
         l->shards = l->world->size;
 }
 
@@ -101,11 +101,11 @@ void twill_hierarchy_drop_top(struct twill_hierarchy *l)
 }
 
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
-                          bool parts, const struct twill_level_choice *choice, uint32_t choices)
+                          bool sharded, const struct twill_level_choice *choice, uint32_t choices)
 {
     memset(l, 0, sizeof(*l));
     l->world = world;
-    l->parts = parts;
+    l->sharded = sharded;
     for (uint32_t i = 0; i < choices; i++) {
         struct twill_hierarchy_level *level = &l->level[l->count];
         const struct twill_hierarchy_level *below = l->count > 0 ? level - 1 : NULL;
@@ -122,7 +122,7 @@ bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *w
         else
             l->count++;
     }
-    bool all = l->count == 0 || l->parts || l->level[l->count - 1].choice.how == TWILL_BY_DIRECT;
+    bool all = l->count == 0 || l->sharded || l->level[l->count - 1].choice.how == TWILL_BY_DIRECT;
     l->scatters = l->count - !all;
     weigh(l);
     return true;
@@ -138,7 +138,7 @@ void twill_hierarchy_close(struct twill_hierarchy *l)
 static uint32_t member_of(const struct twill_hierarchy *l,
                           const struct twill_hierarchy_level *level, uint32_t fanout, uint32_t s)
 {
-    if (l->parts)
+    if (l->sharded)
         return level->place[s] % fanout;
     return s / level->weight % level->widest * fanout / level->widest;
 }
@@ -184,7 +184,7 @@ uint32_t twill_hierarchy_signals(const struct twill_hierarchy *l, uint32_t rank,
 uint64_t twill_hierarchy_blocks(const struct twill_hierarchy *l)
 {
     const struct twill_hierarchy_level *top = l->count > 0 ? &l->level[l->count - 1] : NULL;
-    if (top == NULL || l->parts)
+    if (top == NULL || l->sharded)
         return l->shards;
     uint32_t copies = top->choice.how == TWILL_BY_BRUCK ? top->widest : 1;
     return (uint64_t)l->shards * copies * (twill_how_divides(top->choice.how) ? top->fanout : 1);

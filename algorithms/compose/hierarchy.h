@@ -60,12 +60,12 @@ struct twill_hierarchy {
     uint32_t count;    /* rungs, lowest first, without those where nobody has company */
     uint32_t scatters; /* of them, from the lowest: all but a top of messages */
     uint32_t shards;
-    bool parts; /* a shard is the part of a rank */
+    bool sharded; /* a shard is the part of a rank */
 };
 
 /* Choose rungs: levels ascending, the whole world last. False: no memory. */
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
-                          bool parts, const struct twill_level_choice *choice, uint32_t choices);
+                          bool sharded, const struct twill_level_choice *choice, uint32_t choices);
 void twill_hierarchy_close(struct twill_hierarchy *l);
 /* Not to scatter at the highest rung that does. */
 void twill_hierarchy_drop_top(struct twill_hierarchy *l);

@@ -6,13 +6,13 @@
  * pieces that are consecutive blocks, and either all partials or all raw: what is `partials` or
  * farther to the right was never folded. Sends if `out`, else receives into the position of this
  * rank. */
-struct span {
+struct shard_range {
     uint32_t base, from, to, partials, peer;
     bool out, reduces, ends;
 };
 
-static void emit_piece(struct twill_emitter *e, const struct span *s, uint32_t block,
-                       uint32_t blocks, bool partial, bool own)
+static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, uint32_t block,
+                        uint32_t blocks, bool partial, bool own)
 {
     unsigned flags = partial ? TWILL_STEP_PARTIAL : 0;
     enum twill_space mine = !s->reduces ? TWILL_DST : TWILL_TMP;
@@ -31,8 +31,8 @@ static void emit_piece(struct twill_emitter *e, const struct span *s, uint32_t b
 
 /* From the farthest on: of what goes out that is what came last. distance: between the numbers of a
  * part as seen from the receiver and from the sender. */
-static void emit_span(struct twill_emitter *e, const struct twill_group *g, const struct span *s,
-                      uint32_t distance)
+static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
+                        const struct shard_range *s, uint32_t distance)
 {
     uint32_t each = g->blocks / g->size;
     for (uint32_t end = s->to, first; end > s->from; end = first) {
@@ -42,8 +42,8 @@ static void emit_span(struct twill_emitter *e, const struct twill_group *g, cons
             first = s->partials - distance;
         if (s->base + end > g->size) /* not past the last part */
             first = (uint32_t)twill_max(first, s->base < g->size ? g->size - s->base : 0);
-        emit_piece(e, s, twill_group_block(g, s->base + first), (end - first) * each, partial,
-                   end - 1 < s->partials);
+        emit_blocks(e, s, twill_group_block(g, s->base + first), (end - first) * each, partial,
+                    end - 1 < s->partials);
     }
 }
 
@@ -63,22 +63,22 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
         next = (s + 1) / 2;
         /* Out of TMP all are partials: no position is farther than this. */
         uint32_t partials = from == TWILL_TMP ? 2 * size : s == size ? 0 : size / 2;
-        struct span out = {.base = g->me,
-                           .from = next,
-                           .to = s,
-                           .partials = partials,
-                           .peer = g->rank[(g->me + next) % size],
-                           .out = true,
-                           .reduces = true};
-        struct span in = {.base = g->me,
-                          .to = s - next,
-                          .partials = partials,
-                          .peer = g->rank[(g->me + size - next) % size],
-                          .reduces = true,
-                          .ends = next == 1};
+        struct shard_range out = {.base = g->me,
+                                  .from = next,
+                                  .to = s,
+                                  .partials = partials,
+                                  .peer = g->rank[(g->me + next) % size],
+                                  .out = true,
+                                  .reduces = true};
+        struct shard_range in = {.base = g->me,
+                                 .to = s - next,
+                                 .partials = partials,
+                                 .peer = g->rank[(g->me + size - next) % size],
+                                 .reduces = true,
+                                 .ends = next == 1};
         size_t mark = twill_emit_mark(e);
-        emit_span(e, g, &in, next);
-        emit_span(e, g, &out, 0);
+        emit_shards(e, g, &in, next);
+        emit_shards(e, g, &out, 0);
         twill_emit_insert_wait(e, mark);
     }
     twill_emit_wait(e);
@@ -91,13 +91,13 @@ void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_
         rounds++;
     for (uint32_t k = rounds; k > 0; k--) {
         uint32_t s = skip(size, k), next = skip(size, k - 1);
-        struct span out = {
+        struct shard_range out = {
             .base = g->me, .to = next - s, .peer = g->rank[(g->me + size - s) % size], .out = true};
-        struct span in = {
+        struct shard_range in = {
             .base = g->me, .from = s, .to = next, .peer = g->rank[(g->me + s) % size]};
         size_t mark = twill_emit_mark(e);
-        emit_span(e, g, &out, 0);
-        emit_span(e, g, &in, 0);
+        emit_shards(e, g, &out, 0);
+        emit_shards(e, g, &in, 0);
         twill_emit_insert_wait(e, mark);
     }
     if (rounds > 0)

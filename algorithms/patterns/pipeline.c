@@ -9,15 +9,15 @@
 
 struct pipeline {
     const struct twill_pipe *up, *down;
-    uint32_t first, chunks;
+    uint32_t first, blocks;
     enum twill_space result;
 };
 
 /* The chunk that is `delay` behind the clock, as a block; false: none. */
-static bool chunk_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
+static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
 {
     *block = p->first + time - delay;
-    return time >= delay && time - delay < p->chunks;
+    return time >= delay && time - delay < p->blocks;
 }
 
 /* Receive from the children: the first one's is folded with SRC as it comes, the second one's lands
@@ -53,7 +53,7 @@ static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint
 {
     uint32_t block;
     bool leaf = p->up->children == 0;
-    if (p->up->depth > 0 && chunk_at(p, time, p->up->height - p->up->depth, &block))
+    if (p->up->depth > 0 && block_at(p, time, p->up->height - p->up->depth, &block))
         twill_emit_send(e, p->up->parent, twill_operand_make(leaf ? TWILL_SRC : TWILL_TMP, block),
                         1, leaf ? 0 : TWILL_STEP_PARTIAL);
 }
@@ -62,29 +62,29 @@ static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_
                       uint32_t start)
 {
     uint32_t block, depth = p->down->depth;
-    if (depth > 0 && chunk_at(p, time, start + depth - 1, &block))
+    if (depth > 0 && block_at(p, time, start + depth - 1, &block))
         twill_emit_recv(e, p->down->parent, twill_operand_make(TWILL_DST, block), 1, 0);
-    bool sends = chunk_at(p, time, start + depth, &block);
+    bool sends = block_at(p, time, start + depth, &block);
     for (uint32_t i = 0; sends && i < p->down->children; i++)
         twill_emit_send(e, p->down->child[i].rank,
                         twill_operand_make(depth == 0 ? p->result : TWILL_DST, block), 1, 0);
 }
 
 void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
-                         const struct twill_pipe *down, uint32_t first, uint32_t chunks,
+                         const struct twill_pipe *down, uint32_t first, uint32_t blocks,
                          enum twill_space result)
 {
     struct pipeline p = {
-        .up = up, .down = down, .first = first, .chunks = chunks, .result = result};
+        .up = up, .down = down, .first = first, .blocks = blocks, .result = result};
     uint32_t start = up != NULL ? up->height : 0, block;
-    uint32_t end = chunks + start + (down != NULL ? down->height : 0);
+    uint32_t end = blocks + start + (down != NULL ? down->height : 0);
     for (uint32_t time = 0; time < end; time++) {
         size_t mark = twill_emit_mark(e);
         if (up != NULL && up->children > 0) {
             uint32_t delay = up->height - up->depth - 1;
-            if (chunk_at(&p, time, delay, &block))
+            if (block_at(&p, time, delay, &block))
                 post_up_receive(e, &p, block);
-            if (chunk_at(&p, time, delay + 1, &block))
+            if (block_at(&p, time, delay + 1, &block))
                 reduce_second(e, &p, block);
         }
         if (up != NULL)

@@ -33,7 +33,7 @@ void twill_emit_tree_await_credit(struct twill_emitter *e, const struct twill_tr
 uint32_t twill_tree_me(const struct twill_tree *t);
 uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v);
 /* v and how many are below it. */
-uint32_t twill_tree_span(const struct twill_tree *t, uint32_t v);
+uint32_t twill_subtree_size(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
 /* How many children v has; the i-th, in ascending order. */
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);

@@ -11,7 +11,7 @@ static void exchange(struct twill_emitter *e, const struct twill_tree *t, uint32
     const struct twill_group *g = t->group;
     uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
     struct twill_range range[2];
-    uint32_t ranges = twill_ring_ranges(range, g->size, first, twill_tree_span(t, v));
+    uint32_t ranges = twill_ring_ranges(range, g->size, first, twill_subtree_size(t, v));
     for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what came last first */
         twill_operand at = twill_operand_make(space, g->first + range[i].first * each);
         if (sends)

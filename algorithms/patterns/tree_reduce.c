@@ -9,7 +9,7 @@
 /* Is the message of number v a partial, or just what it has itself, raw? */
 static unsigned kind(const struct twill_tree *t, enum twill_space from, uint32_t v)
 {
-    return from == TWILL_TMP || twill_tree_span(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
+    return from == TWILL_TMP || twill_subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
 }
 
 /* Into `to` on the root. */

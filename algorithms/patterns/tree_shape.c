@@ -21,7 +21,7 @@ static uint32_t weight(const struct twill_tree *t, uint32_t v)
     return w;
 }
 
-uint32_t twill_tree_span(const struct twill_tree *t, uint32_t v)
+uint32_t twill_subtree_size(const struct twill_tree *t, uint32_t v)
 {
     return (uint32_t)twill_min(weight(t, v), t->group->size - v);
 }
@@ -42,7 +42,7 @@ uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i)
 
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v)
 {
-    uint32_t end = v + twill_tree_span(t, v), n = 0;
+    uint32_t end = v + twill_subtree_size(t, v), n = 0;
     while (twill_tree_child(t, v, n) < end)
         n++;
     return n;
@@ -54,7 +54,7 @@ static bool knows(const struct twill_tree *t, bool up, uint32_t last, uint32_t a
     if (up && (a + t->root) % t->group->size == last)
         return true;
     uint32_t above = up ? a : b, below = up ? b : a;
-    return below >= above && below - above < twill_tree_span(t, above);
+    return below >= above && below - above < twill_subtree_size(t, above);
 }
 
 void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, bool up,

@@ -42,7 +42,7 @@ uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t 
 uint32_t twill_group_block(const struct twill_group *g, uint32_t position)
 {
     uint32_t i = position % g->size;
-    return g->first + (g->part == NULL ? i : g->part[i]) * (g->blocks / g->size);
+    return g->first + (g->shard == NULL ? i : g->shard[i]) * (g->blocks / g->size);
 }
 
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape)
@@ -58,7 +58,7 @@ void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *worl
     memset(e, 0, sizeof(*e));
     e->world = world;
     e->rank = rank;
-    e->parts = 1;
+    e->shards = 1;
     e->blocks = blocks;
 }
 
@@ -111,7 +111,7 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
     schedule->steps = steps;
     schedule->lanes = lanes;
     schedule->count = at;
-    schedule->parts = e->parts;
+    schedule->shards = e->shards;
     schedule->blocks = e->blocks;
     schedule->tmp_blocks = e->tmp_blocks;
     schedule->shared_blocks = e->shared_blocks;
@@ -123,7 +123,7 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
 }
 
 /* A message of more blocks than a step can name is several messages on both sides alike. */
-static void append_cut(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
+static void append_split(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
 {
     if (blocks == 0) /* only the message: no operand */
         step.dst = step.src = 0;
@@ -139,7 +139,7 @@ static void append_cut(struct twill_emitter *e, struct twill_step step, uint32_t
 void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks,
                      unsigned flags)
 {
-    append_cut(
+    append_split(
         e,
         (struct twill_step){
             .op = TWILL_STEP_SEND, .flags = (uint8_t)flags, .src = src, .peer = {(uint16_t)peer}},
@@ -149,7 +149,7 @@ void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, 
 void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks,
                      unsigned flags)
 {
-    append_cut(
+    append_split(
         e,
         (struct twill_step){
             .op = TWILL_STEP_RECV, .flags = (uint8_t)flags, .dst = dst, .peer = {(uint16_t)peer}},
@@ -159,32 +159,32 @@ void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, 
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
                             twill_operand src, uint32_t blocks, unsigned flags)
 {
-    append_cut(e,
-               (struct twill_step){.op = TWILL_STEP_RECV_REDUCE,
-                                   .flags = (uint8_t)flags,
-                                   .dst = dst,
-                                   .src = src,
-                                   .peer = {(uint16_t)peer}},
-               blocks);
+    append_split(e,
+                 (struct twill_step){.op = TWILL_STEP_RECV_REDUCE,
+                                     .flags = (uint8_t)flags,
+                                     .dst = dst,
+                                     .src = src,
+                                     .peer = {(uint16_t)peer}},
+                 blocks);
 }
 
 void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
                       uint32_t blocks)
 {
-    append_cut(e, (struct twill_step){.op = TWILL_STEP_REDUCE, .nsrc = 1, .dst = dst, .src = src},
-               blocks);
+    append_split(e, (struct twill_step){.op = TWILL_STEP_REDUCE, .nsrc = 1, .dst = dst, .src = src},
+                 blocks);
 }
 
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags)
 {
-    append_cut(e,
-               (struct twill_step){.op = TWILL_STEP_REDUCE,
-                                   .nsrc = 1,
-                                   .flags = (uint8_t)(flags | TWILL_STEP_ACC),
-                                   .dst = dst,
-                                   .src = src},
-               blocks);
+    append_split(e,
+                 (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                     .nsrc = 1,
+                                     .flags = (uint8_t)(flags | TWILL_STEP_ACC),
+                                     .dst = dst,
+                                     .src = src},
+                 blocks);
 }
 
 void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
@@ -204,7 +204,7 @@ void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twi
             step.flags |= (uint8_t)(flags & TWILL_STEP_FINAL);
         if (g->me >= first && g->me < first + n)
             step.flags |= (uint8_t)(flags & TWILL_STEP_OWN_SRC);
-        append_cut(e, step, blocks);
+        append_split(e, step, blocks);
     }
 }
 
@@ -212,25 +212,25 @@ void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand s
                      uint32_t blocks, unsigned flags)
 {
     bool names_peer = twill_operand_is_peer(dst) || twill_operand_is_peer(src);
-    append_cut(e,
-               (struct twill_step){.op = TWILL_STEP_COPY,
-                                   .flags = (uint8_t)flags,
-                                   .dst = dst,
-                                   .src = src,
-                                   .peer = {(uint16_t)(names_peer ? peer : 0)}},
-               blocks);
+    append_split(e,
+                 (struct twill_step){.op = TWILL_STEP_COPY,
+                                     .flags = (uint8_t)flags,
+                                     .dst = dst,
+                                     .src = src,
+                                     .peer = {(uint16_t)(names_peer ? peer : 0)}},
+                 blocks);
 }
 
 void twill_emit_complete(struct twill_emitter *e, twill_operand dst, twill_operand src,
                          uint32_t blocks)
 {
-    append_cut(e,
-               (struct twill_step){.op = TWILL_STEP_REDUCE,
-                                   .nsrc = 1,
-                                   .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
-                                   .dst = dst,
-                                   .src = src},
-               blocks);
+    append_split(e,
+                 (struct twill_step){.op = TWILL_STEP_REDUCE,
+                                     .nsrc = 1,
+                                     .flags = TWILL_STEP_PARTIAL | TWILL_STEP_FINAL,
+                                     .dst = dst,
+                                     .src = src},
+                 blocks);
 }
 
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from)

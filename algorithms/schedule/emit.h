@@ -20,7 +20,7 @@ struct twill_emitter {
     struct twill_step_list lanes[TWILL_SCHEDULE_LANES];
     /* Facts of the schedule. Scratch is declared, not derived, so that all ranks agree on it even
      * where only some use it: segment lengths follow from it. */
-    uint32_t parts; /* 1 unless the emitter says world->size */
+    uint32_t shards; /* 1 unless the emitter says world->size */
     uint32_t blocks, tmp_blocks, shared_blocks;
     bool uses_peer_src, uses_peer_dst, eager;
     bool no_memory;
@@ -35,7 +35,7 @@ struct twill_group {
     uint32_t first, blocks;
     /* Where every member has a part of the blocks, as large as the others': [size] the number of
      * its part; NULL: its position. For parts of the message: `rank`. */
-    const uint32_t *part;
+    const uint32_t *shard;
 };
 
 /* First block of the part of the member at this position, which is taken modulo size. */
@@ -121,7 +121,7 @@ typedef bool (*twill_emit_knows_fn)(const void *user, uint32_t rank, uint32_t ot
 /* Nobody leaves before all ranks of the node have come, by SIGNAL and AWAIT where messages do not
  * tell it. Join first, part last, in a lane without other SIGNALs. */
 void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
-void twill_emit_part(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
+void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
 
 /* For algorithms that only exchange messages: nobody leaves before all ranks of the node have come.
  * enter first and leave last, in lane 0; nothing where a rank is alone on its node. No other
@@ -182,7 +182,7 @@ struct twill_pipe {
  * the root of `down` sends what is in `result`; all others get it in DST. TMP: one copy of the
  * blocks, two where a rank has two children. Ends with nothing posted. */
 void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe *up,
-                         const struct twill_pipe *down, uint32_t first, uint32_t chunks,
+                         const struct twill_pipe *down, uint32_t first, uint32_t blocks,
                          enum twill_space result);
 
 /* Everybody with everybody: the turns of a rank, each with a peer to send to and one to receive
@@ -205,7 +205,7 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
 struct twill_intake {
     uint32_t first, blocks; /* what is folded; FINAL into DST */
     bool by_rank;           /* operands in the order of the group; else own first, then leftwards */
-    enum { TWILL_GIVE_NOTHING, TWILL_GIVE_PART, TWILL_GIVE_ALL } give; /* of SRC, to each other */
+    enum { TWILL_GIVE_NOTHING, TWILL_GIVE_SHARD, TWILL_GIVE_ALL } give; /* of SRC, to each other */
     /* Where to work in TMP, TWILL_INTAKE_COPIES times the blocks and a `stride` apart. */
     uint32_t tmp, stride;
 };

@@ -105,7 +105,7 @@ void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const v
         twill_emit_signal(e);
 }
 
-void twill_emit_part(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user)
+void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user)
 {
     struct twill_group node = twill_group_node(e);
     for (uint32_t i = 1; i < node.size; i++) {

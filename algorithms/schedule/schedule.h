@@ -136,7 +136,7 @@ struct twill_schedule {
     uint32_t lane_first[TWILL_SCHEDULE_LANES + 1]; /* index of a lane's first step */
     uint32_t lanes;
     uint32_t count;         /* steps */
-    uint32_t parts;         /* of the message: 1, or one per rank */
+    uint32_t shards;        /* of the message: 1, or one per rank */
     uint32_t blocks;        /* of SRC and DST: a multiple of parts */
     uint32_t tmp_blocks;    /* of TMP: 0, or a multiple of `blocks` */
     uint32_t shared_blocks; /* of SHARED: 0, or a multiple of `blocks` */

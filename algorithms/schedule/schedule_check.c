@@ -101,11 +101,12 @@ static bool is_buffer(unsigned space)
 static const char *check_held(const struct check *c, uint32_t owner, unsigned space,
                               const struct twill_step *step, twill_operand operand)
 {
-    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    uint32_t shard_blocks = c->schedule->blocks / c->schedule->shards;
     uint32_t first = twill_operand_block(operand), last = first + step->blocks - 1;
-    for (uint32_t part = first / pieces; part <= last / pieces && is_buffer(space); part++)
-        if (space == TWILL_SRC ? !twill_shape_holds_src(c->shape, owner, part)
-                               : !twill_shape_holds_dst(c->shape, owner, part))
+    for (uint32_t shard = first / shard_blocks; shard <= last / shard_blocks && is_buffer(space);
+         shard++)
+        if (space == TWILL_SRC ? !twill_shape_holds_src(c->shape, owner, shard)
+                               : !twill_shape_holds_dst(c->shape, owner, shard))
             return "names a part that the rank does not hold";
     return NULL;
 }
@@ -150,7 +151,7 @@ static const char *check_partials(const struct twill_step *step)
 /* Parts of different sizes: see `vector` in the shape. */
 static const char *check_vector(const struct check *c, const struct twill_step *step)
 {
-    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    uint32_t shard_blocks = c->schedule->blocks / c->schedule->shards;
     bool knows = twill_shape_knows_all(c->shape);
     const struct twill_step_shape *shape = twill_step_shape(step->op);
     twill_operand operand = shape->dst != 0 ? step->dst : step->src;
@@ -161,7 +162,8 @@ static const char *check_vector(const struct check *c, const struct twill_step *
         return "touches a peer's SRC or DST, whose parts lie elsewhere";
     if (!knows && (step->op == TWILL_STEP_PUT_IMM || (step->flags & TWILL_STEP_IMM) != 0))
         return "uses IMM, but does not know how large the blocks are";
-    if (!knows && shape->posts && twill_operand_block(operand) % pieces + step->blocks > pieces)
+    if (!knows && shape->posts &&
+        twill_operand_block(operand) % shard_blocks + step->blocks > shard_blocks)
         return "has a message of several parts";
     return NULL;
 }
@@ -208,7 +210,7 @@ static const char *check_step(const struct check *c, const struct twill_step *st
         why = check_peers(c, step);
     if (why != NULL)
         return why;
-    uint32_t pieces = c->schedule->blocks / c->schedule->parts;
+    uint32_t shard_blocks = c->schedule->blocks / c->schedule->shards;
     bool has_data = shape->dst != 0 || shape->src != 0;
     if (!has_data && step->blocks != 0)
         return "has blocks, but no operand";
@@ -217,7 +219,8 @@ static const char *check_step(const struct check *c, const struct twill_step *st
     if (step->op == TWILL_STEP_RECV_REDUCE && step->blocks == 0)
         return "folds nothing";
     if (shape->dst != 0 && shape->src != 0 && twill_operand_space(step->src) != TWILL_IMM &&
-        twill_operand_block(step->dst) % pieces != twill_operand_block(step->src) % pieces)
+        twill_operand_block(step->dst) % shard_blocks !=
+            twill_operand_block(step->src) % shard_blocks)
         return "mixes pieces of different places";
     if (twill_operand_is_peer(step->dst) && twill_operand_is_peer(step->src))
         return "has a peer on both sides";
@@ -229,12 +232,13 @@ static const char *check_step(const struct check *c, const struct twill_step *st
 static const char *check_facts(const struct check *c)
 {
     const struct twill_schedule *schedule = c->schedule;
-    bool parts = twill_collective_facts(c->shape->collective)->parts;
+    bool sharded = twill_collective_facts(c->shape->collective)->sharded;
     struct twill_schedule again = *schedule;
     twill_schedule_derive(&again);
     if (schedule->blocks == 0 || schedule->blocks >> TWILL_BLOCK_BITS != 0)
         return "number of blocks";
-    if (schedule->parts != (parts ? c->world->size : 1) || schedule->blocks % schedule->parts != 0)
+    if (schedule->shards != (sharded ? c->world->size : 1) ||
+        schedule->blocks % schedule->shards != 0)
         return "parts";
     if (c->shape->vector && !twill_shape_knows_all(c->shape) &&
         (schedule->tmp_blocks > 0 || schedule->shared_blocks > 0))

@@ -17,11 +17,11 @@ uint64_t twill_step_bytes(const struct twill_schedule *schedule, twill_operand o
                           uint32_t blocks, size_t count, size_t element)
 {
     uint64_t bytes = 0;
-    uint32_t pieces = schedule->blocks / schedule->parts;
+    uint32_t shard_blocks = schedule->blocks / schedule->shards;
     for (uint32_t i = 0; i < blocks; i++) {
         size_t first, length;
-        uint32_t piece = (twill_operand_block(operand) + i) % pieces;
-        twill_block_range(count / schedule->parts, element, pieces, piece, &first, &length);
+        uint32_t block = (twill_operand_block(operand) + i) % shard_blocks;
+        twill_block_range(count / schedule->shards, element, shard_blocks, block, &first, &length);
         bytes += (uint64_t)length * element;
     }
     return bytes;

@@ -83,7 +83,7 @@ size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, s
 {
     struct text out = {.at = text, .capacity = capacity};
     put(&out, "schedule parts %u blocks %u tmp %u shared %u peer_src %d peer_dst %d%s\n",
-        schedule->parts, schedule->blocks, schedule->tmp_blocks, schedule->shared_blocks,
+        schedule->shards, schedule->blocks, schedule->tmp_blocks, schedule->shared_blocks,
         schedule->uses_peer_src, schedule->uses_peer_dst, schedule->eager ? " eager" : "");
     for (uint32_t l = 0; l < schedule->lanes; l++) {
         put(&out, "lane\n");
@@ -199,8 +199,8 @@ static bool read_head(struct twill_schedule *schedule, const char *line)
     int used = 0;
     int fields =
         sscanf(line, "schedule parts %u blocks %u tmp %u shared %u peer_src %u peer_dst %u%n",
-               &schedule->parts, &schedule->blocks, &schedule->tmp_blocks, &schedule->shared_blocks,
-               &peer_src, &peer_dst, &used);
+               &schedule->shards, &schedule->blocks, &schedule->tmp_blocks,
+               &schedule->shared_blocks, &peer_src, &peer_dst, &used);
     schedule->eager = fields == 6 && strcmp(line + used, " eager") == 0;
     if (fields != 6 || (line[used] != '\0' && !schedule->eager) || peer_src > 1 || peer_dst > 1)
         return false;

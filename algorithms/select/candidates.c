@@ -14,7 +14,7 @@ enum {
 };
 /* In gather, scatter and alltoall with vector nobody knows how much there is: what a part is taken
  * to be. */
-#define GUESSED_PART ((size_t)4 << 10)
+#define GUESSED_SHARD ((size_t)4 << 10)
 /* Flat algorithms: see price_most(). */
 #define FLAT_MOST     ((size_t)64 << 10)
 #define SHARING_RANKS 8
@@ -23,14 +23,14 @@ size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request)
 {
     struct twill_shape shape = {.collective = request->collective, .vector = request->vector};
-    return twill_shape_knows_all(&shape) ? request->bytes : GUESSED_PART * world->size;
+    return twill_shape_knows_all(&shape) ? request->bytes : GUESSED_SHARD * world->size;
 }
 
 size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(request->collective);
     size_t most = TWILL_IMM_BYTES;
-    if (facts->parts && !request->vector)
+    if (facts->sharded && !request->vector)
         most *= world->size;
     /* Partials are as wide as f32. */
     size_t element = twill_type_size(request->type);

@@ -86,9 +86,9 @@ static const struct twill_machine_model
                 .moves = 1,
                 .interface = MB_S / 4500,
                 .reduce = REDUCE(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),
-                .slice = 256 << 10,
-                .slice_rank = 64 << 10,
-                .slice_net = 4 << 20,
+                .segment = 256 << 10,
+                .segment_rank = 64 << 10,
+                .segment_net = 4 << 20,
                 .window = 4,
             },
             {
@@ -119,9 +119,9 @@ static const struct twill_machine_model
                 .bounce = GB_S / 5,
                 .interface = MB_S / 7800,
                 .reduce = REDUCE(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
-                .slice = 256 << 10,
-                .slice_rank = 64 << 10,
-                .slice_net = 4 << 20,
+                .segment = 256 << 10,
+                .segment_rank = 64 << 10,
+                .segment_net = 4 << 20,
                 .window = 4,
             },
 };
@@ -155,7 +155,7 @@ const char *twill_link_class_name(enum twill_link_class link)
     return (unsigned)link < TWILL_LINK_COUNT ? names[link] : "?";
 }
 
-static bool share(const struct twill_world *world, unsigned level, uint32_t a, uint32_t b)
+static bool same_unit(const struct twill_world *world, unsigned level, uint32_t a, uint32_t b)
 {
     const uint32_t *unit = world->unit[level];
     return unit != NULL && unit[a] == unit[b];
@@ -164,16 +164,16 @@ static bool share(const struct twill_world *world, unsigned level, uint32_t a, u
 enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b)
 {
     if (world->node[a] != world->node[b])
-        return world->unit[TWILL_LEVEL_GROUP] == NULL || share(world, TWILL_LEVEL_GROUP, a, b)
+        return world->unit[TWILL_LEVEL_GROUP] == NULL || same_unit(world, TWILL_LEVEL_GROUP, a, b)
                    ? TWILL_LINK_NETWORK
                    : TWILL_LINK_GROUP;
-    if (share(world, TWILL_LEVEL_TILE, a, b))
+    if (same_unit(world, TWILL_LEVEL_TILE, a, b))
         return TWILL_LINK_TILE;
-    if (share(world, TWILL_LEVEL_L3, a, b))
+    if (same_unit(world, TWILL_LEVEL_L3, a, b))
         return TWILL_LINK_L3;
-    if (share(world, TWILL_LEVEL_NUMA, a, b))
+    if (same_unit(world, TWILL_LEVEL_NUMA, a, b))
         return TWILL_LINK_NUMA;
-    return share(world, TWILL_LEVEL_PACKAGE, a, b) ? TWILL_LINK_PACKAGE : TWILL_LINK_NODE;
+    return same_unit(world, TWILL_LEVEL_PACKAGE, a, b) ? TWILL_LINK_PACKAGE : TWILL_LINK_NODE;
 }
 
 unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link)
@@ -211,9 +211,9 @@ static const struct field of_model[] = {
     {"stage", offsetof(struct twill_machine_model, bounce)},
     {"moves", offsetof(struct twill_machine_model, moves)},
     {"interface", offsetof(struct twill_machine_model, interface)},
-    {"slice", offsetof(struct twill_machine_model, slice)},
-    {"slice_rank", offsetof(struct twill_machine_model, slice_rank)},
-    {"slice_net", offsetof(struct twill_machine_model, slice_net)},
+    {"slice", offsetof(struct twill_machine_model, segment)},
+    {"slice_rank", offsetof(struct twill_machine_model, segment_rank)},
+    {"slice_net", offsetof(struct twill_machine_model, segment_net)},
     {"window", offsetof(struct twill_machine_model, window)},
 };
 

@@ -52,7 +52,7 @@ struct twill_machine_model {
     uint64_t reduce[TWILL_TYPE_COUNT]; /* per KiB of an operand that is folded into another */
     /* How the executor cuts. Staged on one node: bytes of a slice at most, in all and for each rank
      * (0: no matter how many); across the network: bytes; slices under way at once. */
-    uint64_t slice, slice_rank, slice_net, window;
+    uint64_t segment, segment_rank, segment_net, window;
 };
 
 /* The models there are: "auto" first. NULL past the end. */

@@ -55,11 +55,11 @@ static uint64_t pass_interfaces(struct twill_pricing *p, uint32_t from, uint32_t
                                 uint64_t latency, uint64_t *start)
 {
     uint32_t node = p->world->node[from], other = p->world->node[to];
-    uint64_t share = per_kib(p->model->interface, bytes);
+    uint64_t occupied = per_kib(p->model->interface, bytes);
     *start = later(*start, p->node_out[node]);
-    p->node_out[node] = *start + share;
-    p->busy_node[node] += share;
-    p->node_in[other] = later(p->node_in[other], *start + latency) + share;
+    p->node_out[node] = *start + occupied;
+    p->busy_node[node] += occupied;
+    p->node_in[other] = later(p->node_in[other], *start + latency) + occupied;
     return p->node_in[other];
 }
 
@@ -177,20 +177,20 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
                            uint32_t peer, enum twill_link_class link, bool writes, uint64_t bytes)
 {
     unsigned level = p->leaves[link];
-    uint64_t share = per_kib(p->model->link[link].port, bytes);
-    if (share == 0 || level == TWILL_LEVEL_COUNT)
+    uint64_t occupied = per_kib(p->model->link[link].port, bytes);
+    if (occupied == 0 || level == TWILL_LEVEL_COUNT)
         return 0;
     size_t first = (size_t)level * p->world->size;
     size_t own = first + p->world->unit[level][lane->rank];
     size_t other = first + p->world->unit[level][peer];
     if (!p->whole)
-        return share * p->crowd[own];
+        return occupied * p->crowd[own];
     size_t out = writes ? own : other, in = writes ? other : own;
     uint64_t start = later(lane->time, p->core[lane->rank]);
-    p->port_out[out] = later(p->port_out[out], start) + share;
-    p->port_in[in] = later(p->port_in[in], start) + share;
-    p->busy_port_out[out] += share;
-    p->busy_port_in[in] += share;
+    p->port_out[out] = later(p->port_out[out], start) + occupied;
+    p->port_in[in] = later(p->port_in[in], start) + occupied;
+    p->busy_port_out[out] += occupied;
+    p->busy_port_in[in] += occupied;
     return later(p->port_out[out], p->port_in[in]);
 }
 
@@ -427,14 +427,14 @@ static uint64_t busiest(const struct twill_pricing *p)
 }
 
 /* Bytes of a slice; 0: the message is not cut. */
-static size_t slice_of(const struct twill_pricing *p, const struct twill_machine_model *model)
+static size_t segment_bytes(const struct twill_pricing *p, const struct twill_machine_model *model)
 {
-    uint64_t all = model->slice_rank * p->ranks;
-    if (p->cut == TWILL_PRICE_UNCUT)
+    uint64_t all = model->segment_rank * p->ranks;
+    if (p->segments == TWILL_PRICE_SEGMENTS_NONE)
         return 0;
-    if (p->cut == TWILL_PRICE_CUT_NET)
-        return (size_t)model->slice_net;
-    return (size_t)(all > 0 && all < model->slice ? all : model->slice);
+    if (p->segments == TWILL_PRICE_SEGMENTS_NET)
+        return (size_t)model->segment_net;
+    return (size_t)(all > 0 && all < model->segment ? all : model->segment);
 }
 
 static void set_up(struct twill_pricing *p, const struct twill_machine_model *model,
@@ -458,19 +458,19 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
 {
     if (p->mode == TWILL_PRICE_SCALED)
         return twill_price_scaled_at(&p->scale, model, bytes, type);
-    size_t slice = slice_of(p, model);
+    size_t segment = segment_bytes(p, model);
     set_up(p, model, type);
     uint64_t entry = model->start + (p->exchanges ? model->addresses : 0);
-    if (bytes < slice || slice == 0)
+    if (bytes < segment || segment == 0)
         return entry + run(p, bytes);
-    struct twill_price_sliced *sliced = &p->sliced;
-    if (sliced->model != model || sliced->type != p->type) {
-        sliced->one = run(p, slice);
-        sliced->each = later(busiest(p), sliced->one / later(model->window, 1));
-        sliced->model = model;
-        sliced->type = p->type;
+    struct twill_price_segmented *segmented = &p->segmented;
+    if (segmented->model != model || segmented->type != p->type) {
+        segmented->one = run(p, segment);
+        segmented->each = later(busiest(p), segmented->one / later(model->window, 1));
+        segmented->model = model;
+        segmented->type = p->type;
     }
-    return entry + sliced->one + per_kib(sliced->each * 1024 / slice, bytes - slice);
+    return entry + segmented->one + per_kib(segmented->each * 1024 / segment, bytes - segment);
 }
 
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *p)

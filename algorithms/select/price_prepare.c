@@ -47,8 +47,8 @@ void twill_pricing_destroy(struct twill_pricing *p)
     if (p == NULL)
         return;
     unmake(p);
-    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(p->scale.part); i++)
-        twill_pricing_destroy(p->scale.part[i]);
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(p->scale.sample); i++)
+        twill_pricing_destroy(p->scale.sample[i]);
     twill_world_destroy(&p->own);
     free(p);
 }
@@ -193,7 +193,7 @@ static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
 static void take_apart(struct twill_pricing *p)
 {
     uint32_t lanes = 0;
-    uint64_t hash = mix(mix(mix(1, p->mode), p->cut), (uint64_t)p->blocks << 1 | p->fetches);
+    uint64_t hash = mix(mix(mix(1, p->mode), p->segments), (uint64_t)p->blocks << 1 | p->fetches);
     for (uint32_t r = 0; r < p->world->size; r++) {
         const struct twill_schedule *s = &p->schedule[r];
         if (s->count > 0)
@@ -254,16 +254,16 @@ static bool exchanges(const struct twill_pricing *p)
 
 /* As the executor does: what crosses the network, or goes by messages, in large slices, what is
  * staged in small ones, what is mapped or fetched not at all, unless it takes scratch. */
-static enum twill_price_cut how_cut(const struct twill_algorithm *algorithm,
-                                    const struct twill_world *world,
-                                    const struct twill_shape *shape,
-                                    const struct twill_schedule *schedule)
+static enum twill_price_segments segments_of(const struct twill_algorithm *algorithm,
+                                             const struct twill_world *world,
+                                             const struct twill_shape *shape,
+                                             const struct twill_schedule *schedule)
 {
     if (world->nodes > 1 || algorithm->protocols == 0)
-        return TWILL_PRICE_CUT_NET;
+        return TWILL_PRICE_SEGMENTS_NET;
     return shape->protocol >= TWILL_PROTOCOL_MAPPED && schedule->tmp_blocks == 0
-               ? TWILL_PRICE_UNCUT
-               : TWILL_PRICE_CUT_SHARED;
+               ? TWILL_PRICE_SEGMENTS_NONE
+               : TWILL_PRICE_SEGMENTS_SHARED;
 }
 
 /* From schedules to what can be run. PENDING: folded, it would not end. */
@@ -272,7 +272,7 @@ static twill_status finish(struct twill_pricing *p, const struct twill_price_que
 {
     p->blocks = p->schedule[0].blocks;
     p->whole = p->mode != TWILL_PRICE_ALONE;
-    p->cut = how_cut(a->algorithm, of, a->shape, &p->schedule[0]);
+    p->segments = segments_of(a->algorithm, of, a->shape, &p->schedule[0]);
     p->fetches = a->algorithm->protocols != 0 && a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
                  (p->schedule[0].uses_peer_src || p->schedule[0].uses_peer_dst);
     p->exchanges = exchanges(p);

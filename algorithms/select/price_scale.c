@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* Three parts that all have something to go between, and that is not too little to go by. */
-#define PART_LEAST 8u
-#define PART_RANKS 128u
+#define SAMPLE_LEAST 8u
+#define SAMPLE_RANKS 128u
 
 uint32_t twill_price_units(const struct twill_world *world)
 {
@@ -61,14 +61,15 @@ twill_status twill_price_shrink(struct twill_world *small, const struct twill_wo
 
 /* --- parts ------------------------------------------------------------------------------------ */
 
-static twill_status prepare_part(struct twill_pricing **part,
-                                 const struct twill_algorithm *algorithm,
-                                 const struct twill_world *world, uint32_t units,
-                                 const struct twill_shape *shape, uint64_t steps,
-                                 struct twill_error *error)
+static twill_status prepare_sample(struct twill_pricing **sample,
+                                   const struct twill_algorithm *algorithm,
+                                   const struct twill_world *world, uint32_t units,
+                                   const struct twill_shape *shape, uint64_t steps,
+                                   struct twill_error *error)
 {
-    return steps > 0 ? twill_price_prepare(part, algorithm, NULL, world, units, shape, steps, error)
-                     : twill_price_prepare_alone(part, algorithm, NULL, world, units, shape, error);
+    return steps > 0
+               ? twill_price_prepare(sample, algorithm, NULL, world, units, shape, steps, error)
+               : twill_price_prepare_alone(sample, algorithm, NULL, world, units, shape, error);
 }
 
 /* The smallest part that has enough nodes and ranks. */
@@ -80,7 +81,7 @@ static twill_status prepare_first(struct twill_price_scale *scale,
     uint32_t units = scale->units, next;
     uint64_t each = world->size / scale->units;
     scale->halvings = 0;
-    while ((next = halve(units)) >= PART_LEAST && next * each >= PART_RANKS) {
+    while ((next = halve(units)) >= SAMPLE_LEAST && next * each >= SAMPLE_RANKS) {
         units = next;
         scale->halvings++;
     }
@@ -88,7 +89,7 @@ static twill_status prepare_first(struct twill_price_scale *scale,
     /* The sides of a grid are divisors of the number of ranks: other numbers say nothing. */
     bool grid = algorithm->parameters == 2;
     return scale->halvings > 0 && !grid
-               ? prepare_part(&scale->part[0], algorithm, world, units, shape, steps, error)
+               ? prepare_sample(&scale->sample[0], algorithm, world, units, shape, steps, error)
                : TWILL_PENDING;
 }
 
@@ -99,20 +100,20 @@ static twill_status prepare_others(struct twill_price_scale *scale,
                                    uint64_t steps, struct twill_error *error)
 {
     twill_status status = TWILL_OK;
-    for (scale->parts = 1; scale->parts < TWILL_ARRAY_LENGTH(scale->part); scale->parts++) {
-        uint32_t last = scale->of[scale->parts - 1], units = halve(last);
+    for (scale->samples = 1; scale->samples < TWILL_ARRAY_LENGTH(scale->sample); scale->samples++) {
+        uint32_t last = scale->of[scale->samples - 1], units = halve(last);
         if (units < 2 || units == last)
             break;
-        scale->of[scale->parts] = units;
-        status =
-            prepare_part(&scale->part[scale->parts], algorithm, world, units, shape, steps, error);
+        scale->of[scale->samples] = units;
+        status = prepare_sample(&scale->sample[scale->samples], algorithm, world, units, shape,
+                                steps, error);
         if (status != TWILL_OK)
             break;
     }
-    if (status < 0 || scale->parts < 2)
+    if (status < 0 || scale->samples < 2)
         return status < 0 ? status : TWILL_PENDING;
     scale->by_unit =
-        5 * (uint64_t)scale->part[0]->most_steps > 8 * (uint64_t)scale->part[1]->most_steps;
+        5 * (uint64_t)scale->sample[0]->most_steps > 8 * (uint64_t)scale->sample[1]->most_steps;
     return TWILL_OK;
 }
 
@@ -165,7 +166,7 @@ twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
         *pricing = NULL;
         return status;
     }
-    p->fingerprint = p->scale.part[0]->fingerprint ^ p->scale.part[1]->fingerprint << 1;
+    p->fingerprint = p->scale.sample[0]->fingerprint ^ p->scale.sample[1]->fingerprint << 1;
     return TWILL_OK;
 }
 
@@ -203,7 +204,7 @@ static uint64_t more(uint64_t a, uint64_t b)
 static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
     uint64_t sum = 0, last = more(at[0], at[1]);
-    if (rate == SAME && scale->parts == 3)
+    if (rate == SAME && scale->samples == 3)
         last = more(at[0], at[2]) / 2;
     if (rate == TWICE) /* by each unit the same */
         return last / (scale->of[0] - scale->of[1]) * (scale->units - scale->of[0]);
@@ -219,11 +220,11 @@ uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
                                twill_type type)
 {
     uint64_t at[3] = {0}, *empty = scale->empty;
-    bool three = scale->parts == 3;
-    for (unsigned i = 0; i < scale->parts; i++) {
+    bool three = scale->samples == 3;
+    for (unsigned i = 0; i < scale->samples; i++) {
         if (scale->model != model || scale->type != type)
-            empty[i] = twill_pricing_at(scale->part[i], model, 0, type);
-        at[i] = bytes == 0 ? empty[i] : twill_pricing_at(scale->part[i], model, bytes, type);
+            empty[i] = twill_pricing_at(scale->sample[i], model, 0, type);
+        at[i] = bytes == 0 ? empty[i] : twill_pricing_at(scale->sample[i], model, bytes, type);
         at[i] = more(at[i], empty[i]);
     }
     scale->model = model;

@@ -29,8 +29,8 @@ struct twill_price_lane {
 /* The same on a part of the world, on half of that part, and on a quarter of it if that still has
  * something to go between: prices of which the world's own is worked out. */
 struct twill_price_scale {
-    struct twill_pricing *part[3];
-    unsigned parts;
+    struct twill_pricing *sample[3];
+    unsigned samples;
     uint32_t units, of[3]; /* nodes, or ranks of the one there is: in the world, in the parts */
     unsigned halvings;     /* from the world to the first part */
     uint64_t leaving;      /* of the message, what leaves a node, in 1024ths: see find_leaving() */
@@ -58,7 +58,11 @@ struct twill_pricing {
     uint32_t node;                   /* FOLDED: of `truth`, the one that is run */
     uint32_t ranks; /* of the world that is priced, where this is on a part of it too */
     uint32_t blocks;
-    enum twill_price_cut { TWILL_PRICE_CUT_NET, TWILL_PRICE_CUT_SHARED, TWILL_PRICE_UNCUT } cut;
+    enum twill_price_segments {
+        TWILL_PRICE_SEGMENTS_NET,
+        TWILL_PRICE_SEGMENTS_SHARED,
+        TWILL_PRICE_SEGMENTS_NONE
+    } segments;
     /* Those that are there, until they are taken apart; one of them has been checked. */
     struct twill_schedule *schedule;
     uint32_t scheduled, most_steps;
@@ -99,11 +103,11 @@ struct twill_pricing {
     bool fetches;         /* peers' SRC and DST are read by a system call */
     unsigned widen;       /* a partial is as many times as wide as an element */
     uint64_t reduce_cost; /* per KiB */
-    struct twill_price_sliced {
+    struct twill_price_segmented {
         const struct twill_machine_model *model;
         twill_type type;
         uint64_t one, each; /* one slice from end to end; each further one */
-    } sliced;               /* as last asked for */
+    } segmented;            /* as last asked for */
 };
 
 /* price.c */

@@ -22,7 +22,7 @@ static twill_status no_memory(const struct twill_machine *m)
 static bool join_lanes(struct twill_machine *m, struct twill_process *first)
 {
     for (uint32_t l = 1; l < m->schedules[first->rank].lanes; l++)
-        if (!twill_machine_join(m, first + l, first->clock, first->span, first->known))
+        if (!twill_machine_join(m, first + l, first->clock, first->clock_size, first->known))
             return false;
     return true;
 }
@@ -34,9 +34,9 @@ static twill_status caller_writes(struct twill_machine *m, struct twill_process 
     uint32_t other = TWILL_NO_RANK;
     for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
         for (uint32_t b = 0; b < m->blocks; b++) {
-            uint32_t part = b / m->pieces;
-            if (space == TWILL_SRC ? !twill_shape_holds_src(m->shape, p->rank, part)
-                                   : !twill_shape_holds_dst(m->shape, p->rank, part))
+            uint32_t shard = b / m->shard_blocks;
+            if (space == TWILL_SRC ? !twill_shape_holds_src(m->shape, p->rank, shard)
+                                   : !twill_shape_holds_dst(m->shape, p->rank, shard))
                 continue;
             size_t cell = twill_machine_cell(m, p, p->rank, space, b);
             const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock,
@@ -68,7 +68,7 @@ static twill_status follow(const struct twill_machine *m, struct twill_process *
         if (m->world->node[r] == m->world->node[first->rank] && r != first->rank &&
             !twill_machine_join(m, first,
                                 m->begin[(size_t)(run - ahead) * m->processes + other].clock[0],
-                                first->span, NULL))
+                                first->clock_size, NULL))
             return no_memory(m);
     }
     return TWILL_OK;
@@ -140,8 +140,8 @@ static const char *judge(const struct twill_machine *m, const struct twill_proce
     if (value->run != p->run)
         return "is left over from another run";
     if (m->shape->collective == TWILL_ALLTOALL) {
-        source = p->rank * m->pieces + block % m->pieces;
-        if (value->first != block / m->pieces)
+        source = p->rank * m->shard_blocks + block % m->shard_blocks;
+        if (value->first != block / m->shard_blocks)
             return "comes from another rank than it should";
     }
     if (value->block != source)
@@ -159,7 +159,7 @@ static const char *judge(const struct twill_machine *m, const struct twill_proce
 static twill_status check_values(struct twill_machine *m, const struct twill_process *p)
 {
     for (uint32_t b = 0; b < m->blocks; b++) {
-        if (!twill_shape_holds_dst(m->shape, p->rank, b / m->pieces))
+        if (!twill_shape_holds_dst(m->shape, p->rank, b / m->shard_blocks))
             continue;
         size_t cell = twill_machine_cell(m, p, p->rank, TWILL_DST, b);
         const char *why = judge(m, p, b, m->memory.cell[cell].value);
@@ -174,7 +174,7 @@ static twill_status end_lane(struct twill_machine *m, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
     uint32_t *left = &m->lanes_left[p->slot * m->world->size + p->rank];
-    if (p != first && !twill_machine_join(m, first, p->clock, p->span, p->known))
+    if (p != first && !twill_machine_join(m, first, p->clock, p->clock_size, p->known))
         return no_memory(m);
     if (--*left > 0)
         return TWILL_OK;
@@ -295,7 +295,7 @@ static twill_status verify(struct twill_machine *m)
         if (schedules[r].lanes > m->lanes)
             m->lanes = schedules[r].lanes;
     }
-    m->pieces = m->blocks / schedules[0].parts;
+    m->shard_blocks = m->blocks / schedules[0].shards;
     /* Blocks of an alltoall do not correspond: the library stages it. */
     m->in_place = m->in_place && m->shape->collective != TWILL_ALLTOALL;
     twill_status status = twill_machine_open(m) ? run_all(m) : no_memory(m);

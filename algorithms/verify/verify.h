@@ -97,9 +97,9 @@ struct twill_message {
     struct twill_message *next;
     struct twill_known_ranks *known; /* NULL: the clock tells */
     uint32_t run, blocks;
-    uint32_t span;   /* of the clock: 0 if the receiver is of another domain */
-    bool partial;    /* so says the sender */
-    uint32_t word[]; /* [blocks] values, [span] clock */
+    uint32_t clock_size; /* of the clock: 0 if the receiver is of another domain */
+    bool partial;        /* so says the sender */
+    uint32_t word[];     /* [blocks] values, [span] clock */
 };
 
 struct twill_channel {
@@ -121,8 +121,8 @@ struct twill_process {
     uint32_t posted;  /* first step since the last WAIT */
     uint64_t *ticket; /* [most_posted] number of each posted message on its channel */
     uint32_t tickets;
-    uint32_t span, position; /* of the clock, and where this process is in it */
-    uint32_t *clock;         /* [span]: all processes, or those of the domain */
+    uint32_t clock_size, position; /* of the clock, and where this process is in it */
+    uint32_t *clock;               /* [span]: all processes, or those of the domain */
     struct twill_known_ranks *known;
 };
 
@@ -135,7 +135,7 @@ struct twill_machine {
     struct twill_error *error;
     bool in_place, fingerprint;
     uint32_t window, copies, runs, lanes, blocks, processes;
-    uint32_t pieces; /* blocks of a part */
+    uint32_t shard_blocks; /* blocks of a part */
     struct twill_values values;
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
@@ -173,7 +173,7 @@ struct twill_message *twill_machine_message(const struct twill_machine *m,
 void twill_machine_message_free(struct twill_message *message);
 /* Learn what a process knew: the first `span` times of a clock, and whom it had heard of. */
 bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
-                        const uint32_t *clock, uint32_t span,
+                        const uint32_t *clock, uint32_t clock_size,
                         const struct twill_known_ranks *known);
 /* Does a process know that this rank has begun the run that it is in? */
 bool twill_machine_knows(const struct twill_machine *m, const struct twill_process *p,

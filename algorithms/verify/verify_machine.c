@@ -33,9 +33,9 @@ static bool open_processes(struct twill_machine *m)
         uint32_t node = m->world->node[p->rank];
         uint32_t members = m->fingerprint ? m->world->node_size[node] : m->world->size;
         uint32_t member = m->fingerprint ? m->world->local[p->rank] : p->rank;
-        p->span = m->window * members * m->lanes;
+        p->clock_size = m->window * members * m->lanes;
         p->position = (p->slot * members + member) * m->lanes + p->lane;
-        p->clock = calloc(p->span, sizeof(*p->clock));
+        p->clock = calloc(p->clock_size, sizeof(*p->clock));
         p->ticket = calloc((size_t)m->schedules[p->rank].most_posted + 1, sizeof(*p->ticket));
         if (p->clock == NULL || p->ticket == NULL)
             return false;
@@ -131,7 +131,7 @@ size_t twill_machine_cell(const struct twill_machine *m, const struct twill_proc
 {
     uint32_t copy = p->run % m->copies, blocks = m->blocks;
     if (space == TWILL_SRC && m->in_place &&
-        twill_shape_holds_dst(m->shape, rank, block / m->pieces))
+        twill_shape_holds_dst(m->shape, rank, block / m->shard_blocks))
         space = TWILL_DST;
     size_t base = m->base[(size_t)rank * TWILL_SPACE_COUNT + space];
     switch (space) {
@@ -201,14 +201,16 @@ struct twill_message *twill_machine_message(const struct twill_machine *m,
                                             uint32_t blocks)
 {
     bool same = !m->fingerprint || m->world->node[to] == m->world->node[p->rank];
-    size_t words = (size_t)blocks + (same ? p->span : 0);
+    size_t words = (size_t)blocks + (same ? p->clock_size : 0);
     struct twill_message *message = malloc(sizeof(*message) + words * sizeof(message->word[0]));
     if (message == NULL)
         return NULL;
-    *message = (struct twill_message){
-        .known = join_in(p->known), .run = p->run, .blocks = blocks, .span = same ? p->span : 0};
+    *message = (struct twill_message){.known = join_in(p->known),
+                                      .run = p->run,
+                                      .blocks = blocks,
+                                      .clock_size = same ? p->clock_size : 0};
     memset(message->word, 0, blocks * sizeof(message->word[0]));
-    memcpy(message->word + blocks, p->clock, message->span * sizeof(*p->clock));
+    memcpy(message->word + blocks, p->clock, message->clock_size * sizeof(*p->clock));
     return message;
 }
 
@@ -223,12 +225,12 @@ bool twill_machine_snapshot(const struct twill_machine *m, struct twill_snapshot
         realloc(snapshots->known, (snapshots->count + 1) * sizeof(*known));
     if (known != NULL)
         snapshots->known = known;
-    uint32_t *copy = malloc(p->span * sizeof(*copy));
+    uint32_t *copy = malloc(p->clock_size * sizeof(*copy));
     if (clock == NULL || known == NULL || copy == NULL) {
         free(copy);
         return false;
     }
-    memcpy(copy, p->clock, p->span * sizeof(*copy));
+    memcpy(copy, p->clock, p->clock_size * sizeof(*copy));
     clock[snapshots->count] = copy;
     known[snapshots->count++] = join_in(p->known);
     return true;
@@ -290,9 +292,10 @@ bool twill_machine_knows(const struct twill_machine *m, const struct twill_proce
 }
 
 bool twill_machine_join(const struct twill_machine *m, struct twill_process *p,
-                        const uint32_t *clock, uint32_t span, const struct twill_known_ranks *known)
+                        const uint32_t *clock, uint32_t clock_size,
+                        const struct twill_known_ranks *known)
 {
-    for (uint32_t i = 0; i < span; i++)
+    for (uint32_t i = 0; i < clock_size; i++)
         p->clock[i] = clock[i] > p->clock[i] ? clock[i] : p->clock[i];
     return known == NULL || known == p->known || learn_ranks(m, p, known);
 }

@@ -84,16 +84,16 @@ static twill_status claim(struct twill_machine *m, const struct twill_process *p
 static bool fits(const struct twill_machine *m, const struct place *place,
                  const struct twill_value *value)
 {
-    uint32_t part = place->block % m->blocks / m->pieces;
+    uint32_t shard = place->block % m->blocks / m->shard_blocks;
     if (place->space == TWILL_IMM)
         return true;
-    if (place->block % m->pieces != value->block % m->pieces)
+    if (place->block % m->shard_blocks != value->block % m->shard_blocks)
         return false;
     if (!m->shape->vector)
         return true;
     if (m->shape->collective == TWILL_ALLTOALL)
-        return part == value->first && place->rank == value->block / m->pieces;
-    return part == value->block / m->pieces;
+        return shard == value->first && place->rank == value->block / m->shard_blocks;
+    return shard == value->block / m->shard_blocks;
 }
 
 static twill_status store(struct twill_machine *m, const struct twill_process *p,
@@ -249,10 +249,10 @@ static twill_status wait(struct twill_machine *m, struct twill_process *p)
         struct twill_channel *channel = twill_machine_channel(m, p, step->peer[0], p->rank);
         struct twill_message *message = channel->first;
         channel->first = message->next;
-        twill_status status =
-            twill_machine_join(m, p, message->word + message->blocks, message->span, message->known)
-                ? deliver(m, p, step, message)
-                : no_memory(m);
+        twill_status status = twill_machine_join(m, p, message->word + message->blocks,
+                                                 message->clock_size, message->known)
+                                  ? deliver(m, p, step, message)
+                                  : no_memory(m);
         twill_machine_message_free(message);
         if (status != TWILL_OK)
             return status;
@@ -273,7 +273,7 @@ static twill_status await(struct twill_machine *m, struct twill_process *p,
             return (twill_status)TWILL_PENDING;
     for (unsigned i = 0; i < step->nsrc; i++) {
         uint32_t peer = twill_machine_process(m, p->slot, step->peer[i], p->lane);
-        if (!twill_machine_join(m, p, snapshots[peer].clock[ordinal - 1], p->span,
+        if (!twill_machine_join(m, p, snapshots[peer].clock[ordinal - 1], p->clock_size,
                                 snapshots[peer].known[ordinal - 1]))
             return no_memory(m);
     }

@@ -230,7 +230,7 @@ static uint32_t read_number(const char **text)
 
 /* A shape: how many of each there are, of what the variable calls `each`, in what it calls `part`.
  */
-static twill_status parse_shape(const char *variable, const char *part, const char *each,
+static twill_status parse_shape(const char *variable, const char *container, const char *each,
                                 const char *text, uint32_t size, uint32_t *label,
                                 struct twill_error *error)
 {
@@ -248,7 +248,7 @@ static twill_status parse_shape(const char *variable, const char *part, const ch
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "%s=%s: cannot be read at \"%s\"; write %ss x %ss, such "
                               "as 2x4, or %ss of each %s, such as 4+2+1",
-                              variable, text, at, part, each, each, part);
+                              variable, text, at, container, each, each, container);
         for (uint32_t t = 0; t < times; t++, node++)
             for (uint32_t r = 0; r < ranks; r++, total++)
                 if (total < size)

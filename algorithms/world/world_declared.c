@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = TWILL_LEVEL_COUNT, PARTS }; /* beyond the levels: the ranks of the smallest part */
+enum { RANKS = TWILL_LEVEL_COUNT, KEYS }; /* beyond the levels: the ranks of the smallest part */
 
 /* How many there are of each in one of what is next above it, 0: not said. */
 struct declared {
-    uint32_t count[PARTS];
+    uint32_t count[KEYS];
 };
 
 static twill_status refuse(const char *text, const char *at, struct twill_error *error)
@@ -37,7 +37,7 @@ static uint32_t read_count(const char *text, const char **end)
 /* "48x2x4x8" */
 static bool read_numbers(struct declared *d, const char *text, const char **at)
 {
-    static const unsigned parts[3][4] = {
+    static const unsigned keys[3][4] = {
         {TWILL_LEVEL_NODE, RANKS},
         {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, RANKS},
         {TWILL_LEVEL_NODE, TWILL_LEVEL_PACKAGE, TWILL_LEVEL_L3, RANKS},
@@ -57,21 +57,21 @@ static bool read_numbers(struct declared *d, const char *text, const char **at)
         ++*at;
     }
     for (unsigned i = 0; i < numbers && numbers > 1; i++)
-        d->count[parts[numbers - 2][i]] = number[i];
+        d->count[keys[numbers - 2][i]] = number[i];
     return numbers > 1 && **at == '\0';
 }
 
 /* The part that a name stands for, which may be a plural; PARTS: none. */
-static unsigned find_part(const char *name, size_t length)
+static unsigned find_key(const char *name, size_t length)
 {
-    for (unsigned part = 0; part < PARTS; part++) {
-        const char *known = part == RANKS ? "rank" : twill_level_name((twill_level)part);
+    for (unsigned key = 0; key < KEYS; key++) {
+        const char *known = key == RANKS ? "rank" : twill_level_name((twill_level)key);
         size_t whole = strlen(known);
         if (strncmp(known, name, whole) == 0 &&
             (length == whole || (length == whole + 1 && name[whole] == 's')))
-            return part;
+            return key;
     }
-    return PARTS;
+    return KEYS;
 }
 
 /* "nodes=48,ranks=8" */
@@ -79,12 +79,12 @@ static bool read_names(struct declared *d, const char *text, const char **at)
 {
     for (*at = text;;) {
         size_t length = strcspn(*at, "=");
-        unsigned part = (*at)[length] == '=' ? find_part(*at, length) : PARTS;
+        unsigned key = (*at)[length] == '=' ? find_key(*at, length) : KEYS;
         const char *end = *at + length + 1;
-        if (part == PARTS || d->count[part] != 0)
+        if (key == KEYS || d->count[key] != 0)
             return false;
-        d->count[part] = read_count(end, &end);
-        if (d->count[part] == 0 || (*end != ',' && *end != '\0'))
+        d->count[key] = read_count(end, &end);
+        if (d->count[key] == 0 || (*end != ',' && *end != '\0'))
             return false;
         *at = end;
         if (*end == '\0')
@@ -151,8 +151,8 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
         return create_uneven(world, text, error);
     if (!(names ? read_names(&d, text, &at) : read_numbers(&d, text, &at)))
         return refuse(text, at, error);
-    for (unsigned part = 0; part < PARTS && ranks <= TWILL_WORLD_MAX_RANKS; part++)
-        ranks *= twill_max(d.count[part], 1);
+    for (unsigned key = 0; key < KEYS && ranks <= TWILL_WORLD_MAX_RANKS; key++)
+        ranks *= twill_max(d.count[key], 1);
     if (ranks > TWILL_WORLD_MAX_RANKS)
         return refuse(text, text, error);
     uint32_t *label = calloc(ranks, sizeof(*label));

@@ -35,12 +35,12 @@ static twill_status allocate(struct twill_bench_run *run)
     bytes = twill_bench_buffer_bytes(facts, bytes) + offset + 64 + options->align;
     for (int i = run->list.keys > 0 ? 1 : 0; i < 2; i++) { /* a list is reduced in place */
         if (options->placed)
-            TWILL_BENCH_TRY(twill_alloc(run->context, &run->blocks[i], bytes));
+            TWILL_BENCH_TRY(twill_alloc(run->context, &run->allocated[i], bytes));
         else
-            run->blocks[i] = malloc(bytes);
-        if (run->blocks[i] == NULL)
+            run->allocated[i] = malloc(bytes);
+        if (run->allocated[i] == NULL)
             return TWILL_ERR_MEMORY;
-        uintptr_t base = (uintptr_t)run->blocks[i];
+        uintptr_t base = (uintptr_t)run->allocated[i];
         run->buffers[i] = (char *)((base + options->align - 1) & ~(uintptr_t)(options->align - 1));
         memset(run->buffers[i], 0, bytes - options->align);
     }
@@ -58,9 +58,9 @@ static void release(struct twill_bench_run *run)
 {
     for (int i = 0; i < 2; i++)
         if (run->options.placed && run->context != NULL)
-            twill_free(run->context, run->blocks[i]);
+            twill_free(run->context, run->allocated[i]);
         else if (!run->options.placed)
-            free(run->blocks[i]);
+            free(run->allocated[i]);
     free(run->samples);
     free(run->vectors.src_count);
     free(run->step);
@@ -206,11 +206,11 @@ static twill_status run_table(struct twill_bench_run *run)
     struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);
-    size_t pieces = options->iterations + 2; /* of a list: steps, one more before, the check */
+    size_t rows = options->iterations + 2; /* of a list: steps, one more before, the check */
     if (run->list.keys == 0)
-        pieces = 2 * twill_bench_count_sizes(options->min_bytes, options->max_bytes,
-                                             options->step_bytes, options->step_factor);
-    run->rows = options->cycles * tables * pieces;
+        rows = 2 * twill_bench_count_sizes(options->min_bytes, options->max_bytes,
+                                           options->step_bytes, options->step_factor);
+    run->rows = options->cycles * tables * rows;
     twill_status status = TWILL_OK;
     for (int type = types.first; type <= types.last; type++)
         for (int op = ops.first; op <= ops.last; op++)

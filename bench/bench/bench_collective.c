@@ -20,20 +20,20 @@ const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective co
     static const struct twill_bench_facts facts[TWILL_BENCH_COLLECTIVE_COUNT] = {
         ROW(ALLREDUCE, "allreduce", EVERYTHING, EVERYTHING, TWICE, .reduces = true),
         ROW(BROADCAST, "broadcast", ROOT, EVERYTHING, ONE, .rooted = true),
-        ROW(BARRIER, "barrier", NOTHING, NOTHING, NONE, .parts = false),
+        ROW(BARRIER, "barrier", NOTHING, NOTHING, NONE, .sharded = false),
         ROW(REDUCE, "reduce", EVERYTHING, ROOT, ONE, .reduces = true, .rooted = true),
-        ROW(ALLGATHER, "allgather", OWN, EVERYTHING, MOST, .parts = true),
-        ROW(ALLGATHERV, "allgatherv", OWN, EVERYTHING, MOST, .parts = true, .vector = true),
+        ROW(ALLGATHER, "allgather", OWN, EVERYTHING, MOST, .sharded = true),
+        ROW(ALLGATHERV, "allgatherv", OWN, EVERYTHING, MOST, .sharded = true, .vector = true),
         ROW(REDUCE_SCATTER, "reduce_scatter", EVERYTHING, OWN, MOST, .reduces = true,
-            .parts = true),
+            .sharded = true),
         ROW(REDUCE_SCATTERV, "reduce_scatterv", EVERYTHING, OWN, MOST, .reduces = true,
-            .parts = true, .vector = true),
-        ROW(GATHER, "gather", OWN, ROOT, MOST, .rooted = true, .parts = true),
-        ROW(GATHERV, "gatherv", OWN, ROOT, MOST, .rooted = true, .parts = true, .vector = true),
-        ROW(SCATTER, "scatter", ROOT, OWN, MOST, .rooted = true, .parts = true),
-        ROW(SCATTERV, "scatterv", ROOT, OWN, MOST, .rooted = true, .parts = true, .vector = true),
-        ROW(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .parts = true),
-        ROW(ALLTOALLV, "alltoallv", EVERYTHING, EVERYTHING, MOST, .parts = true, .vector = true,
+            .sharded = true, .vector = true),
+        ROW(GATHER, "gather", OWN, ROOT, MOST, .rooted = true, .sharded = true),
+        ROW(GATHERV, "gatherv", OWN, ROOT, MOST, .rooted = true, .sharded = true, .vector = true),
+        ROW(SCATTER, "scatter", ROOT, OWN, MOST, .rooted = true, .sharded = true),
+        ROW(SCATTERV, "scatterv", ROOT, OWN, MOST, .rooted = true, .sharded = true, .vector = true),
+        ROW(ALLTOALL, "alltoall", EVERYTHING, EVERYTHING, MOST, .sharded = true),
+        ROW(ALLTOALLV, "alltoallv", EVERYTHING, EVERYTHING, MOST, .sharded = true, .vector = true,
             .out_of_place = true),
         ROW(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .out_of_place = true),
     };
@@ -69,26 +69,26 @@ static const struct twill_bench_facts *facts_of(const struct twill_bench_subject
 }
 
 /* Numbers that decide whether a part is a large one: that of the pair in alltoall. */
-static int parity(const struct twill_bench_subject *subject, int rank, int part)
+static int parity(const struct twill_bench_subject *subject, int rank, int shard)
 {
-    return (subject->collective == TWILL_BENCH_ALLTOALLV ? rank + part : part) % 2;
+    return (subject->collective == TWILL_BENCH_ALLTOALLV ? rank + shard : shard) % 2;
 }
 
-size_t twill_bench_part_count(const struct twill_bench_subject *subject, int rank, int part)
+size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard)
 {
     size_t half = subject->count / 2;
     if (!facts_of(subject)->vector)
         return subject->count;
-    return parity(subject, rank, part) == 0 ? subject->count + half : subject->count - half;
+    return parity(subject, rank, shard) == 0 ? subject->count + half : subject->count - half;
 }
 
-size_t twill_bench_part_first(const struct twill_bench_subject *subject, int rank, int part)
+size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard)
 {
-    size_t first = (size_t)part * subject->count;
+    size_t first = (size_t)shard * subject->count;
     /* a large part and a small one make two even ones */
-    if (facts_of(subject)->vector && part % 2 == 1)
-        first += parity(subject, rank, part - 1) == 0 ? subject->count / 2
-                                                      : (size_t)0 - subject->count / 2;
+    if (facts_of(subject)->vector && shard % 2 == 1)
+        first += parity(subject, rank, shard - 1) == 0 ? subject->count / 2
+                                                       : (size_t)0 - subject->count / 2;
     return first;
 }
 
@@ -112,7 +112,7 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
 {
     const struct twill_bench_facts *facts = facts_of(subject);
     size_t own =
-        twill_bench_part_first(subject, subject->rank, subject->rank) * element_of(subject);
+        twill_bench_shard_first(subject, subject->rank, subject->rank) * element_of(subject);
     if (!subject->in_place || facts->out_of_place)
         return (struct twill_bench_pointers){src, dst};
     if (!is_root(subject)) /* it has only one of them */
@@ -125,13 +125,13 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
 }
 
 static bool holds(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
-                  int part)
+                  int shard)
 {
     switch (holder) {
     case TWILL_BENCH_EVERYTHING:
         return true;
     case TWILL_BENCH_OWN:
-        return part == subject->rank;
+        return shard == subject->rank;
     case TWILL_BENCH_ROOT:
         return subject->rank == subject->root;
     default:
@@ -140,12 +140,12 @@ static bool holds(const struct twill_bench_subject *subject, enum twill_bench_ho
 }
 
 /* Where a part is in a buffer; a buffer of the own part alone begins with it. */
-static char *part_at(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
-                     char *base, int part)
+static char *shard_at(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
+                      char *base, int shard)
 {
     if (holder == TWILL_BENCH_OWN)
         return base;
-    return base + twill_bench_part_first(subject, subject->rank, part) * element_of(subject);
+    return base + twill_bench_shard_first(subject, subject->rank, shard) * element_of(subject);
 }
 
 static struct twill_bench_payload payload_of(const struct twill_bench_subject *subject, int from,
@@ -164,24 +164,24 @@ void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twil
     const struct twill_bench_facts *facts = facts_of(subject);
     struct twill_bench_payload payload =
         payload_of(subject, facts->reduces ? -1 : subject->rank, round);
-    for (int part = 0; part < (facts->parts ? subject->ranks : 1); part++)
-        if (holds(subject, facts->src, part))
-            twill_bench_fill(&payload, subject->rank, (uint64_t)part * STRIDE,
-                             part_at(subject, facts->src, at.src, part),
-                             twill_bench_part_count(subject, subject->rank, part));
+    for (int shard = 0; shard < (facts->sharded ? subject->ranks : 1); shard++)
+        if (holds(subject, facts->src, shard))
+            twill_bench_fill(&payload, subject->rank, (uint64_t)shard * STRIDE,
+                             shard_at(subject, facts->src, at.src, shard),
+                             twill_bench_shard_count(subject, subject->rank, shard));
 }
 
 /* Whose values make part `part` of the result here, and from which position on. */
-static int source_of(const struct twill_bench_subject *subject, int part, uint64_t *first)
+static int source_of(const struct twill_bench_subject *subject, int shard, uint64_t *first)
 {
     const struct twill_bench_facts *facts = facts_of(subject);
-    bool exchanges = facts->parts && facts->src == TWILL_BENCH_EVERYTHING && !facts->reduces;
-    *first = (uint64_t)(exchanges ? subject->rank : part) * STRIDE;
+    bool exchanges = facts->sharded && facts->src == TWILL_BENCH_EVERYTHING && !facts->reduces;
+    *first = (uint64_t)(exchanges ? subject->rank : shard) * STRIDE;
     if (facts->reduces)
         return -1;
     if (subject->collective == TWILL_BENCH_SENDRECV)
         return (subject->rank + subject->ranks - 1) % subject->ranks;
-    return facts->src == TWILL_BENCH_ROOT ? subject->root : part;
+    return facts->src == TWILL_BENCH_ROOT ? subject->root : shard;
 }
 
 size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
@@ -189,15 +189,15 @@ size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
 {
     const struct twill_bench_facts *facts = facts_of(subject);
     size_t wrong = 0;
-    for (int part = 0; part < (facts->parts ? subject->ranks : 1); part++) {
+    for (int shard = 0; shard < (facts->sharded ? subject->ranks : 1); shard++) {
         uint64_t first;
-        if (!holds(subject, facts->dst, part))
+        if (!holds(subject, facts->dst, shard))
             continue;
-        int from = source_of(subject, part, &first);
+        int from = source_of(subject, shard, &first);
         struct twill_bench_payload payload = payload_of(subject, from, round);
         wrong +=
-            twill_bench_count_wrong(&payload, first, part_at(subject, facts->dst, at.dst, part),
-                                    twill_bench_part_count(subject, subject->rank, part));
+            twill_bench_count_wrong(&payload, first, shard_at(subject, facts->dst, at.dst, shard),
+                                    twill_bench_shard_count(subject, subject->rank, shard));
     }
     return wrong;
 }
@@ -205,11 +205,11 @@ size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
 void twill_bench_describe(const struct twill_bench_subject *subject,
                           const struct twill_bench_vectors *vectors)
 {
-    for (int part = 0; part < subject->ranks; part++) {
-        vectors->src_count[part] = vectors->dst_count[part] =
-            twill_bench_part_count(subject, subject->rank, part);
-        vectors->src_first[part] = vectors->dst_first[part] =
-            twill_bench_part_first(subject, subject->rank, part);
+    for (int shard = 0; shard < subject->ranks; shard++) {
+        vectors->src_count[shard] = vectors->dst_count[shard] =
+            twill_bench_shard_count(subject, subject->rank, shard);
+        vectors->src_first[shard] = vectors->dst_first[shard] =
+            twill_bench_shard_first(subject, subject->rank, shard);
     }
 }
 
@@ -252,7 +252,7 @@ twill_status twill_bench_begin(const struct twill_bench_subject *s, twill_comm *
                                struct twill_bench_pointers at, const struct twill_bench_vectors *v,
                                enum twill_bench_form form, twill_request **request)
 {
-    size_t own = twill_bench_part_count(s, s->rank, s->rank);
+    size_t own = twill_bench_shard_count(s, s->rank, s->rank);
     switch (s->collective) {
     case TWILL_BENCH_ALLGATHERV:
         return FORM(allgatherv, comm, at.src, at.dst, v->dst_count, v->dst_first, s->type);

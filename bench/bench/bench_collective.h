@@ -40,8 +40,8 @@ enum twill_bench_holder {
 struct twill_bench_facts {
     const char *name;
     bool reduces, rooted;
-    bool parts;  /* a part for each rank: a size is that of all parts together */
-    bool vector; /* of uneven parts: every other one half as large again, the rest half as large */
+    bool sharded; /* a part for each rank: a size is that of all parts together */
+    bool vector;  /* of uneven parts: every other one half as large again, the rest half as large */
     bool out_of_place; /* never in place */
     enum twill_bench_holder src, dst;
     enum {
@@ -73,8 +73,8 @@ struct twill_bench_subject {
 
 /* Elements of part `part` between this rank and another, and where it begins in a buffer that has
  * all of them. The same on both sides. */
-size_t twill_bench_part_count(const struct twill_bench_subject *subject, int rank, int part);
-size_t twill_bench_part_first(const struct twill_bench_subject *subject, int rank, int part);
+size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard);
+size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard);
 /* Most bytes that a buffer must have. */
 size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t bytes);
 

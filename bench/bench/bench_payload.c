@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define CHUNK 512
+#define BATCH 512
 
 static const struct type_facts {
     bool integer, is_signed;
@@ -230,10 +230,10 @@ size_t twill_bench_count_wrong(const struct twill_bench_payload *payload, uint64
 {
     const struct type_facts *fact = &facts[payload->type];
     bool exact = is_exact(payload);
-    int64_t want[CHUNK];
+    int64_t want[BATCH];
     size_t wrong = 0;
-    for (size_t done = 0; done < count; done += CHUNK) {
-        size_t n = count - done < CHUNK ? count - done : CHUNK;
+    for (size_t done = 0; done < count; done += BATCH) {
+        size_t n = count - done < BATCH ? count - done : BATCH;
         expect(payload, first + done, n, want);
         for (size_t i = 0; i < n; i++)
             wrong += is_wrong(payload, exact, load(fact, buffer, done + i), want[i]);

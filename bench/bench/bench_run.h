@@ -30,7 +30,7 @@ struct twill_bench_run {
     twill_request *persistent;          /* --form prepared: the call being timed */
     struct twill_bench_place *places;   /* of every rank */
     bool one_clock;                     /* all ranks run under one kernel */
-    void *blocks[2];                    /* what was allocated: send, receive */
+    void *allocated[2];                 /* what was allocated: send, receive */
     char *buffers[2];                   /* aligned within */
     double *samples;                    /* one for each iteration */
     struct twill_bench_list list;       /* --list: its keys, */

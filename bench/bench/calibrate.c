@@ -76,7 +76,7 @@ static twill_status alltoall(twill_comm *comm, void *src, void *dst, size_t coun
 static const struct collective {
     const char *name;
     twill_bench_timed_fn call;
-    bool parts, joins;
+    bool sharded, joins;
     enum { NOT_IN_PLACE, SAME, SRC_IN_DST, DST_IN_SRC } in_place; /* measured so, too */
 } collectives[] = {
     {"allreduce", allreduce, false, true, SAME},
@@ -157,8 +157,8 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     struct twill_bench_calibration *c = user;
     memcpy((char *)all + (size_t)c->rank * bytes, mine, bytes);
     for (int r = 0; r < c->size; r++) {
-        char *part = (char *)all + (size_t)r * bytes;
-        if (twill_broadcast(c->comm, part, part, bytes, TWILL_U8, r) != TWILL_OK)
+        char *shard = (char *)all + (size_t)r * bytes;
+        if (twill_broadcast(c->comm, shard, shard, bytes, TWILL_U8, r) != TWILL_OK)
             return 1;
     }
     return 0;
@@ -267,7 +267,7 @@ static twill_status measure_candidate(struct twill_bench_calibration *c, struct 
     int nodes = twill_comm_nodes(c->comm), widest = twill_comm_local_size(c->comm);
     twill_status status = twill_allreduce(c->comm, &widest, &widest, 1, TWILL_I32, TWILL_MAX);
     for (size_t i = 0; i < SIZES && status == TWILL_OK; i++) {
-        size_t count = sizes[i] / sizeof(float) / (collective->parts ? (size_t)c->size : 1);
+        size_t count = sizes[i] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
         bool nothing = collective->call == barrier;
         double seconds;
         if (!plan->selected[index][i] || count == 0 || (nothing && i > 0))

@@ -24,14 +24,14 @@ bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys)
 bool twill_bench_list_lay_out(struct twill_bench_list *list)
 {
     const uint64_t most = UINT64_C(1) << 48;
-    list->total = list->span = 0;
+    list->total = list->extent = 0;
     for (size_t key = 0; key < list->keys; key++) {
         uint64_t elements = list->elements[key];
-        if (elements > most || list->span > most)
+        if (elements > most || list->extent > most)
             return false;
-        list->offsets[key] = list->span;
+        list->offsets[key] = list->extent;
         list->total += elements;
-        list->span += (elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        list->extent += (elements + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     }
     return true;
 }

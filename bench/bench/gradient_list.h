@@ -14,7 +14,7 @@ struct twill_bench_list {
     uint64_t *elements;
     uint64_t *offsets; /* of a key in the buffer, in elements: a cache line starts there */
     uint64_t total;    /* elements of all keys */
-    uint64_t span;     /* elements of a buffer for all, gaps included */
+    uint64_t extent;   /* elements of a buffer for all, gaps included */
 };
 
 /* Read a file: blank lines and what follows a # are passed over. False and a message

@@ -37,7 +37,7 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
     twill_bench_list_lay_out(&run->list); /* rank 0 has seen that it can be */
     size_t widest = options->type == TWILL_BENCH_ALL ? sizeof(double)
                                                      : twill_type_size((twill_type)options->type);
-    options->min_bytes = options->max_bytes = (size_t)run->list.span * widest;
+    options->min_bytes = options->max_bytes = (size_t)run->list.extent * widest;
     if (keys == 0)
         *outcome = 2;
     return TWILL_OK;

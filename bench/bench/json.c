@@ -41,9 +41,9 @@ static struct json_object *truth(bool value)
 static struct json_object *now(void)
 {
     char text[32];
-    struct tm parts;
+    struct tm local_time;
     time_t seconds = time(NULL);
-    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &parts));
+    strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &local_time));
     return string(text);
 }
 

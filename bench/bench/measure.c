@@ -187,9 +187,9 @@ void twill_bench_show_progress(struct twill_bench_run *run, const char *what)
         fprintf(stderr, "\r\033[K%s, %.0f s", what, elapsed);
         return;
     }
-    double part = (double)run->rows_done / (double)run->rows;
-    fprintf(stderr, "\r\033[K[%-30.*s] %3.0f%%  %s, %.0f s", (int)(30 * part),
-            "##############################", 100 * part, what, elapsed);
+    double fraction = (double)run->rows_done / (double)run->rows;
+    fprintf(stderr, "\r\033[K[%-30.*s] %3.0f%%  %s, %.0f s", (int)(30 * fraction),
+            "##############################", 100 * fraction, what, elapsed);
 }
 
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
@@ -251,7 +251,7 @@ struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run
                                                twill_op op, int root, size_t count)
 {
     const struct twill_bench_facts *facts = twill_bench_facts(run->options.collective);
-    size_t parts = facts->parts ? (size_t)run->size : 1;
+    size_t shards = facts->sharded ? (size_t)run->size : 1;
     return (struct twill_bench_subject){.collective = run->options.collective,
                                         .type = type,
                                         .op = facts->reduces ? op : TWILL_SUM,
@@ -259,7 +259,7 @@ struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run
                                         .ranks = run->size,
                                         .root = facts->rooted ? root : -1,
                                         .count = count,
-                                        .bytes = count * parts * twill_type_size(type)};
+                                        .bytes = count * shards * twill_type_size(type)};
 }
 
 struct twill_bench_row twill_bench_row(const struct twill_bench_subject *subject)
@@ -276,9 +276,9 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
                                  int root, size_t bytes, struct twill_bench_row *row)
 {
     const struct twill_bench_facts *facts = twill_bench_facts(run->options.collective);
-    size_t parts = facts->parts ? (size_t)run->size : 1;
+    size_t shards = facts->sharded ? (size_t)run->size : 1;
     struct twill_bench_subject subject =
-        twill_bench_subject(run, type, op, root, bytes / twill_type_size(type) / parts);
+        twill_bench_subject(run, type, op, root, bytes / twill_type_size(type) / shards);
     *row = twill_bench_row(&subject);
     TWILL_BENCH_TRY(measure_half(run, &subject, &row->out_of_place));
     subject.in_place = true;

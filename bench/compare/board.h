@@ -45,8 +45,8 @@ static inline int twill_compare_of_self(enum twill_compare_collective what)
 
 /* How many times `bytes` a rank's source has, or its result; 0: there is none, or it is the source.
  */
-static inline uint64_t twill_compare_parts(enum twill_compare_collective what, uint64_t ranks,
-                                           int result)
+static inline uint64_t twill_compare_shards(enum twill_compare_collective what, uint64_t ranks,
+                                            int result)
 {
     switch (what) {
     case TWILL_COMPARE_ALLREDUCE:

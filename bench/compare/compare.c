@@ -180,8 +180,8 @@ int main(int argc, char **argv)
     enum twill_compare_parsed parsed = twill_compare_parse(&run->options, argc, argv);
     if (parsed == TWILL_COMPARE_RUN) {
         time_t now = time(NULL);
-        struct tm parts;
-        strftime(run->date, sizeof(run->date), "%Y-%m-%d %H:%M:%S", localtime_r(&now, &parts));
+        struct tm local_time;
+        strftime(run->date, sizeof(run->date), "%Y-%m-%d %H:%M:%S", localtime_r(&now, &local_time));
         find_cores(run);
         block_signals(run);
         bool hosts = run->options.n_hosts > 0;

@@ -132,9 +132,9 @@ const char *twill_compare_name(enum twill_compare_collective collective)
 
 const char *twill_compare_of_what(enum twill_compare_collective collective)
 {
-    bool parts =
-        twill_compare_parts(collective, 2, 0) == 2 || twill_compare_parts(collective, 2, 1) == 2;
-    return parts ? " (bytes: the part of a rank)" : "";
+    bool sharded =
+        twill_compare_shards(collective, 2, 0) == 2 || twill_compare_shards(collective, 2, 1) == 2;
+    return sharded ? " (bytes: the part of a rank)" : "";
 }
 
 static bool complain(const char *option, const char *text, const char *expected)

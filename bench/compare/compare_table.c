@@ -31,8 +31,8 @@ double twill_compare_bus_bandwidth(const struct twill_compare_run *run,
     if (row->collective == TWILL_COMPARE_ALLREDUCE ||
         row->collective == TWILL_COMPARE_ALLREDUCE_OUT)
         factor = 2 * (ranks - 1) / ranks;
-    else if (twill_compare_parts(row->collective, 2, 0) == 2 ||
-             twill_compare_parts(row->collective, 2, 1) == 2)
+    else if (twill_compare_shards(row->collective, 2, 0) == 2 ||
+             twill_compare_shards(row->collective, 2, 1) == 2)
         factor = ranks - 1; /* bytes are those of a part */
     return factor * twill_bench_bandwidth(row->bytes, seconds);
 }

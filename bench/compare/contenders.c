@@ -84,10 +84,10 @@ bool twill_compare_chosen(const struct twill_compare_options *options, const cha
     if (options->peers == NULL)
         return true;
     for (const char *word = options->peers; *word != '\0';) {
-        char part[64];
+        char pattern[64];
         size_t length = strcspn(word, ",");
-        twill_compare_write(part, sizeof(part), "%.*s", (int)length, word);
-        if (part[0] != '\0' && strstr(name, part) != NULL)
+        twill_compare_write(pattern, sizeof(pattern), "%.*s", (int)length, word);
+        if (pattern[0] != '\0' && strstr(name, pattern) != NULL)
             return true;
         word += length + (word[length] == ',');
     }
@@ -288,8 +288,8 @@ static void add(struct twill_compare_run *run, const struct twill_compare_entry 
 }
 
 /* Is an entry, in a variant, part of this comparison? */
-static bool takes_part(const struct twill_compare_run *run, const struct twill_compare_entry *entry,
-                       bool tuned)
+static bool participates(const struct twill_compare_run *run,
+                         const struct twill_compare_entry *entry, bool tuned)
 {
     char name[64], path[2 * TWILL_COMPARE_PATH];
     twill_compare_write(name, sizeof(name), "%s%s", entry->name, tuned ? "-tuned" : "");
@@ -314,13 +314,13 @@ bool twill_compare_gather(struct twill_compare_run *run)
         return false;
     for (size_t i = 0; i < n; i++)
         selected[entries[i].program] |=
-            takes_part(run, &entries[i], false) || takes_part(run, &entries[i], true);
+            participates(run, &entries[i], false) || participates(run, &entries[i], true);
     for (int program = 0; program < PROGRAMS; program++)
         if (selected[program] && !twill_compare_interrupted(run))
             build(run, (enum twill_compare_program)program, &built[program]);
     for (int tuned = 0; tuned < 2; tuned++)
         for (size_t i = 0; i < n; i++)
-            if (takes_part(run, &entries[i], tuned))
+            if (participates(run, &entries[i], tuned))
                 add(run, &entries[i], &built[entries[i].program], tuned);
     free(built);
     return !twill_compare_interrupted(run);

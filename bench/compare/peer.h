@@ -172,8 +172,8 @@ static inline int peer_call_of(const struct peer_program *program, struct peer *
 {
     enum twill_compare_collective what = (enum twill_compare_collective)order->collective;
     for (int which = 0; which < 2; which++) {
-        size_t parts = twill_compare_parts(what, (uint64_t)peer->size, which);
-        size_t bytes = parts > 0 ? peer_round(peer, order->bytes * parts) : 0;
+        size_t shards = twill_compare_shards(what, (uint64_t)peer->size, which);
+        size_t bytes = shards > 0 ? peer_round(peer, order->bytes * shards) : 0;
         if (peer_have(program, peer, which, bytes) != 0)
             return 1;
     }
@@ -229,8 +229,8 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
                              const struct peer_call *call)
 {
     enum twill_compare_collective what = call->collective;
-    size_t src = call->count * twill_compare_parts(what, (uint64_t)peer->size, 0);
-    size_t dst = call->count * twill_compare_parts(what, (uint64_t)peer->size, 1);
+    size_t src = call->count * twill_compare_shards(what, (uint64_t)peer->size, 0);
+    size_t dst = call->count * twill_compare_shards(what, (uint64_t)peer->size, 1);
     int roots = what == TWILL_COMPARE_REDUCE || what == TWILL_COMPARE_GATHER;
     uint64_t wrong = 0;
     if (src == 0 || program->moves)

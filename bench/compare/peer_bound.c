@@ -236,7 +236,7 @@ static float *buffer_of(struct peer *peer, int rank, int which)
 }
 
 /* This rank's share of n elements, in whole lines. */
-static void share(const struct peer *peer, size_t n, struct reduction *reduction)
+static void own_lines(const struct peer *peer, size_t n, struct reduction *reduction)
 {
     size_t size = (size_t)peer->size, rank = (size_t)peer->rank;
     size_t lines = (n + VECTOR - 1) / VECTOR, each = (lines + size - 1) / size * VECTOR;
@@ -259,7 +259,7 @@ static void plan(struct peer *peer, const struct peer_call *call, struct reducti
     reduction->hi = n;
     switch (call->collective) {
     case TWILL_COMPARE_BROADCAST:
-        share(peer, n, reduction);
+        own_lines(peer, n, reduction);
         reduction->sources = 1;
         reduction->source[0] = buffer_of(peer, 0, 0);
         reduction->destinations = size - 1;
@@ -277,7 +277,7 @@ static void plan(struct peer *peer, const struct peer_call *call, struct reducti
         reduction->destination[0] = call->dst;
         break;
     default:
-        share(peer, n, reduction);
+        own_lines(peer, n, reduction);
         add_all(peer, (float **)reduction->source, 0, 0);
         add_all(peer, reduction->destination, result, 0);
     }

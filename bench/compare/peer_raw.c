@@ -16,7 +16,7 @@
 
 #include <stdbool.h>
 
-enum { PIECE = 128 << 10 };
+enum { CHUNK = 128 << 10 };
 
 struct state {
     int hosts, places; /* places: ranks of a host */
@@ -104,8 +104,8 @@ static int begin(struct peer *peer)
     peer->size = atoi(size);
     state->next = state->before = -1;
     state->pingpong = strcmp(peer->arguments[0], "pingpong") == 0;
-    state->window = strcmp(peer->arguments[0], "exchange") == 0 ? SIZE_MAX : PIECE;
-    state->step = strcmp(peer->arguments[0], "steps") == 0 ? PIECE : SIZE_MAX;
+    state->window = strcmp(peer->arguments[0], "exchange") == 0 ? SIZE_MAX : CHUNK;
+    state->step = strcmp(peer->arguments[0], "steps") == 0 ? CHUNK : SIZE_MAX;
     state->hosts = atoi(peer->arguments[1]);
     if (state->hosts < 2 || peer->size % state->hosts != 0)
         return peer_say(peer, "it needs two hosts or more, and as many ranks on each");
@@ -227,10 +227,10 @@ static int exchange(struct peer *peer, const struct peer_call *call)
         return barrier(peer);
     default:
         whole = (2 * (hosts - 1) * whole + hosts - 1) / hosts;
-        for (size_t done = 0, part; done < whole; done += part) {
-            part =
+        for (size_t done = 0, chunk; done < whole; done += chunk) {
+            chunk =
                 whole - done < bytes ? whole - done : bytes; /* there is no more to be sent from */
-            if (shift(peer, call->src, part, part) != 0)
+            if (shift(peer, call->src, chunk, chunk) != 0)
                 return 1;
         }
         return 0;

@@ -12,8 +12,8 @@ static size_t needs(const struct twill_compare_run *run, const struct twill_comp
 {
     size_t ranks = (size_t)run->options.ranks;
     return row->bytes * ranks *
-           (twill_compare_parts(row->collective, ranks, 0) +
-            twill_compare_parts(row->collective, ranks, 1));
+           (twill_compare_shards(row->collective, ranks, 0) +
+            twill_compare_shards(row->collective, ranks, 1));
 }
 
 static size_t available(void)
@@ -193,7 +193,7 @@ bool twill_compare_measure(struct twill_compare_run *run)
              size++) {
             struct twill_compare_row *row = &run->rows[run->n_rows];
             row->collective = (enum twill_compare_collective)collective;
-            bool sized = twill_compare_parts(row->collective, 2, 0) > 0;
+            bool sized = twill_compare_shards(row->collective, 2, 0) > 0;
             row->bytes = sized ? options->sizes[size] : 0;
             if (!sized && size > 0)
                 break;

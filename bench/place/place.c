@@ -64,13 +64,13 @@ static twill_status copy(const struct run *run, const struct kind *kind)
 {
     char *to = kind->array[RESULT];
     const char *from = kind->array[LEFT];
-    size_t threads = run->options.threads, part = run->options.bytes / threads;
+    size_t threads = run->options.threads, each = run->options.bytes / threads;
 #if defined(_OPENMP)
 #pragma omp parallel for num_threads((int)threads) if (threads > 1)
 #endif
     for (size_t i = 0; i < threads; i++)
-        memcpy(to + i * part, from + i * part,
-               i + 1 < threads ? part : run->options.bytes - i * part);
+        memcpy(to + i * each, from + i * each,
+               i + 1 < threads ? each : run->options.bytes - i * each);
     return TWILL_OK;
 }
 

@@ -126,11 +126,11 @@ static twill_status take(struct gather *g, int r)
             TWILL_TRY(g->error, judge(g, r));
     }
     if (outcome == TWILL_WIRE_DONE) {
-        char *part = g->all + (size_t)r * g->bytes;
+        char *shard = g->all + (size_t)r * g->bytes;
         size_t body = peer->done - head;
-        outcome = twill_wire_read(peer->fd, part, g->bytes, &body);
+        outcome = twill_wire_read(peer->fd, shard, g->bytes, &body);
         peer->done = head + body;
-        if (outcome == TWILL_WIRE_DONE && !twill_wire_is_body(&peer->header, part)) {
+        if (outcome == TWILL_WIRE_DONE && !twill_wire_is_body(&peer->header, shard)) {
             g->tcp->oob.rejected.count[TWILL_FAULT_KEY]++;
             return twill_bootstrap_tcp_fail(
                 g->tcp, g->error, TWILL_ERR_BOOTSTRAP,
@@ -227,8 +227,8 @@ static twill_status cut_off(struct twill_bootstrap_tcp *tcp, enum twill_wire_mov
                       (long long)tcp->sequence);
 }
 
-static twill_status take_part(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
-                              size_t bytes, struct twill_error *error)
+static twill_status send_shard(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
+                               size_t bytes, struct twill_error *error)
 {
     struct twill_wire_header header;
     uint64_t until =
@@ -265,7 +265,7 @@ twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mi
                           oob->rank);
     tcp->sequence++;
     twill_status status = oob->rank == 0 ? serve(tcp, mine, all, bytes, error)
-                                         : take_part(tcp, mine, all, bytes, error);
+                                         : send_shard(tcp, mine, all, bytes, error);
     tcp->broken = status != TWILL_OK;
     return status;
 }

@@ -87,11 +87,11 @@ enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *h
 {
     while (*done < sizeof(*header) + bytes) {
         size_t head = twill_min(*done, sizeof(*header)), in_body = *done - head;
-        struct iovec parts[2] = {
+        struct iovec iov[2] = {
             {.iov_base = (char *)header + head, .iov_len = sizeof(*header) - head},
             {.iov_base = bytes > 0 ? (char *)body + in_body : NULL, .iov_len = bytes - in_body},
         };
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = bytes > 0 ? 2 : 1};
+        struct msghdr message = {.msg_iov = iov, .msg_iovlen = bytes > 0 ? 2 : 1};
         ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n < 0)
             return moved(n);

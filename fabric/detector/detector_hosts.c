@@ -23,16 +23,16 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define KEPT_SHARE 16   /* of the limit of descriptors, what is kept in a queue */
-#define IDLE_S     3    /* without a word before the kernel asks */
-#define AGAIN_S    2    /* between questions */
-#define SILENT_MS  8500 /* a question due at 9 s finds the host silent for so long */
-#define SET_UP_NS  UINT64_C(10000000000) /* at most, and a quarter of the bootstrap's deadline */
-#define TURN_NS    UINT64_C(20000000)
-#define NOTIFY_NS  UINT64_C(100000000) /* to tell other hosts of a suspect */
-#define EVENTS     32
-#define NEIGHBOURS 64 /* more than twice the logarithm of hosts */
-#define OMITTED    8
+#define KEPT_DIVISOR 16   /* of the limit of descriptors, what is kept in a queue */
+#define IDLE_S       3    /* without a word before the kernel asks */
+#define AGAIN_S      2    /* between questions */
+#define SILENT_MS    8500 /* a question due at 9 s finds the host silent for so long */
+#define SET_UP_NS    UINT64_C(10000000000) /* at most, and a quarter of the bootstrap's deadline */
+#define TURN_NS      UINT64_C(20000000)
+#define NOTIFY_NS    UINT64_C(100000000) /* to tell other hosts of a suspect */
+#define EVENTS       32
+#define NEIGHBOURS   64 /* more than twice the logarithm of hosts */
+#define OMITTED      8
 
 /* What ranks tell each other first. */
 struct detector_peer_info {
@@ -290,7 +290,7 @@ static void keep_ends(struct twill_hosts *hosts)
     char byte = 0;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
-        most = (size_t)twill_min(limit.rlim_cur / KEPT_SHARE, TWILL_FDS_MOST);
+        most = (size_t)twill_min(limit.rlim_cur / KEPT_DIVISOR, TWILL_FDS_MOST);
     for (uint32_t h = 0; h < hosts->count; h++) {
         if (hosts->fd[h] >= 0 && count == most)
             return;

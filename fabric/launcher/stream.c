@@ -52,12 +52,12 @@ static void write_all(struct twill_stream *stream, const char *data, size_t byte
 static void write_line(struct twill_stream *stream, const char *line, size_t bytes)
 {
     char small[2048];
-    size_t head = strlen(stream->label), strip = strlen(TWILL_COMPLAINT);
+    size_t head = strlen(stream->label), prefix = strlen(TWILL_COMPLAINT);
     /* Only what is labelled has whole lines; else the last one stays as it is. */
     bool add = head > 0 && (bytes == 0 || line[bytes - 1] != '\n');
-    if (stream->relayed && bytes >= strip && memcmp(line, TWILL_COMPLAINT, strip) == 0) {
-        line += strip;
-        bytes -= strip;
+    if (stream->relayed && bytes >= prefix && memcmp(line, TWILL_COMPLAINT, prefix) == 0) {
+        line += prefix;
+        bytes -= prefix;
     }
     if (head + bytes + 1 <= sizeof(small)) {
         memcpy(small, stream->label, head);
@@ -108,11 +108,11 @@ static bool reserve(struct twill_stream *stream)
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes)
 {
     while (bytes > 0 && reserve(stream)) {
-        size_t part = twill_min(bytes, stream->capacity - stream->used);
-        memcpy(stream->line + stream->used, data, part);
-        stream->used += part;
-        data += part;
-        bytes -= part;
+        size_t chunk = twill_min(bytes, stream->capacity - stream->used);
+        memcpy(stream->line + stream->used, data, chunk);
+        stream->used += chunk;
+        data += chunk;
+        bytes -= chunk;
         write_lines(stream);
         if (stream->lost != 0)
             break;

@@ -43,7 +43,7 @@
 #define TWILL_OFI_CREDITS      7u     /* headers a sender may be ahead of the RECVs, per lane */
 #define TWILL_OFI_HEADERS      2u     /* header receives posted per lane */
 #define TWILL_OFI_CLEAR        4u     /* large messages cleared to send per lane */
-#define TWILL_OFI_SEGMENTS     4u     /* segments in flight per lane and direction */
+#define TWILL_OFI_CHUNKS       4u     /* segments in flight per lane and direction */
 #define TWILL_OFI_CONTROLS     32u    /* control receives posted per endpoint */
 #define TWILL_OFI_BUFFERS      64u    /* sends in flight out of transport memory */
 #define TWILL_OFI_OF_PEER      16u  /* of them to one peer: a slow one must not hold up the rest */
@@ -56,7 +56,7 @@
 #define TWILL_OFI_COMM_BITS 26
 #define TWILL_OFI_TAG_BITS  48
 #define TWILL_OFI_LONG_TAG  60 /* bits, where the provider has them */
-#define TWILL_OFI_SEGMENT   (64u << 20)
+#define TWILL_OFI_CHUNK     (64u << 20)
 #define TWILL_OFI_PULLED    16384u /* longer messages are pulled by some providers */
 #define TWILL_OFI_REDUCE_SEGMENT                                                                   \
     (1u << 20)                /* segment when it is folded: overlaps with the next                 \
@@ -78,7 +78,7 @@ struct twill_ofi_header {
     uint32_t signature;
     uint32_t sequence; /* of the message on its (from, to, lane) */
     uint64_t bytes;    /* of the message: the sender's, or in a clear to send the receiver's */
-    uint64_t segment;  /* clear to send: bytes of all segments but the last */
+    uint64_t chunk;    /* clear to send: bytes of all segments but the last */
     uint32_t consumed; /* control: headers this rank has taken from the addressee: credit */
     uint8_t kind;      /* enum twill_ofi_message */
     uint8_t lane;
@@ -91,9 +91,9 @@ _Static_assert(TWILL_OFI_LANES *TWILL_OFI_CREDITS <= 64, "unexpected messages of
 
 enum twill_ofi_op_kind {
     TWILL_OFI_OP_SEND_BUFFER,
-    TWILL_OFI_OP_SEND_SEGMENT,
+    TWILL_OFI_OP_SEND_CHUNK,
     TWILL_OFI_OP_RECV_HEADER,
-    TWILL_OFI_OP_RECV_SEGMENT,
+    TWILL_OFI_OP_RECV_CHUNK,
     TWILL_OFI_OP_RECV_CONTROL
 };
 
@@ -129,8 +129,8 @@ struct twill_ofi_op {
 /* What the transport keeps in a request while it is posted. */
 struct twill_ofi_private {
     struct twill_ofi_registration *memory;
-    size_t posted;  /* bytes handed to the provider */
-    size_t segment; /* RECV: announced */
+    size_t posted; /* bytes handed to the provider */
+    size_t chunk;  /* RECV: announced */
     uint32_t sequence;
     bool cleared;  /* RECV: clear to send has gone */
     bool verified; /* RECV: header was compared */
@@ -162,7 +162,7 @@ struct twill_ofi_lane {
     uint32_t sent;                                 /* headers sent */
     uint32_t acked;                                /* headers the peer has taken */
     struct twill_ofi_clear clear[TWILL_OFI_CLEAR]; /* clears received */
-    struct twill_ofi_op segment_out[TWILL_OFI_SEGMENTS];
+    struct twill_ofi_op chunk_out[TWILL_OFI_CHUNKS];
 
     struct twill_transfer_queue in;    /* RECVs not complete */
     struct twill_transfer *next_large; /* first large RECV whose segments are not all posted */
@@ -171,12 +171,12 @@ struct twill_ofi_lane {
     uint32_t consumed;                 /* headers taken */
     uint32_t reported;                 /* what the peer knows of consumed */
     uint32_t cleared;                  /* large RECVs cleared and not complete */
-    uint32_t segments_posted;          /* ring of segment_in, ever */
-    uint32_t segments_taken;
+    uint32_t chunks_posted;            /* ring of chunk_in, ever */
+    uint32_t chunks_taken;
     struct twill_ofi_registration *orphan; /* of a RECV that did not match: the provider still has
                                               its receives */
     struct twill_ofi_op header_in[TWILL_OFI_HEADERS];
-    struct twill_ofi_op segment_in[TWILL_OFI_SEGMENTS];
+    struct twill_ofi_op chunk_in[TWILL_OFI_CHUNKS];
 };
 
 struct twill_ofi_peer {
@@ -277,7 +277,7 @@ struct twill_ofi {
     struct twill_transfer *sent, *sent_last; /* sent out of send buffers, likewise */
     uint32_t sends_busy;                     /* send buffers */
     uint32_t headers_busy;                   /* header receives with the provider */
-    uint32_t segments_busy;                  /* operations on callers' memory */
+    uint32_t chunks_busy;                    /* operations on callers' memory */
     int noticed;                             /* completions since its holder looked */
     bool cancelled;
     twill_status failed;
@@ -441,11 +441,11 @@ size_t twill_locked_bytes(void);
 /* Bytes of the segment that begins there, of segments of so many; both sides ask. Where a provider
  * pulls messages out of the sender's memory it does so by words of 4 bytes (gni, above 16 KiB): an
  * odd end of a long message goes by itself. */
-static inline size_t twill_ofi_segment_bytes(size_t total, size_t at, size_t segment)
+static inline size_t twill_ofi_chunk_bytes(size_t total, size_t at, size_t chunk)
 {
     size_t left = total - at;
-    if (left >= segment)
-        return segment;
+    if (left >= chunk)
+        return chunk;
     return left > TWILL_OFI_PULLED && left % 4 != 0 ? left & ~(size_t)(TWILL_CACHE_LINE - 1) : left;
 }
 

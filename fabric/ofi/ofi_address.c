@@ -231,11 +231,11 @@ static void lane_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t
                                                    .owner = t,
                                                    .lane = lane,
                                                    .buffer = memory + i * stride};
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
-        lane->segment_in[i] =
-            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_SEGMENT, .owner = t, .lane = lane};
-        lane->segment_out[i] =
-            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_SEGMENT, .owner = t, .lane = lane};
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+        lane->chunk_in[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_CHUNK, .owner = t, .lane = lane};
+        lane->chunk_out[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_CHUNK, .owner = t, .lane = lane};
     }
 }
 

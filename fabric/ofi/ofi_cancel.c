@@ -25,9 +25,9 @@ static void cancel_lane(struct twill_ofi_endpoint *endpoint, struct twill_ofi_la
 {
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
         cancel_op(endpoint, &lane->header_in[i]);
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
-        cancel_op(endpoint, &lane->segment_in[i]);
-        cancel_op(endpoint, &lane->segment_out[i]);
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+        cancel_op(endpoint, &lane->chunk_in[i]);
+        cancel_op(endpoint, &lane->chunk_out[i]);
     }
 }
 
@@ -35,9 +35,9 @@ static void forget_lane(struct twill_ofi_lane *lane)
 {
     lane->headers_out = lane->payload_out = lane->in = (struct twill_transfer_queue){NULL, NULL};
     lane->next_large = NULL;
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
-        lane->segment_out[i].request = NULL;
-        lane->segment_in[i].request = NULL;
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+        lane->chunk_out[i].request = NULL;
+        lane->chunk_in[i].request = NULL;
     }
 }
 
@@ -79,17 +79,17 @@ static void take_back(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     char message[200];
-    wait_for(t, &t->segments_busy, twill_now() + GRACE_NS);
+    wait_for(t, &t->chunks_busy, twill_now() + GRACE_NS);
     each_lane(t, cancel_lane);
     uint64_t limit = twill_now() + CANCEL_NS;
-    wait_for(t, &t->segments_busy, limit);
+    wait_for(t, &t->chunks_busy, limit);
     wait_for(t, &t->headers_busy, limit);
-    if (t->segments_busy == 0 || endpoint->ep == NULL)
+    if (t->chunks_busy == 0 || endpoint->ep == NULL)
         return;
     snprintf(message, sizeof(message),
              "ofi: the endpoint was closed because communicator %u failed and provider %.40s did "
              "not give back %u of its operations",
-             t->comm, endpoint->info->fabric_attr->prov_name, t->segments_busy);
+             t->comm, endpoint->info->fabric_attr->prov_name, t->chunks_busy);
     twill_say(endpoint->params.log, TWILL_LOG_INFO, "%s", message);
     twill_ofi_endpoint_close(endpoint); /* which reads on, as a home that has failed does not */
     twill_ofi_endpoint_fail(endpoint, TWILL_ERR_FABRIC, message);

@@ -157,7 +157,7 @@ static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill
     if (endpoint->options.max_message != 0)
         endpoint->max_message = twill_min(endpoint->max_message, endpoint->options.max_message);
     endpoint->max_message =
-        twill_min(endpoint->max_message, TWILL_OFI_SEGMENT) & ~(size_t)(TWILL_CACHE_LINE - 1);
+        twill_min(endpoint->max_message, TWILL_OFI_CHUNK) & ~(size_t)(TWILL_CACHE_LINE - 1);
     if (endpoint->max_message < 2 * sizeof(struct twill_ofi_header))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s sends messages of at most %zu bytes: too small", provider,

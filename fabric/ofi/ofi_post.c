@@ -114,7 +114,7 @@ int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *dat
                    void *desc, struct twill_error *error)
 {
     int done = send_message(t, op, data, bytes, desc, op->lane, TWILL_OFI_PAYLOAD, error);
-    t->segments_busy += done == 1 ? 1 : 0;
+    t->chunks_busy += done == 1 ? 1 : 0;
     return done;
 }
 
@@ -132,7 +132,7 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     op->posted = done == 1;
     op->done = false;
     op->bytes = bytes;
-    *(header ? &t->headers_busy : &t->segments_busy) += done == 1 ? 1 : 0;
+    *(header ? &t->headers_busy : &t->chunks_busy) += done == 1 ? 1 : 0;
     return done;
 }
 

@@ -52,7 +52,7 @@ static bool give_back(struct twill_ofi_op *op)
     if (op->kind == TWILL_OFI_OP_RECV_HEADER)
         t->headers_busy--;
     else if (op->kind != TWILL_OFI_OP_SEND_BUFFER)
-        t->segments_busy--;
+        t->chunks_busy--;
     return !t->cancelled;
 }
 
@@ -98,11 +98,11 @@ static twill_status completed(struct twill_ofi_endpoint *endpoint,
         free_send(endpoint, op);
         return TWILL_OK;
     }
-    if (op->kind == TWILL_OFI_OP_RECV_SEGMENT && op->request == NULL)
+    if (op->kind == TWILL_OFI_OP_RECV_CHUNK && op->request == NULL)
         return TWILL_OK; /* abandoned */
     if (op->kind == TWILL_OFI_OP_RECV_HEADER)
         op->bytes = entry->len;
-    else if (op->kind == TWILL_OFI_OP_RECV_SEGMENT && awaited && entry->len != op->bytes)
+    else if (op->kind == TWILL_OFI_OP_RECV_CHUNK && awaited && entry->len != op->bytes)
         misfit(op, entry->len);
     if (awaited) {
         op->done = true;
@@ -124,8 +124,8 @@ static bool is_sending(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_lane *lane = op->lane;
     bool found = find(lane->payload_out.head, op->sequence) != NULL;
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS && !found; i++) {
-        struct twill_transfer *request = lane->segment_out[i].request;
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS && !found; i++) {
+        struct twill_transfer *request = lane->chunk_out[i].request;
         found = request != NULL && twill_ofi_private(request)->sequence == op->sequence;
     }
     return found;
@@ -137,8 +137,8 @@ static bool is_waiting(const struct twill_ofi_op *op)
     const struct twill_ofi_lane *lane = op->lane;
     const struct twill_transfer *request = find(lane->in.head, op->sequence);
     bool came = request == NULL || request->moved > 0;
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS && !came; i++)
-        came = lane->segment_in[i].request == request && lane->segment_in[i].done;
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS && !came; i++)
+        came = lane->chunk_in[i].request == request && lane->chunk_in[i].done;
     return !came;
 }
 
@@ -147,7 +147,7 @@ static bool is_waiting(const struct twill_ofi_op *op)
  * closed must not fail this rank. */
 static bool is_missed(const struct twill_ofi_op *op)
 {
-    if (op->kind == TWILL_OFI_OP_RECV_SEGMENT)
+    if (op->kind == TWILL_OFI_OP_RECV_CHUNK)
         return op->request != NULL; /* else it was abandoned, and cancelled */
     if (op->kind != TWILL_OFI_OP_SEND_BUFFER || op->request != NULL)
         return true;

@@ -44,7 +44,7 @@ static unsigned char *landing(const struct twill_transfer *request)
 /* Most providers ask the receiver before they send more than some 16 KiB, and he said yes already:
  * a few segments that they do not ask for are faster than one that they do (over tcp;ofi_rxm 32 KiB
  * 28 us instead of 39; 64 KiB the same). net does not ask. */
-static size_t segment_of(const struct twill_ofi *t, const struct twill_transfer *request)
+static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     size_t most = t->endpoint->max_message;
     if (request->bytes <= 3 * TWILL_OFI_EASY && !t->endpoint->standing)
@@ -53,26 +53,26 @@ static size_t segment_of(const struct twill_ofi *t, const struct twill_transfer 
 }
 
 /* Post receives for the segments of a large RECV, as far as there are operations. */
-static int post_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                         struct twill_transfer *request, struct twill_error *error)
+static int post_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                       struct twill_transfer *request, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
-    if (private->segment == 0) {
-        private->segment = segment_of(t, request);
+    if (private->chunk == 0) {
+        private->chunk = chunk_of(t, request);
         TWILL_TRY(error,
                   twill_ofi_hold(t, landing(request), request->bytes, &private->memory, error));
     }
     while (private->posted < request->bytes &&
-           lane->segments_posted - lane->segments_taken < TWILL_OFI_SEGMENTS) {
-        struct twill_ofi_op *op = &lane->segment_in[lane->segments_posted % TWILL_OFI_SEGMENTS];
-        size_t bytes = twill_ofi_segment_bytes(request->bytes, private->posted, private->segment);
+           lane->chunks_posted - lane->chunks_taken < TWILL_OFI_CHUNKS) {
+        struct twill_ofi_op *op = &lane->chunk_in[lane->chunks_posted % TWILL_OFI_CHUNKS];
+        size_t bytes = twill_ofi_chunk_bytes(request->bytes, private->posted, private->chunk);
         int done = twill_ofi_recv(t, op, landing(request) + private->posted, bytes,
                                   twill_ofi_desc(private->memory), error);
         if (done != 1)
             return done;
         op->request = request;
         private->posted += bytes;
-        lane->segments_posted++;
+        lane->chunks_posted++;
     }
     return 1;
 }
@@ -95,7 +95,7 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = private->sequence,
                                       .bytes = request->bytes,
-                                      .segment = private->segment,
+                                      .chunk = private->chunk,
                                       .kind = TWILL_OFI_CLEAR_TO_SEND};
     int done = send_control(t, lane, &header, error);
     if (done == 1) {
@@ -113,7 +113,7 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct 
         struct twill_ofi_private *private = twill_ofi_private(request);
         if (!private->cleared && lane->cleared == TWILL_OFI_CLEAR)
             return 1;
-        int done = post_segments(t, lane, request, error);
+        int done = post_chunks(t, lane, request, error);
         if (done < 0)
             return done;
         if (!private->cleared && private->posted > 0) {
@@ -170,8 +170,8 @@ static void abandon(struct twill_ofi *t, struct twill_ofi_lane *lane,
 {
     lane->broken = true;
     lane->next_large = NULL;
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
-        struct twill_ofi_op *op = &lane->segment_in[i];
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+        struct twill_ofi_op *op = &lane->chunk_in[i];
         if (op->request != request)
             continue;
         if (op->posted)
@@ -228,8 +228,8 @@ static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
         if (finished != 0 || !twill_ofi_private(request)->verified)
             return finished;
     }
-    while (lane->segments_taken != lane->segments_posted) {
-        struct twill_ofi_op *op = &lane->segment_in[lane->segments_taken % TWILL_OFI_SEGMENTS];
+    while (lane->chunks_taken != lane->chunks_posted) {
+        struct twill_ofi_op *op = &lane->chunk_in[lane->chunks_taken % TWILL_OFI_CHUNKS];
         if (!op->done || op->request != request)
             break;
         if (request->reduce != NULL)
@@ -238,7 +238,7 @@ static int take(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
             request->moved += op->bytes;
         op->done = false;
         op->request = NULL;
-        lane->segments_taken++;
+        lane->chunks_taken++;
         *moved = true;
     }
     if (request->moved < request->bytes)

@@ -272,24 +272,24 @@ static bool keep(struct twill_ofi *t, const void *start, size_t bytes,
                  struct twill_ofi_registration **made)
 {
     const struct twill_persistent *persistent = t->endpoint->params.persistent;
-    void *piece;
+    void *region;
     size_t all;
     if (!t->endpoint->caches)
         return false;
-    if (persistent != NULL && persistent->find(persistent->user, start, bytes, &piece, &all))
-        return make(t, PERSISTENT, piece, all, made, NULL) == TWILL_OK;
+    if (persistent != NULL && persistent->find(persistent->user, start, bytes, &region, &all))
+        return make(t, PERSISTENT, region, all, made, NULL) == TWILL_OK;
     if (!t->endpoint->monitors)
         return false;
     uintptr_t from = (uintptr_t)start & ~(uintptr_t)(PAGE - 1);
     all = twill_round_up((uintptr_t)start + bytes, PAGE) - from;
-    piece = (void *)from;
+    region = (void *)from;
     if (!make_room(t, all) || !is_clear(t))
         return false;
     count_pinned(t->endpoint, all, 0);
-    if (twill_locked_take(piece, all, is_ours(t->endpoint, piece))) {
-        if (make(t, CACHED, piece, all, made, NULL) == TWILL_OK)
+    if (twill_locked_take(region, all, is_ours(t->endpoint, region))) {
+        if (make(t, CACHED, region, all, made, NULL) == TWILL_OK)
             return true;
-        unpin(t->endpoint, piece, (unsigned char *)piece + all);
+        unpin(t->endpoint, region, (unsigned char *)region + all);
     }
     count_pinned(t->endpoint, 0, all);
     return false;
@@ -331,9 +331,9 @@ static void release_lane(struct twill_ofi *t, struct twill_ofi_lane *lane)
     release_queue(t, &lane->payload_out);
     release_queue(t, &lane->in);
     twill_ofi_release(t, &lane->orphan);
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++)
-        if (lane->segment_out[i].request != NULL)
-            twill_ofi_release(t, &twill_ofi_private(lane->segment_out[i].request)->memory);
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
+        if (lane->chunk_out[i].request != NULL)
+            twill_ofi_release(t, &twill_ofi_private(lane->chunk_out[i].request)->memory);
 }
 
 void twill_ofi_release_all(struct twill_ofi *t)

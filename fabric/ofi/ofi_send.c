@@ -47,29 +47,29 @@ static struct twill_ofi_clear *find_clear(struct twill_ofi_lane *lane, uint32_t 
     return found;
 }
 
-static struct twill_ofi_op *idle_segment(struct twill_ofi_lane *lane)
+static struct twill_ofi_op *idle_chunk(struct twill_ofi_lane *lane)
 {
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++)
-        if (!lane->segment_out[i].posted && !lane->segment_out[i].done)
-            return &lane->segment_out[i];
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
+        if (!lane->chunk_out[i].posted && !lane->chunk_out[i].done)
+            return &lane->chunk_out[i];
     return NULL;
 }
 
 /* 1: all segments of the request are with the provider; 0: not now (the lane is in the list to try
  * again, or a completion will bring it back). */
-static int send_segments(struct twill_ofi *t, struct twill_ofi_lane *lane,
-                         struct twill_transfer *request, size_t segment, struct twill_error *error)
+static int send_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
+                       struct twill_transfer *request, size_t chunk, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
     if (private->posted == 0 && private->memory == NULL)
         TWILL_TRY(error,
                   twill_ofi_hold(t, request->buffer, request->bytes, &private->memory, error));
     while (private->posted < request->bytes) {
-        struct twill_ofi_op *op = idle_segment(lane);
+        struct twill_ofi_op *op = idle_chunk(lane);
         if (op == NULL)
             return 0;
         const unsigned char *from = (const unsigned char *)request->buffer + private->posted;
-        size_t bytes = twill_ofi_segment_bytes(request->bytes, private->posted, segment);
+        size_t bytes = twill_ofi_chunk_bytes(request->bytes, private->posted, chunk);
         int done = twill_ofi_send(t, op, from, bytes, twill_ofi_desc(private->memory), error);
         if (done == 0)
             twill_ofi_stuck(t, lane);
@@ -96,7 +96,7 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
             finished++;
             continue;
         }
-        int done = send_segments(t, lane, request, (size_t)theirs->segment, error);
+        int done = send_chunks(t, lane, request, (size_t)theirs->chunk, error);
         if (done < 0)
             return done;
         if (done == 0)
@@ -108,11 +108,11 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_lane *lane, struct
 }
 
 /* Segments that have gone: how many requests that finished. */
-static int finish_segments(struct twill_ofi *t, struct twill_ofi_lane *lane)
+static int finish_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane)
 {
     int finished = 0;
-    for (uint32_t i = 0; i < TWILL_OFI_SEGMENTS; i++) {
-        struct twill_ofi_op *op = &lane->segment_out[i];
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+        struct twill_ofi_op *op = &lane->chunk_out[i];
         struct twill_transfer *request = op->request;
         if (!op->done)
             continue;
@@ -131,7 +131,7 @@ static int finish_segments(struct twill_ofi *t, struct twill_ofi_lane *lane)
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error)
 {
-    int finished = finish_segments(t, lane);
+    int finished = finish_chunks(t, lane);
     while (lane->headers_out.head != NULL && lane->sent - lane->acked < t->endpoint->credits) {
         int done = send_header(t, lane, &finished, error);
         if (done < 0)
@@ -150,10 +150,10 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {
     struct twill_transfer *first = lane->payload_out.head;
-    if (header->segment == 0 || header->segment > t->endpoint->max_message)
+    if (header->chunk == 0 || header->chunk > t->endpoint->max_message)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "ofi: %s clears segments of %llu bytes, of at most %zu", lane->peer->name,
-                          (unsigned long long)header->segment, t->endpoint->max_message);
+                          (unsigned long long)header->chunk, t->endpoint->max_message);
     find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
         if (lane->clear[i].used)

@@ -47,7 +47,7 @@ static void sweep(struct twill_ofi_endpoint *endpoint, bool all)
     struct twill_ofi **at = &endpoint->deferred;
     while (*at != NULL) {
         struct twill_ofi *t = *at;
-        if (!all && t->headers_busy + t->segments_busy > 0) {
+        if (!all && t->headers_busy + t->chunks_busy > 0) {
             at = &t->next;
             continue;
         }

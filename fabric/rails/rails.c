@@ -24,7 +24,7 @@
 #define DEPTH 4u  /* large messages in parts at a time, per (peer, lane, direction) */
 #define EDGE  64u /* parts begin at multiples of this: no element is cut */
 
-struct part {
+struct chunk {
     struct twill_transfer transfer;
     const struct slot *slot;
     size_t offset;
@@ -36,7 +36,7 @@ struct slot {
     struct slot *next_done; /* of those just finished: they may be under way again by then */
     struct stream *stream;
     struct twill_transfer *whole; /* NULL: free, or nobody waits for it any more */
-    struct part *part;            /* [count] */
+    struct chunk *chunk;          /* [count] */
     bool busy;
 };
 
@@ -49,14 +49,14 @@ struct stream {
 
 struct peer {
     struct stream stream[TWILL_LANES][2]; /* by enum twill_transfer_kind */
-    struct part part[];
+    struct chunk chunk[];
 };
 
 struct rails {
     struct twill_transport base;
     struct twill_transport_ops ops; /* of the rails' kind, with our operations */
     uint32_t count, size, rank;
-    size_t stripe;
+    size_t split_bytes;
     uint64_t weight[TWILL_RAILS_MOST + 1]; /* of all rails before this one */
     struct twill_transport *rail[TWILL_RAILS_MOST];
     struct peer **peer; /* [size] */
@@ -101,23 +101,23 @@ static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill
 
 /* --- large messages -------------------------------------------------------------------------- */
 
-static void reduce_part(struct twill_transfer *transfer, size_t offset, const void *data,
-                        size_t bytes)
+static void reduce_chunk(struct twill_transfer *transfer, size_t offset, const void *data,
+                         size_t bytes)
 {
-    const struct part *part = transfer->reduce_context;
-    struct twill_transfer *whole = part->slot->whole;
+    const struct chunk *chunk = transfer->reduce_context;
+    struct twill_transfer *whole = chunk->slot->whole;
     if (whole != NULL) /* else another part has failed */
-        whole->reduce(whole, part->offset + offset, data, bytes);
+        whole->reduce(whole, chunk->offset + offset, data, bytes);
 }
 
 /* What turns a message's signature into that of its parts; never 0. */
-static uint32_t part_hash(size_t bytes)
+static uint32_t chunk_hash(size_t bytes)
 {
     return (uint32_t)((uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 0x80000000u;
 }
 
 /* Where the part of a rail begins. */
-static size_t cut(const struct rails *t, size_t bytes, uint32_t rail)
+static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
 {
     if (rail == t->count)
         return bytes;
@@ -126,38 +126,38 @@ static size_t cut(const struct rails *t, size_t bytes, uint32_t rail)
     return at / EDGE * EDGE;
 }
 
-static void make_part(const struct rails *t, const struct slot *slot, uint32_t rail)
+static void make_chunk(const struct rails *t, const struct slot *slot, uint32_t rail)
 {
-    struct part *part = &slot->part[rail];
+    struct chunk *chunk = &slot->chunk[rail];
     struct twill_transfer *whole = slot->whole;
-    size_t from = cut(t, whole->bytes, rail);
+    size_t from = chunk_start(t, whole->bytes, rail);
     unsigned char *buffer = whole->buffer, *bounce = whole->bounce;
-    part->slot = slot;
-    part->offset = from;
-    part->transfer = (struct twill_transfer){
+    chunk->slot = slot;
+    chunk->offset = from;
+    chunk->transfer = (struct twill_transfer){
         .kind = whole->kind,
         .lane = whole->lane,
         .peer = whole->peer,
-        .signature = whole->signature ^ part_hash(whole->bytes),
+        .signature = whole->signature ^ chunk_hash(whole->bytes),
         .buffer = buffer != NULL ? buffer + from : NULL,
-        .bytes = cut(t, whole->bytes, rail + 1) - from,
-        .reduce = whole->reduce != NULL ? reduce_part : NULL,
-        .reduce_context = part,
+        .bytes = chunk_start(t, whole->bytes, rail + 1) - from,
+        .reduce = whole->reduce != NULL ? reduce_chunk : NULL,
+        .reduce_context = chunk,
         .bounce = bounce != NULL ? bounce + from : NULL,
     };
 }
 
 /* A part met another message. What that was as a whole is known if it came whole; else about. */
-static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *part)
+static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *chunk)
 {
-    bool in_parts = part->peer_signature != whole->signature;
-    whole->peer_signature = part->peer_signature ^ (in_parts ? part_hash(whole->bytes) : 0);
-    whole->peer_bytes = part->peer_bytes;
-    if (in_parts && part->peer_bytes == part->bytes)
+    bool in_chunks = chunk->peer_signature != whole->signature;
+    whole->peer_signature = chunk->peer_signature ^ (in_chunks ? chunk_hash(whole->bytes) : 0);
+    whole->peer_bytes = chunk->peer_bytes;
+    if (in_chunks && chunk->peer_bytes == chunk->bytes)
         whole->peer_bytes = whole->bytes;
-    else if (in_parts && part->bytes > 0)
+    else if (in_chunks && chunk->bytes > 0)
         whole->peer_bytes =
-            (uint64_t)((double)whole->bytes * (double)part->peer_bytes / (double)part->bytes);
+            (uint64_t)((double)whole->bytes * (double)chunk->peer_bytes / (double)chunk->bytes);
 }
 
 /* Finish a large message whose parts are through, or one of whose parts failed: the others may
@@ -166,13 +166,13 @@ static bool complete_slot(const struct rails *t, struct slot *slot, int *finishe
 {
     bool pending = false;
     for (uint32_t r = 0; r < t->count; r++) {
-        const struct twill_transfer *part = &slot->part[r].transfer;
-        pending = pending || part->status == TWILL_PENDING;
-        if (part->status >= 0 || slot->whole == NULL)
+        const struct twill_transfer *chunk = &slot->chunk[r].transfer;
+        pending = pending || chunk->status == TWILL_PENDING;
+        if (chunk->status >= 0 || slot->whole == NULL)
             continue;
-        if (part->status == TWILL_ERR_MISMATCH)
-            explain_mismatch(slot->whole, part);
-        twill_transfer_finish(slot->whole, (twill_status)part->status);
+        if (chunk->status == TWILL_ERR_MISMATCH)
+            explain_mismatch(slot->whole, chunk);
+        twill_transfer_finish(slot->whole, (twill_status)chunk->status);
         slot->whole = NULL;
         ++*finished;
     }
@@ -195,19 +195,19 @@ static struct slot *idle_slot(struct stream *stream)
     return NULL;
 }
 
-static twill_status post_parts(struct rails *t, struct slot *slot, struct twill_transfer *whole,
-                               struct twill_error *error)
+static twill_status post_chunks(struct rails *t, struct slot *slot, struct twill_transfer *whole,
+                                struct twill_error *error)
 {
     slot->busy = true;
     slot->whole = whole;
     slot->next = t->active;
     t->active = slot;
     for (uint32_t r = 0; r < t->count; r++)
-        make_part(t, slot, r);
+        make_chunk(t, slot, r);
     for (uint32_t r = 0; r < t->count; r++) {
-        struct twill_transfer *part = &slot->part[r].transfer;
-        part->status = TWILL_PENDING;
-        twill_status status = t->rail[r]->ops->post(t->rail[r], part, error);
+        struct twill_transfer *chunk = &slot->chunk[r].transfer;
+        chunk->status = TWILL_PENDING;
+        twill_status status = t->rail[r]->ops->post(t->rail[r], chunk, error);
         if (status != TWILL_OK)
             return prefix_rail(r, status, error);
     }
@@ -219,7 +219,7 @@ static twill_status post_parts(struct rails *t, struct slot *slot, struct twill_
 static bool can_start(const struct rails *t, struct stream *stream,
                       const struct twill_transfer *request)
 {
-    return request->bytes < t->stripe || idle_slot(stream) != NULL;
+    return request->bytes < t->split_bytes || idle_slot(stream) != NULL;
 }
 
 /* Pairs of ranks begin on different rails. */
@@ -232,8 +232,8 @@ static twill_status start(struct rails *t, struct stream *stream, struct twill_t
                           struct twill_error *error)
 {
     uint32_t rail = (first_rail(t, request->peer) + stream->number++) % t->count;
-    if (request->bytes >= t->stripe)
-        return post_parts(t, idle_slot(stream), request, error);
+    if (request->bytes >= t->split_bytes)
+        return post_chunks(t, idle_slot(stream), request, error);
     twill_status status = t->rail[rail]->ops->post(t->rail[rail], request, error);
     return status == TWILL_OK ? status : prefix_rail(rail, status, error);
 }
@@ -312,14 +312,14 @@ static int rails_progress(struct twill_transport *transport, struct twill_error 
 
 static void lay_out(const struct rails *t, struct peer *peer)
 {
-    struct part *part = peer->part;
+    struct chunk *chunk = peer->chunk;
     for (uint32_t l = 0; l < TWILL_LANES; l++)
         for (uint32_t kind = 0; kind < 2; kind++)
             for (uint32_t i = 0; i < DEPTH; i++) {
                 struct stream *stream = &peer->stream[l][kind];
                 stream->slot[i].stream = stream;
-                stream->slot[i].part = part;
-                part += t->count;
+                stream->slot[i].chunk = chunk;
+                chunk += t->count;
             }
 }
 
@@ -339,7 +339,7 @@ static twill_status rails_connect(struct twill_transport *transport, uint32_t ra
     }
     if (t->peer[rank] != NULL)
         return TWILL_OK;
-    size_t bytes = sizeof(struct peer) + 2 * TWILL_LANES * DEPTH * t->count * sizeof(struct part);
+    size_t bytes = sizeof(struct peer) + 2 * TWILL_LANES * DEPTH * t->count * sizeof(struct chunk);
     struct peer *peer = aligned_alloc(TWILL_CACHE_LINE, twill_round_up(bytes, TWILL_CACHE_LINE));
     if (peer == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for the link to rank %u",
@@ -400,7 +400,7 @@ static void describe(struct rails *t, const uint32_t *weight)
 {
     size_t used = (size_t)snprintf(t->description, sizeof(t->description),
                                    "%s over %u rails, messages from %zu KiB in parts of ",
-                                   t->ops.name, t->count, t->stripe >> 10);
+                                   t->ops.name, t->count, t->split_bytes >> 10);
     for (uint32_t r = 0; r < t->count && used < sizeof(t->description); r++)
         used += (size_t)snprintf(t->description + used, sizeof(t->description) - used, "%s%u",
                                  r > 0 ? ":" : "", weight[r]);
@@ -408,7 +408,7 @@ static void describe(struct rails *t, const uint32_t *weight)
 
 twill_status twill_rails_join(struct twill_transport **transport,
                               struct twill_transport *const *rail, const uint32_t *weight,
-                              uint32_t count, size_t stripe,
+                              uint32_t count, size_t split_bytes,
                               const struct twill_transport_params *params,
                               struct twill_error *error)
 {
@@ -439,7 +439,7 @@ twill_status twill_rails_join(struct twill_transport **transport,
     t->count = count;
     t->size = (uint32_t)params->oob->size;
     t->rank = (uint32_t)params->oob->rank;
-    t->stripe = stripe;
+    t->split_bytes = split_bytes;
     t->peer = peer;
     for (uint32_t r = 0; r < count; r++) {
         t->rail[r] = rail[r];

@@ -5,8 +5,8 @@
 
 #include "fabric/transport.h"
 
-#define TWILL_RAILS_MOST   8
-#define TWILL_RAILS_STRIPE ((size_t)128 << 10) /* messages from this size on use all rails */
+#define TWILL_RAILS_MOST        8
+#define TWILL_RAILS_SPLIT_BYTES ((size_t)128 << 10) /* messages from this size on use all rails */
 
 /* The rails of a job, agreed by all its ranks when the first communicator is opened. */
 struct twill_rails_choice {
@@ -42,7 +42,7 @@ twill_status twill_rails_open(struct twill_transport **transport,
  * from this size on use all rails. */
 twill_status twill_rails_join(struct twill_transport **transport,
                               struct twill_transport *const *rail, const uint32_t *weight,
-                              uint32_t count, size_t stripe,
+                              uint32_t count, size_t split_bytes,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
 

@@ -390,7 +390,7 @@ static twill_status open_chosen(struct twill_transport **transport,
         return TWILL_OK;
     for (uint32_t k = 0; k < choice->count; k++)
         weight[k] = choice->way[k].weight;
-    return twill_rails_join(transport, rail, weight, choice->count, TWILL_RAILS_STRIPE, params,
+    return twill_rails_join(transport, rail, weight, choice->count, TWILL_RAILS_SPLIT_BYTES, params,
                             error);
 }
 

@@ -66,7 +66,7 @@ size_t twill_shm_channel_bytes(uint32_t node_size)
 
 /* --- the ring -------------------------------------------------------------------------------- */
 
-static void produce(struct channel *channel, const struct twill_transfer *request, size_t piece,
+static void produce(struct channel *channel, const struct twill_transfer *request, size_t chunk,
                     struct twill_transport_counters *counters)
 {
     uint64_t slot = channel->index % SLOTS;
@@ -74,17 +74,17 @@ static void produce(struct channel *channel, const struct twill_transfer *reques
     const unsigned char *from = (const unsigned char *)request->buffer + request->moved;
     line->signature = request->signature;
     if (request->bytes <= TWILL_LINE_PAYLOAD) {
-        line->bytes = (uint32_t)piece;
-        if (piece > 0)
-            memcpy(line->payload, from, piece);
+        line->bytes = (uint32_t)chunk;
+        if (chunk > 0)
+            memcpy(line->payload, from, chunk);
         counters->header_bytes += sizeof(*line) - TWILL_LINE_PAYLOAD;
     } else {
         uint64_t total = request->bytes;
-        line->bytes = (uint32_t)piece | STREAMED;
+        line->bytes = (uint32_t)chunk | STREAMED;
         memcpy(line->payload, &total, sizeof(total));
-        memcpy(channel->data + slot * SLOT_BYTES, from, piece);
+        memcpy(channel->data + slot * SLOT_BYTES, from, chunk);
         counters->header_bytes += sizeof(*line);
-        counters->copied += piece;
+        counters->copied += chunk;
     }
     channel->index++;
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
@@ -103,10 +103,10 @@ static int push(struct channel *channel, struct twill_transport_counters *counte
                 break;
             }
         }
-        size_t piece = twill_min(request->bytes - request->moved, SLOT_BYTES);
-        produce(channel, request, piece, counters);
+        size_t chunk = twill_min(request->bytes - request->moved, SLOT_BYTES);
+        produce(channel, request, chunk, counters);
         moved++;
-        request->moved += piece;
+        request->moved += chunk;
         if (request->moved == request->bytes) {
             counters->messages++;
             counters->bytes += request->bytes;
@@ -122,14 +122,14 @@ static void consumed(struct channel *channel)
     atomic_store_explicit(channel->consumed, channel->index, memory_order_release);
 }
 
-static void deliver(struct twill_transfer *request, const void *data, size_t piece)
+static void deliver(struct twill_transfer *request, const void *data, size_t chunk)
 {
-    if (piece == 0)
+    if (chunk == 0)
         return;
     if (request->reduce != NULL)
-        request->reduce(request, request->moved, data, piece);
+        request->reduce(request, request->moved, data, chunk);
     else
-        memcpy((unsigned char *)request->buffer + request->moved, data, piece);
+        memcpy((unsigned char *)request->buffer + request->moved, data, chunk);
 }
 
 /* Take one slot that has come. False: it makes no sense. */
@@ -138,30 +138,30 @@ static bool take(struct channel *channel)
     uint64_t slot = channel->index % SLOTS;
     const struct twill_line *line = &channel->line[slot];
     uint32_t said = line->bytes;
-    size_t piece = said & ~STREAMED;
+    size_t chunk = said & ~STREAMED;
     bool streamed = (said & STREAMED) != 0;
-    uint64_t total = piece;
+    uint64_t total = chunk;
     if (streamed)
         memcpy(&total, line->payload, sizeof(total));
-    if (piece > (streamed ? SLOT_BYTES : TWILL_LINE_PAYLOAD) || piece > total)
+    if (chunk > (streamed ? SLOT_BYTES : TWILL_LINE_PAYLOAD) || chunk > total)
         return false;
     if (channel->to_discard > 0) {
-        channel->to_discard -= twill_min(piece, channel->to_discard);
+        channel->to_discard -= twill_min(chunk, channel->to_discard);
         consumed(channel);
         return true;
     }
     struct twill_transfer *request = channel->queue.head;
     if (request->moved == 0 && !twill_transfer_matches(request, line->signature, total)) {
-        channel->to_discard = total - piece;
+        channel->to_discard = total - chunk;
         consumed(channel);
         twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
         return true;
     }
-    if (piece > request->bytes - request->moved)
+    if (chunk > request->bytes - request->moved)
         return false;
-    deliver(request, streamed ? channel->data + slot * SLOT_BYTES : line->payload, piece);
+    deliver(request, streamed ? channel->data + slot * SLOT_BYTES : line->payload, chunk);
     consumed(channel);
-    request->moved += piece;
+    request->moved += chunk;
     if (request->moved == request->bytes)
         twill_transfer_pop(&channel->queue, TWILL_OK);
     return true;

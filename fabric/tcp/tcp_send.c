@@ -9,20 +9,20 @@
 static int give(struct twill_tcp *t, struct twill_tcp_lane *lane,
                 const struct twill_tcp_header *header, void *payload, size_t bytes, size_t *moved)
 {
-    struct iovec parts[2];
-    struct msghdr message = {.msg_iov = parts};
+    struct iovec iov[2];
+    struct msghdr message = {.msg_iov = iov};
     size_t head = sizeof(*header), all = head + bytes;
     while (lane->gone_out < all) {
         size_t gone = lane->gone_out, from = gone < head ? 0 : gone - head, asked = 0;
         message.msg_iovlen = 0;
         if (gone < head) {
-            parts[message.msg_iovlen++] = (struct iovec){
+            iov[message.msg_iovlen++] = (struct iovec){
                 .iov_base = (unsigned char *)(uintptr_t)header + gone, .iov_len = head - gone};
             asked = head - gone;
         }
         if (bytes > from) {
             size_t now = twill_min(bytes - from, t->once);
-            parts[message.msg_iovlen++] =
+            iov[message.msg_iovlen++] =
                 (struct iovec){.iov_base = (unsigned char *)payload + from, .iov_len = now};
             asked += now;
         }

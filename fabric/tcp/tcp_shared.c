@@ -11,14 +11,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define BACKLOG       4096 /* the kernel has its own limit */
-#define INCOMING_MOST 4096u
-#define SPARE         16u  /* there from the start */
-#define SILENT        128u /* who have shown nothing, at most; and of the descriptors: */
-#define SHARE         8u   /* silent connections get one descriptor in 8 */
-#define HELLO_NS      UINT64_C(10000000000) /* to say it in, where others want the place */
-#define ACCEPTED      16                    /* at once */
-#define ADDRESSED     "tcp: cannot listen at %s: %s"
+#define BACKLOG        4096 /* the kernel has its own limit */
+#define INCOMING_MOST  4096u
+#define SPARE          16u  /* there from the start */
+#define SILENT         128u /* who have shown nothing, at most; and of the descriptors: */
+#define SILENT_DIVISOR 8u   /* silent connections get one descriptor in 8 */
+#define HELLO_NS       UINT64_C(10000000000) /* to say it in, where others want the place */
+#define ACCEPTED       16                    /* at once */
+#define ADDRESSED      "tcp: cannot listen at %s: %s"
 
 /* What ranks tell each other. */
 struct tcp_peer_info {
@@ -193,7 +193,7 @@ static unsigned most_silent(void)
     struct rlimit files;
     if (getrlimit(RLIMIT_NOFILE, &files) != 0)
         return SPARE;
-    return (unsigned)twill_max(twill_min(files.rlim_cur / SHARE, SILENT), SPARE);
+    return (unsigned)twill_max(twill_min(files.rlim_cur / SILENT_DIVISOR, SILENT), SPARE);
 }
 
 static twill_status make_common(struct twill_tcp *t, struct twill_common **place,

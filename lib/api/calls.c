@@ -75,7 +75,7 @@ static struct twill_call allgatherv_call(const void *src, void *dst, const size_
                                type,
                                TWILL_SUM,
                                .vector = true,
-                               .dst_parts = {counts, offsets}};
+                               .dst_counts = {counts, offsets}};
 }
 
 static struct twill_call reduce_scatter_call(const void *src, void *dst, size_t count,
@@ -87,8 +87,8 @@ static struct twill_call reduce_scatter_call(const void *src, void *dst, size_t 
 static struct twill_call reduce_scatterv_call(const void *src, void *dst, const size_t *counts,
                                               twill_type type, twill_op op)
 {
-    return (struct twill_call){TWILL_REDUCE_SCATTER,       src, dst, 0, type, op, .vector = true,
-                               .src_parts = {counts, NULL}};
+    return (struct twill_call){TWILL_REDUCE_SCATTER,        src, dst, 0, type, op, .vector = true,
+                               .src_counts = {counts, NULL}};
 }
 
 static struct twill_call gather_call(const void *src, void *dst, size_t count, twill_type type,
@@ -110,7 +110,7 @@ static struct twill_call gatherv_call(const void *src, size_t count, void *dst,
                                TWILL_SUM,
                                .root = (uint32_t)root,
                                .vector = true,
-                               .dst_parts = {counts, offsets}};
+                               .dst_counts = {counts, offsets}};
 }
 
 static struct twill_call scatter_call(const void *src, void *dst, size_t count, twill_type type,
@@ -131,7 +131,7 @@ static struct twill_call scatterv_call(const void *src, const size_t *counts, co
                                TWILL_SUM,
                                .root = (uint32_t)root,
                                .vector = true,
-                               .src_parts = {counts, offsets}};
+                               .src_counts = {counts, offsets}};
 }
 
 static struct twill_call alltoall_call(const void *src, void *dst, size_t count, twill_type type)
@@ -151,8 +151,8 @@ static struct twill_call alltoallv_call(const void *src, const size_t *src_count
                                type,
                                TWILL_SUM,
                                .vector = true,
-                               .src_parts = {src_counts, src_offsets},
-                               .dst_parts = {dst_counts, dst_offsets}};
+                               .src_counts = {src_counts, src_offsets},
+                               .dst_counts = {dst_counts, dst_offsets}};
 }
 
 THREE_FORMS(allgather, call, (src, dst, count, type), twill_comm *comm, const void *src, void *dst,

@@ -44,25 +44,25 @@ static twill_status check_type(struct twill_comm *comm, const struct twill_call 
 static twill_status copy_counts(struct twill_request *request, unsigned side)
 {
     struct twill_comm *comm = request->comm;
-    struct twill_counts *parts =
-        side == TWILL_SRC ? &request->run.call.src_parts : &request->run.call.dst_parts;
+    struct twill_counts *counts =
+        side == TWILL_SRC ? &request->run.call.src_counts : &request->run.call.dst_counts;
     uint32_t size = comm->world->size;
     size_t *count = request->counts + (size_t)side * 2 * size, *offset = count + size, end = 0;
-    if (parts->count == NULL)
+    if (counts->count == NULL)
         return FAIL(comm, "%s counts are NULL", side_names[side]);
     for (uint32_t p = 0; p < size; p++) {
-        count[p] = parts->count[p];
-        offset[p] = parts->offset != NULL ? parts->offset[p] : end;
+        count[p] = counts->count[p];
+        offset[p] = counts->offset != NULL ? counts->offset[p] : end;
         if (count[p] > SIZE_MAX >> 13 || offset[p] > SIZE_MAX >> 13 || end > SIZE_MAX >> 13)
             return FAIL(comm, "%s: count %zu at offset %zu for rank %u overflows memory",
                         side_names[side], count[p], offset[p], p);
         end += count[p];
     }
-    *parts = (struct twill_counts){count, offset};
+    *counts = (struct twill_counts){count, offset};
     return TWILL_OK;
 }
 
-static bool has_parts(const struct twill_run *run, enum twill_holder holder)
+static bool has_shards(const struct twill_run *run, enum twill_holder holder)
 {
     return holder == TWILL_HOLDS_ALL ||
            (holder == TWILL_HOLDS_ROOT && run->comm->rank == run->call.root);
@@ -79,9 +79,9 @@ static twill_status take_counts(struct twill_request *request)
     if (request->counts == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for counts");
     for (unsigned side = 0; side < TWILL_SIDES; side++)
-        if (has_parts(run, holder[side]))
+        if (has_shards(run, holder[side]))
             TWILL_TRY(&comm->error, copy_counts(request, side));
-    const struct twill_counts *src = &run->call.src_parts, *dst = &run->call.dst_parts;
+    const struct twill_counts *src = &run->call.src_counts, *dst = &run->call.dst_counts;
     if (run->call.collective == TWILL_ALLGATHER)
         run->call.count = dst->count[comm->rank];
     else if (run->call.collective == TWILL_REDUCE_SCATTER)
@@ -89,9 +89,9 @@ static twill_status take_counts(struct twill_request *request)
     bool differs = false;
     if (run->call.collective == TWILL_ALLTOALL)
         differs = src->count[comm->rank] != dst->count[comm->rank];
-    else if (has_parts(run, holder[TWILL_SRC]))
+    else if (has_shards(run, holder[TWILL_SRC]))
         differs = src->count[comm->rank] != run->call.count;
-    else if (has_parts(run, holder[TWILL_DST]))
+    else if (has_shards(run, holder[TWILL_DST]))
         differs = dst->count[comm->rank] != run->call.count;
     if (differs)
         return FAIL(comm, "this rank gives itself another count than it takes");
@@ -120,10 +120,10 @@ static bool is_in_place(const struct twill_run *run)
     const struct twill_side *src = &run->side[TWILL_SRC], *dst = &run->side[TWILL_DST];
     if (src->own == dst->own)
         return src->base == dst->base && (!run->call.vector || src->own);
-    const struct twill_side *whole = src->own ? dst : src, *part = src->own ? src : dst;
+    const struct twill_side *whole = src->own ? dst : src, *shard = src->own ? src : dst;
     uint32_t rank = run->comm->rank;
     size_t at = whole->offset != NULL ? whole->offset[rank] : rank * whole->stride;
-    return part->base == whole->base + at * run->given;
+    return shard->base == whole->base + at * run->given;
 }
 
 twill_status twill_call_check_buffers(const struct twill_run *run)
@@ -139,7 +139,7 @@ twill_status twill_call_check_buffers(const struct twill_run *run)
     uintptr_t begin = src > dst ? src : dst;
     uintptr_t end = src_end < dst_end ? src_end : dst_end;
     return FAIL(comm, "src and dst overlap by %zu bytes without being %s", (size_t)(end - begin),
-                twill_collective_facts(run->call.collective)->parts ? "in place" : "equal");
+                twill_collective_facts(run->call.collective)->sharded ? "in place" : "equal");
 }
 
 twill_status twill_call_check(struct twill_request *request)
@@ -150,9 +150,9 @@ twill_status twill_call_check(struct twill_request *request)
     TWILL_TRY(&comm->error, check_type(comm, &run->call));
     if (TWILL_UNLIKELY(run->call.vector))
         TWILL_TRY(&comm->error, take_counts(request));
-    size_t parts = facts->parts && !run->call.vector ? comm->world->size : 1;
+    size_t shards = facts->sharded && !run->call.vector ? comm->world->size : 1;
     twill_run_describe(run);
-    if (run->call.count > (SIZE_MAX >> 1) / run->element / parts)
+    if (run->call.count > (SIZE_MAX >> 1) / run->element / shards)
         return FAIL(comm, "count %zu overflows memory", run->call.count);
     return twill_call_check_buffers(run);
 }

@@ -25,7 +25,7 @@ static struct twill_call summary_of(const struct twill_run *run)
     if (!call.vector)
         return call;
     call.count = 0;
-    call.src_parts = call.dst_parts = (struct twill_counts){NULL, NULL};
+    call.src_counts = call.dst_counts = (struct twill_counts){NULL, NULL};
     for (uint32_t p = 0; run->known != NULL && p < comm->world->size; p++)
         call.count = (size_t)scramble(call.count + 0x9e3779b97f4a7c15u + run->known[p]);
     return call;

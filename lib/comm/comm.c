@@ -397,8 +397,8 @@ void twill_comm_close(struct twill_comm *comm)
 
 /* The last exchange ends when all have come so far: then nobody calls the new one in vain, nor
  * sends to it. Nothing can fail behind it: who has ended it knows that all have one. */
-static twill_status open_parts(struct twill_comm *comm, const struct twill_comm *parent,
-                               const uint32_t *ranks, uint64_t what)
+static twill_status open_members(struct twill_comm *comm, const struct twill_comm *parent,
+                                 const uint32_t *ranks, uint64_t what)
 {
     uint8_t fine = 1;
     TWILL_TRY(&comm->error, place_ranks(comm, parent, ranks));
@@ -436,7 +436,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
     *comm = (struct twill_comm){.context = context, .world = &context->world, .oob = oob};
-    twill_status status = open_parts(comm, parent, ranks, what);
+    twill_status status = open_members(comm, parent, ranks, what);
     if (status != TWILL_OK) {
         *error = comm->error;
         twill_comm_close(comm);

@@ -94,13 +94,13 @@ static twill_status exchange(struct oob_comm *self, uint32_t to, uint32_t from, 
     return twill_comm_fail(self->over, status); /* nothing touches the round after this */
 }
 
-static twill_status gather(struct oob_comm *self, unsigned char *block, size_t bytes)
+static twill_status gather(struct oob_comm *self, unsigned char *rotated, size_t bytes)
 {
     uint32_t n = (uint32_t)self->oob.size, me = (uint32_t)self->oob.rank;
     for (uint32_t away = 1; away < n; away *= 2) {
-        size_t blocks = twill_min(away, n - away);
-        twill_status status = exchange(self, (me + n - away) % n, (me + away) % n, block,
-                                       block + away * bytes, blocks * bytes);
+        size_t shards = twill_min(away, n - away);
+        twill_status status = exchange(self, (me + n - away) % n, (me + away) % n, rotated,
+                                       rotated + away * bytes, shards * bytes);
         if (status != TWILL_OK)
             return status;
     }
@@ -119,15 +119,15 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
         return TWILL_FAIL(error, TWILL_ERR_BROKEN, "%s", self->over->error.message);
     if (bytes == 0)
         return TWILL_OK;
-    unsigned char *block = malloc(n * bytes); /* of this rank and those behind it, wrapping */
-    if (block == NULL)
+    unsigned char *rotated = malloc(n * bytes); /* of this rank and those behind it, wrapping */
+    if (rotated == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to gather %zu bytes of %zu ranks",
                           bytes, n);
-    memcpy(block, mine, bytes);
-    twill_status status = gather(self, block, bytes);
+    memcpy(rotated, mine, bytes);
+    twill_status status = gather(self, rotated, bytes);
     for (size_t i = 0; status == TWILL_OK && i < n; i++)
-        memcpy((unsigned char *)all + (me + i) % n * bytes, block + i * bytes, bytes);
-    free(block);
+        memcpy((unsigned char *)all + (me + i) % n * bytes, rotated + i * bytes, bytes);
+    free(rotated);
     if (status != TWILL_OK)
         return TWILL_FAIL(error, status, "%s", self->over->error.message);
     return TWILL_OK;

@@ -75,9 +75,9 @@ struct twill_context {
     struct twill_preloaded preloaded;
     struct twill_heap heap;
     bool spilled; /* twill_alloc() gave private memory, as the heap was full, and this was said */
-    pthread_mutex_t lock;                   /* of what follows, and of error and heap */
-    bool lockable;                          /* lock is made */
-    struct twill_persistent_region *pieces; /* memory that stays, see lib/memory/registration.c */
+    pthread_mutex_t lock;                    /* of what follows, and of error and heap */
+    bool lockable;                           /* lock is made */
+    struct twill_persistent_region *regions; /* memory that stays, see lib/memory/registration.c */
     struct twill_persistent persistent;
     size_t pinned;            /* for it */
     uint32_t comms;           /* next number of a communicator; no lower one is in use here */

@@ -173,7 +173,7 @@ static twill_status read_question(struct twill_context *context, struct question
     return TWILL_OK;
 }
 
-static bool has_parts(const struct twill_world *world)
+static bool has_levels(const struct twill_world *world)
 {
     for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
         if (world->unit[level] != NULL)
@@ -196,8 +196,8 @@ static twill_status declare(struct twill_world *world, const struct question *q,
     if (status == TWILL_OK)
         status =
             twill_levels_declare(world, world->unit[TWILL_LEVEL_GROUP] == NULL ? q->groups : NULL,
-                                 has_parts(world) || topology != NULL ? NULL : q->units, error);
-    if (status == TWILL_OK && topology != NULL && !has_parts(world))
+                                 has_levels(world) || topology != NULL ? NULL : q->units, error);
+    if (status == TWILL_OK && topology != NULL && !has_levels(world))
         status = twill_levels_place(world, topology, error);
     twill_topology_close(topology);
     return status;

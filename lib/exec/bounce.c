@@ -4,45 +4,46 @@
 #include "lib/comm/comm.h"
 
 /* A slice of a part, in the caller's buffer and in scratch. */
-struct piece {
+struct segment {
     unsigned char *user, *scratch;
     size_t count;
 };
 
-static struct piece piece_of(const struct twill_run *run, const struct twill_instance *instance,
-                             unsigned space, uint32_t part)
+static struct segment segment_of(const struct twill_run *run, const struct twill_instance *instance,
+                                 unsigned space, uint32_t shard)
 {
     const struct twill_side *side = &run->side[space];
-    size_t whole = side->count != NULL && !side->own ? side->count[part] : side->even;
-    size_t first = side->own ? 0 : side->offset != NULL ? side->offset[part] : part * side->even;
-    size_t place = side->own ? 0 : part * side->stride;
-    return (struct piece){
+    size_t whole = side->count != NULL && !side->own ? side->count[shard] : side->even;
+    size_t first = side->own ? 0 : side->offset != NULL ? side->offset[shard] : shard * side->even;
+    size_t place = side->own ? 0 : shard * side->stride;
+    return (struct segment){
         .user = side->base + (first + instance->skip) * run->given,
         .scratch = instance->base[space] + place * run->element,
-        .count = whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0,
+        .count =
+            whole > instance->skip ? twill_min(whole - instance->skip, run->segment_length) : 0,
     };
 }
 
-static uint32_t parts_of(const struct twill_run *run, unsigned space)
+static uint32_t shards_of(const struct twill_run *run, unsigned space)
 {
-    return run->side[space].own ? 1 : run->plan->schedule.parts;
+    return run->side[space].own ? 1 : run->plan->schedule.shards;
 }
 
 void twill_run_bounce_in(struct twill_run *run, const struct twill_instance *instance)
 {
     struct twill_comm *comm = run->comm;
     const struct twill_kernels *kernels = comm->context->kernels;
-    for (uint32_t p = 0; p < parts_of(run, TWILL_SRC); p++) {
-        struct piece piece = piece_of(run, instance, TWILL_SRC, p);
-        if (piece.count == 0)
+    for (uint32_t p = 0; p < shards_of(run, TWILL_SRC); p++) {
+        struct segment segment = segment_of(run, instance, TWILL_SRC, p);
+        if (segment.count == 0)
             continue;
         if (run->created != NULL && run->created->scaled)
-            twill_kernels_scale(kernels, run->call.type, piece.scratch, piece.user,
-                                run->created->factor, piece.count, comm->threads);
+            twill_kernels_scale(kernels, run->call.type, segment.scratch, segment.user,
+                                run->created->factor, segment.count, comm->threads);
         else
-            twill_kernels_copy(kernels, piece.scratch, piece.user, piece.count * run->element, 0,
-                               comm->threads);
-        comm->counters.bytes_copied += piece.count * run->element;
+            twill_kernels_copy(kernels, segment.scratch, segment.user, segment.count * run->element,
+                               0, comm->threads);
+        comm->counters.bytes_copied += segment.count * run->element;
     }
 }
 
@@ -55,11 +56,11 @@ void twill_run_bounce_out(struct twill_run *run, const struct twill_instance *in
                                            .divisor = 1,
                                            .partial_sources = 1,
                                            .threads = comm->threads};
-    for (uint32_t p = 0; p < parts_of(run, TWILL_DST); p++) {
-        struct piece piece = piece_of(run, instance, TWILL_DST, p);
-        const void *source = piece.scratch;
-        if (piece.count > 0)
-            twill_kernels_reduce(comm->context->kernels, &narrow, piece.user, &source, 1,
-                                 piece.count);
+    for (uint32_t p = 0; p < shards_of(run, TWILL_DST); p++) {
+        struct segment segment = segment_of(run, instance, TWILL_DST, p);
+        const void *source = segment.scratch;
+        if (segment.count > 0)
+            twill_kernels_reduce(comm->context->kernels, &narrow, segment.user, &source, 1,
+                                 segment.count);
     }
 }

@@ -37,8 +37,8 @@ size_t twill_run_side_bytes(const struct twill_run *run, unsigned side)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     enum twill_holder holder = side == TWILL_SRC ? facts->src : facts->dst;
-    size_t parts = facts->parts && holder != TWILL_HOLDS_OWN ? run->comm->world->size : 1;
-    return parts * run->call.count * run->element;
+    size_t shards = facts->sharded && holder != TWILL_HOLDS_OWN ? run->comm->world->size : 1;
+    return shards * run->call.count * run->element;
 }
 
 static const struct twill_address_line *address_line_of(const struct twill_run *run, uint32_t local)

@@ -16,11 +16,11 @@ static enum twill_order order_of(const struct twill_run *run)
 /* Of all parts. */
 static size_t elements_of(const struct twill_run *run)
 {
-    bool parts = twill_collective_facts(run->call.collective)->parts;
+    bool sharded = twill_collective_facts(run->call.collective)->sharded;
     uint32_t size = run->comm->world->size;
     size_t sum = 0;
     if (!run->call.vector)
-        return (parts ? size : 1) * run->call.count;
+        return (sharded ? size : 1) * run->call.count;
     for (uint32_t p = 0; run->known != NULL && p < size; p++)
         sum += run->known[p];
     return sum;

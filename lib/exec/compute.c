@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Results go through the caches in strips, so that what was just reduced is copied from there. */
-#define STRIP_BYTES ((size_t)32 << 10)
+#define FUSED_BYTES ((size_t)32 << 10)
 /* Of what a caller's function leaves in between; at least one element. */
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 
@@ -23,12 +23,13 @@ struct reduction {
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
-static struct twill_span span_of(const struct twill_run *run, const struct twill_instance *instance,
-                                 const struct twill_step *step, twill_operand operand, uint32_t at,
-                                 uint32_t blocks, bool partial)
+static struct twill_elements locate(const struct twill_run *run,
+                                    const struct twill_instance *instance,
+                                    const struct twill_step *step, twill_operand operand,
+                                    uint32_t at, uint32_t blocks, bool partial)
 {
     struct twill_operand_place where = {operand, at, blocks, step->peer[0], step->lane, partial};
-    return twill_run_span(run, instance, &where);
+    return twill_run_locate(run, instance, &where);
 }
 
 /* --- folding --------------------------------------------------------------------------------- */
@@ -113,10 +114,10 @@ static size_t gather(const struct twill_run *run, const struct twill_instance *i
     bool final = (step->flags & TWILL_STEP_FINAL) != 0;
     bool accumulate = (step->flags & TWILL_STEP_ACC) != 0;
     bool last = (step->flags & TWILL_STEP_FIRST) != 0;
-    struct twill_span dst = span_of(run, instance, step, step->dst, at, blocks, !final);
+    struct twill_elements dst = locate(run, instance, step, step->dst, at, blocks, !final);
     const unsigned char *own = dst.start;
     if (accumulate && own_partial == final)
-        own = span_of(run, instance, step, step->dst, at, blocks, own_partial).start;
+        own = locate(run, instance, step, step->dst, at, blocks, own_partial).start;
     begin_reduction(f, step->flags, dst.start);
     if (accumulate && !last)
         add_source(f, own, own_partial);
@@ -127,7 +128,7 @@ static size_t gather(const struct twill_run *run, const struct twill_instance *i
             where.operand = twill_operand_make(TWILL_SRC, twill_operand_block(step->src));
             where.partial = false;
         }
-        add_source(f, twill_run_span(run, instance, &where).start, where.partial);
+        add_source(f, twill_run_locate(run, instance, &where).start, where.partial);
         if (twill_run_fetches(run, where.operand) && where.peer != run->comm->rank) {
             f->peer[f->sources - 1] = where.peer;
             f->fetches = true;
@@ -157,8 +158,8 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     for (uint32_t at = 0; at < step->blocks;) {
         uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
-        struct twill_span dst = span_of(run, instance, step, step->dst, at, blocks, partial);
-        struct twill_span src = span_of(run, instance, step, step->src, at, blocks, partial);
+        struct twill_elements dst = locate(run, instance, step, step->dst, at, blocks, partial);
+        struct twill_elements src = locate(run, instance, step, step->src, at, blocks, partial);
         size_t bytes = dst.count * twill_run_width(run, partial);
         if (fetches)
             TWILL_TRY(&run->comm->error,
@@ -173,16 +174,17 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
 }
 
 /* A part of a fold: n elements, behind `done`. */
-static struct reduction part_of(const struct twill_run *run, const struct reduction *f, size_t done)
+static struct reduction section_of(const struct twill_run *run, const struct reduction *f,
+                                   size_t done)
 {
-    struct reduction part = *f;
+    struct reduction section = *f;
     bool partial = (f->flags & TWILL_STEP_FINAL) == 0;
     for (unsigned d = 0; d < f->dsts; d++)
-        part.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
+        section.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
     for (unsigned i = 0; i < f->sources; i++)
-        part.source[i] = (const unsigned char *)f->source[i] +
-                         done * twill_run_width(run, f->partial_sources >> i & 1);
-    return part;
+        section.source[i] = (const unsigned char *)f->source[i] +
+                            done * twill_run_width(run, f->partial_sources >> i & 1);
+    return section;
 }
 
 /* Some operands lie in other processes: strip by strip they are fetched into scratch that stays in
@@ -191,20 +193,20 @@ static twill_status reduce_fetched(struct twill_run *run, const struct twill_ins
                                    const struct reduction *f, size_t count)
 {
     const struct twill_slot *slot = &run->comm->slot[instance->epoch % TWILL_WINDOW];
-    size_t strip = TWILL_FETCH_STRIP / run->element;
-    for (size_t done = 0; done < count; done += strip) {
-        size_t n = twill_min(strip, count - done);
-        struct reduction part = part_of(run, f, done);
+    size_t at_once = TWILL_FETCH_CHUNK / run->element;
+    for (size_t done = 0; done < count; done += at_once) {
+        size_t n = twill_min(at_once, count - done);
+        struct reduction section = section_of(run, f, done);
         unsigned char *to = slot->scratch + run->fetched_at;
         for (unsigned i = 0; i < f->sources; i++) {
             if (f->peer[i] == HERE)
                 continue;
             TWILL_TRY(&run->comm->error,
-                      twill_run_fetch(run, f->peer[i], to, part.source[i], n * run->element));
-            part.source[i] = to;
-            to += TWILL_FETCH_STRIP;
+                      twill_run_fetch(run, f->peer[i], to, section.source[i], n * run->element));
+            section.source[i] = to;
+            to += TWILL_FETCH_CHUNK;
         }
-        reduce_elements(run, &part, n);
+        reduce_elements(run, &section, n);
     }
     return TWILL_OK;
 }
@@ -223,7 +225,7 @@ static unsigned char *taken_to(const struct twill_run *run, const struct twill_i
                                const struct twill_step *copy, uint32_t at, uint32_t blocks)
 {
     bool partial = (copy->flags & TWILL_STEP_PARTIAL) != 0;
-    return span_of(run, instance, copy, copy->dst, at, blocks, partial).start;
+    return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
 /* Some blocks that lie together; those COPYs that follow take the result on. The fold itself stores
@@ -235,7 +237,7 @@ static twill_status reduce(struct twill_run *run, const struct twill_instance *i
     struct reduction f;
     bool final = (step->flags & TWILL_STEP_FINAL) != 0;
     size_t count = gather(run, instance, step, at, blocks, &f);
-    size_t width = twill_run_width(run, !final), strip = count;
+    size_t width = twill_run_width(run, !final), at_once = count;
     uint32_t c = 1;
     bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
     for (; c <= copies && f.dsts < TWILL_KERNEL_MAX_DESTINATIONS; c++) {
@@ -243,18 +245,18 @@ static twill_status reduce(struct twill_run *run, const struct twill_instance *i
         to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
     if (c <= copies && run->comm->threads <= 1)
-        strip = twill_max(STRIP_BYTES / run->element, 1);
+        at_once = twill_max(FUSED_BYTES / run->element, 1);
     if (c > copies && to_caller)
         f.stores = run->store_flags;
     if (TWILL_LIKELY(c > copies))
         return reduce_all(run, instance, &f, count);
-    for (size_t done = 0; done < count; done += strip) {
-        size_t n = twill_min(strip, count - done);
-        struct reduction part = part_of(run, &f, done);
-        TWILL_TRY(&run->comm->error, reduce_all(run, instance, &part, n));
+    for (size_t done = 0; done < count; done += at_once) {
+        size_t n = twill_min(at_once, count - done);
+        struct reduction section = section_of(run, &f, done);
+        TWILL_TRY(&run->comm->error, reduce_all(run, instance, &section, n));
         for (uint32_t rest = c; rest <= copies; rest++)
-            copy(run, taken_to(run, instance, &step[rest], at, blocks) + done * width, part.dst[0],
-                 n * width, twill_operand_space(step[rest].dst) == TWILL_DST);
+            copy(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
+                 section.dst[0], n * width, twill_operand_space(step[rest].dst) == TWILL_DST);
     }
     return TWILL_OK;
 }

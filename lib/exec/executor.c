@@ -50,15 +50,15 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         sends ? step->src : step->dst, at, blocks, step->peer[0], step->lane, partial};
     if (reduces)
         where.partial = (step->flags & TWILL_STEP_FINAL) == 0;
-    struct twill_span span = twill_run_span(run, instance, &where);
+    struct twill_elements elements = twill_run_locate(run, instance, &where);
     *request = (struct twill_transfer){
         .status = TWILL_PENDING,
         .kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
         .lane = (uint8_t)physical_lane(instance, step->lane),
         .peer = step->peer[0],
         .signature = run->signature,
-        .buffer = span.start,
-        .bytes = span.count * twill_run_width(run, partial),
+        .buffer = elements.start,
+        .bytes = elements.count * twill_run_width(run, partial),
     };
     posted->late = reduces && run->late;
     if (reduces) {
@@ -66,8 +66,8 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         where.partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
         posted->run = run;
         posted->flags = step->flags;
-        posted->dst = span.start;
-        posted->src = twill_run_span(run, instance, &where).start;
+        posted->dst = elements.start;
+        posted->src = twill_run_locate(run, instance, &where).start;
         request->reduce_context = posted;
         request->reduce = posted->late ? NULL : twill_run_reduce;
         request->bounce = link->ops->needs_bounce ? bounce_at(run, slot, posted) : NULL;
@@ -223,7 +223,7 @@ static int put_imm(struct twill_run *run, const struct twill_instance *instance,
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     struct twill_operand_place where = {step->src,     0,          step->blocks,
                                         step->peer[0], step->lane, partial};
-    struct twill_span src = twill_run_span(run, instance, &where);
+    struct twill_elements src = twill_run_locate(run, instance, &where);
     size_t bytes = src.count * twill_run_width(run, partial);
     if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector sees to it that it is not */
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
@@ -316,17 +316,17 @@ twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *sl
     return TWILL_OK;
 }
 
-twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
+twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
 {
     struct twill_instance *instance = &slot->instance;
-    size_t bounced_at = run->bounced_at, skip = run->started * run->slice_count;
+    size_t bounced_at = run->bounced_at, skip = run->started * run->segment_length;
     TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
     /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
     instance->active = true;
     instance->epoch = epoch;
     instance->run = run;
     instance->skip = skip;
-    instance->length = twill_min(run->slice_count, run->most - skip);
+    instance->length = twill_min(run->segment_length, run->most - skip);
     instance->lanes_left = run->plan->schedule.lanes;
     for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
         instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
@@ -356,7 +356,7 @@ void twill_run_fast_start(struct twill_run *run)
 {
     struct twill_comm *comm = run->comm;
     struct twill_slot *slot = &comm->slot[comm->epoch % TWILL_WINDOW];
-    if (run->plan->most_posted > 0 || twill_run_begin_slice(run, slot, comm->epoch) != TWILL_OK)
+    if (run->plan->most_posted > 0 || twill_run_begin_segment(run, slot, comm->epoch) != TWILL_OK)
         return; /* what fails does so again in its turn */
     comm->epoch++;
     slot->instance.at[0] = run->fast_path.steps;

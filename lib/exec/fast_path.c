@@ -17,11 +17,11 @@ static bool find_source(const struct twill_run *run, const struct twill_step *st
     const struct twill_instance whole = {
         .length = run->most, .base = {run->side[TWILL_SRC].base, run->side[TWILL_DST].base}};
     struct twill_operand_place where = {.operand = step->src, .blocks = step->blocks};
-    struct twill_span span = twill_run_span(run, &whole, &where);
+    struct twill_elements elements = twill_run_locate(run, &whole, &where);
     fast_path->side = (uint8_t)side;
-    fast_path->at = (size_t)(span.start - run->side[side].base);
-    fast_path->from = span.start;
-    fast_path->bytes = span.count * run->element;
+    fast_path->at = (size_t)(elements.start - run->side[side].base);
+    fast_path->from = elements.start;
+    fast_path->bytes = elements.count * run->element;
     return fast_path->bytes > 0;
 }
 
@@ -32,7 +32,7 @@ static size_t place_in_shared(const struct twill_run *run, const struct twill_st
     struct twill_operand_place where = {.operand = step->dst, .blocks = step->blocks};
     const struct twill_comm *comm = run->comm;
     return (
-        size_t)(twill_run_span(run, &first, &where).start -
+        size_t)(twill_run_locate(run, &first, &where).start -
                 twill_node_shared(comm->node, comm->local, 0, run->plan->alternates, run->small));
 }
 
@@ -50,8 +50,8 @@ void twill_run_find_fast_path(struct twill_run *run)
     const struct twill_step *step = s->steps;
     struct twill_fast_path found = {.kind = TWILL_FAST_NONE};
     run->fast_path = found;
-    if (run->plan->most_posted > 0 || run->slices != 1 || s->lanes != 1 || s->count == 0 ||
-        run->slice_count == SIZE_MAX)
+    if (run->plan->most_posted > 0 || run->segments != 1 || s->lanes != 1 || s->count == 0 ||
+        run->segment_length == SIZE_MAX)
         return;
     if (step->op == TWILL_STEP_SIGNAL) {
         found.kind = TWILL_FAST_SIGNAL;

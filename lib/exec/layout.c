@@ -49,16 +49,16 @@ static size_t alignment_of(const struct twill_run *run)
 
 static size_t bytes_of(const struct twill_run *run, const struct twill_side *side)
 {
-    bool parted = twill_collective_facts(run->call.collective)->parts;
-    uint32_t parts = parted ? run->comm->world->size : 1;
+    bool sharded = twill_collective_facts(run->call.collective)->sharded;
+    uint32_t shards = sharded ? run->comm->world->size : 1;
     size_t end = 0;
     if (!side->has)
         return 0;
     if (side->own)
         return side->even * run->given;
     if (side->count == NULL)
-        return parts * side->even * run->given;
-    for (uint32_t p = 0; p < parts; p++)
+        return shards * side->even * run->given;
+    for (uint32_t p = 0; p < shards; p++)
         if (side->count[p] > 0)
             end = twill_max(end, side->offset[p] + side->count[p]);
     return end * run->given;
@@ -66,7 +66,7 @@ static size_t bytes_of(const struct twill_run *run, const struct twill_side *sid
 
 static void describe_side(const struct twill_run *run, struct twill_side *side,
                           enum twill_holder holder, const void *buffer,
-                          const struct twill_counts *parts)
+                          const struct twill_counts *counts)
 {
     const struct twill_call *call = &run->call;
     bool has = holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
@@ -77,8 +77,8 @@ static void describe_side(const struct twill_run *run, struct twill_side *side,
                                 .has = has,
                                 .own = holder == TWILL_HOLDS_OWN};
     if (has && call->vector && !side->own) {
-        side->count = parts->count;
-        side->offset = parts->offset;
+        side->count = counts->count;
+        side->offset = counts->offset;
     }
     side->bytes = bytes_of(run, side);
 }
@@ -91,8 +91,8 @@ void twill_run_describe(struct twill_run *run)
     describe_operation(run);
     run->given = run->type != call->type ? twill_type_size(call->type) : run->element;
     run->align = alignment_of(run);
-    describe_side(run, src, facts->src, call->src, &call->src_parts);
-    describe_side(run, dst, facts->dst, call->dst, &call->dst_parts);
+    describe_side(run, src, facts->src, call->src, &call->src_counts);
+    describe_side(run, dst, facts->dst, call->dst, &call->dst_counts);
     run->known = NULL;
     if (call->vector && call->collective == TWILL_ALLGATHER)
         run->known = dst->count;
@@ -106,19 +106,19 @@ void twill_run_describe(struct twill_run *run)
 
 /* --- slices ---------------------------------------------------------------------------------- */
 
-static size_t largest_part(const struct twill_run *run)
+static size_t largest_shard(const struct twill_run *run)
 {
     size_t most = run->known != NULL ? 0 : run->call.count;
-    for (uint32_t p = 0; run->known != NULL && p < run->plan->schedule.parts; p++)
+    for (uint32_t p = 0; run->known != NULL && p < run->plan->schedule.shards; p++)
         most = twill_max(most, run->known[p]);
     return most;
 }
 
-/* Most elements of a slice of a part, so that a copy takes at most slice_bytes. */
-static size_t slice_limit(const struct twill_run *run)
+/* Most elements of a slice of a part, so that a copy takes at most segment_bytes. */
+static size_t segment_limit(const struct twill_run *run)
 {
     size_t width = run->element + (run->partial != run->element ? run->partial : 0);
-    size_t all = run->plan->schedule.parts * width, bytes = run->plan->slice_bytes;
+    size_t all = run->plan->schedule.shards * width, bytes = run->plan->segment_bytes;
     if (bytes == SIZE_MAX)
         return SIZE_MAX;
     if (bytes / all >= TWILL_CACHE_LINE)
@@ -136,13 +136,13 @@ static void size_scratch(struct twill_run *run)
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         if (!run->side[i].bounced)
             continue;
-        run->side[i].stride = run->slice_count;
+        run->side[i].stride = run->segment_length;
         run->scratch_bytes += run->copy_bytes;
     }
     run->fetched_at = run->scratch_bytes;
     if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
         run->scratch_bytes +=
-            twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_STRIP;
+            twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
 }
 
 /* Is no rank's result to lie where its contribution is? Else that was just read and is in the
@@ -159,33 +159,33 @@ static bool lies_apart(const struct twill_run *run)
 
 void twill_run_choose_stores(struct twill_run *run)
 {
-    bool large = run->most * run->plan->schedule.parts * run->element >= run->comm->stream;
+    bool large = run->most * run->plan->schedule.shards * run->element >= run->comm->stream;
     run->store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
 }
 
 twill_status twill_run_lay_out(struct twill_run *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
-    size_t limit = slice_limit(run);
+    size_t limit = segment_limit(run);
     bool unknown = run->call.vector && run->known == NULL; /* nobody knows the largest part */
-    run->most = largest_part(run);
-    run->slices = 1;
+    run->most = largest_shard(run);
+    run->segments = 1;
     if (unknown) {
-        run->slice_count = SIZE_MAX;
+        run->segment_length = SIZE_MAX;
     } else if (run->most <= limit) {
-        run->slice_count = run->most;
+        run->segment_length = run->most;
     } else if (limit == 0) {
         return TWILL_COMM_FAIL(run->comm, TWILL_ERR_UNSUPPORTED,
                                "TWILL_SEGMENT has no room for an element of %zu bytes of %u ranks",
-                               run->element, s->parts);
+                               run->element, s->shards);
     } else {
-        run->slice_count = limit;
-        run->slices = (run->most + limit - 1) / limit;
+        run->segment_length = limit;
+        run->segments = (run->most + limit - 1) / limit;
     }
-    run->pieces = s->blocks / s->parts;
-    run->mirrored = run->plan->alternates && s->parts == 2;
-    run->joined = s->parts == 1 || (!run->call.vector && run->slices == 1 && !run->mirrored);
-    size_t elements = unknown ? 0 : s->parts * run->slice_count;
+    run->shard_blocks = s->blocks / s->shards;
+    run->mirrored = run->plan->alternates && s->shards == 2;
+    run->joined = s->shards == 1 || (!run->call.vector && run->segments == 1 && !run->mirrored);
+    size_t elements = unknown ? 0 : s->shards * run->segment_length;
     run->partial_at = 0;
     run->copy_bytes = twill_round_up(elements * run->element, TWILL_CACHE_LINE);
     if (run->partial != run->element) {
@@ -232,8 +232,8 @@ static unsigned char *base_of(const struct twill_run *run, const struct twill_in
 }
 
 /* Elements of the slice in a part. */
-static size_t slice_of(const struct twill_run *run, const struct twill_instance *instance,
-                       unsigned space, uint32_t part)
+static size_t segment_of(const struct twill_run *run, const struct twill_instance *instance,
+                         unsigned space, uint32_t shard)
 {
     const size_t *count = run->known;
     size_t whole = run->most;
@@ -244,28 +244,29 @@ static size_t slice_of(const struct twill_run *run, const struct twill_instance 
         whole = run->side[space].even;
     }
     if (count != NULL)
-        whole = count[part];
-    return whole > instance->skip ? twill_min(whole - instance->skip, run->slice_count) : 0;
+        whole = count[shard];
+    return whole > instance->skip ? twill_min(whole - instance->skip, run->segment_length) : 0;
 }
 
 /* Bytes from the base of a space of local rank `local` to a part, in a copy of TMP or SHARED. */
 static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t local, uint32_t copy,
-                        uint32_t part, bool partial)
+                        uint32_t shard, bool partial)
 {
     if (space == TWILL_TMP || space == TWILL_SHARED) {
-        uint32_t place = space == TWILL_SHARED && run->mirrored ? part ^ local : part;
+        uint32_t place = space == TWILL_SHARED && run->mirrored ? shard ^ local : shard;
         return copy * run->copy_bytes + (partial ? run->partial_at : 0) +
-               place * run->slice_count * twill_run_width(run, partial);
+               place * run->segment_length * twill_run_width(run, partial);
     }
     const struct twill_side *side = &run->side[space];
     if (side->own)
         return 0;
     bool listed = side->offset != NULL && !side->bounced;
-    return (listed ? side->offset[part] : part * side->stride) * run->element;
+    return (listed ? side->offset[shard] : shard * side->stride) * run->element;
 }
 
-struct twill_span twill_run_span(const struct twill_run *run, const struct twill_instance *instance,
-                                 const struct twill_operand_place *where)
+struct twill_elements twill_run_locate(const struct twill_run *run,
+                                       const struct twill_instance *instance,
+                                       const struct twill_operand_place *where)
 {
     const struct twill_comm *comm = run->comm;
     const struct twill_schedule *s = &run->plan->schedule;
@@ -273,24 +274,28 @@ struct twill_span twill_run_span(const struct twill_run *run, const struct twill
     bool of_peer = twill_operand_is_peer(where->operand) && where->peer != comm->rank;
     uint32_t local = of_peer ? comm->world->local[where->peer] : comm->local;
     if (space == TWILL_IMM)
-        return (struct twill_span){imm_of(run, instance, where->lane, local), 0};
+        return (struct twill_elements){imm_of(run, instance, where->lane, local), 0};
     unsigned char *base = base_of(run, instance, space, of_peer, local);
     if (where->blocks == 0)
-        return (struct twill_span){base, 0};
+        return (struct twill_elements){base, 0};
     uint32_t first = twill_operand_block(where->operand) + where->at;
-    if (where->blocks == 1 && run->pieces == 1 && first < s->blocks) /* a part; no division */
-        return (struct twill_span){base + offset_of(run, space, local, 0, first, where->partial),
-                                   slice_of(run, instance, space, first)};
+    if (where->blocks == 1 && run->shard_blocks == 1 && first < s->blocks) /* a part; no division */
+        return (struct twill_elements){base +
+                                           offset_of(run, space, local, 0, first, where->partial),
+                                       segment_of(run, instance, space, first)};
     uint32_t end = first + where->blocks - 1u; /* the last one */
-    uint32_t part = first % s->blocks / run->pieces, end_part = end % s->blocks / run->pieces;
-    size_t from, length, last, last_length, whole = slice_of(run, instance, space, part);
-    twill_block_range(whole, run->element, run->pieces, first % run->pieces, &from, &length);
+    uint32_t shard = first % s->blocks / run->shard_blocks,
+             end_shard = end % s->blocks / run->shard_blocks;
+    size_t from, length, last, last_length, whole = segment_of(run, instance, space, shard);
+    twill_block_range(whole, run->element, run->shard_blocks, first % run->shard_blocks, &from,
+                      &length);
     last = from;
     last_length = length;
     if (end != first)
-        twill_block_range(whole, run->element, run->pieces, end % run->pieces, &last, &last_length);
-    return (struct twill_span){
-        base + offset_of(run, space, local, first / s->blocks, part, where->partial) +
+        twill_block_range(whole, run->element, run->shard_blocks, end % run->shard_blocks, &last,
+                          &last_length);
+    return (struct twill_elements){
+        base + offset_of(run, space, local, first / s->blocks, shard, where->partial) +
             from * twill_run_width(run, where->partial),
-        (end_part - part) * whole + last + last_length - from};
+        (end_shard - shard) * whole + last + last_length - from};
 }

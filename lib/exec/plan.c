@@ -9,8 +9,8 @@
 /* Of a slice that is staged on one node, for each rank: the contributions of two ranks to each
  * other are best half of that. Below 32 KiB lines are still dirty in L1 when they are fetched,
  * which takes longer; above, fewer slices overlap, and less stays in L2. Prices know it as
- * slice_rank (algorithms/select/machine_model.h). */
-#define SLICE_SHARE ((size_t)64 << 10)
+ * segment_rank (algorithms/select/machine_model.h). */
+#define SEGMENT_RANK ((size_t)64 << 10)
 /* Of TMP in one instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
 
@@ -58,8 +58,8 @@ static twill_status declared(struct twill_comm *comm, const struct twill_plan *p
 /* Slices must be the same on all ranks, whatever their own part is: so they depend on the world and
  * the choice, not on this rank's schedule. What is staged on a node should stay in the caches; what
  * crosses the network should not be cut too small; what is neither is one slice. */
-static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
-                        const struct copies *copies)
+static void size_segments(const struct twill_comm *comm, struct twill_plan *plan,
+                          const struct copies *copies)
 {
     const struct twill_choice *choice = &plan->choice;
     const struct twill_schedule *s = &plan->schedule;
@@ -71,14 +71,14 @@ static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
     else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else
-        bytes = twill_min(bytes, SLICE_SHARE * comm->world->size);
+        bytes = twill_min(bytes, SEGMENT_RANK * comm->world->size);
     if (copies->tmp > 0)
         bytes = twill_min(bytes, SCRATCH_MOST / copies->tmp);
     if (copies->shared > 0)
         bytes = twill_min(bytes, comm->node->shared_bytes / copies->shared);
     if (bytes != SIZE_MAX)
         bytes &= ~(size_t)(TWILL_CACHE_LINE - 1);
-    plan->slice_bytes = bytes;
+    plan->segment_bytes = bytes;
     if (copies->tmp > 0)
         plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }
@@ -88,12 +88,12 @@ static void size_slices(const struct twill_comm *comm, struct twill_plan *plan,
 static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
-    size_t share = plan->slice_bytes / s->blocks + 8 * TWILL_CACHE_LINE;
+    size_t widest_block = plan->segment_bytes / s->blocks + 8 * TWILL_CACHE_LINE;
     for (uint32_t i = 0; i < s->count; i++) {
         const struct twill_step *step = &s->steps[i];
         if (step->op != TWILL_STEP_RECV_REDUCE)
             continue;
-        size_t most = twill_min(step->blocks * share, plan->slice_bytes);
+        size_t most = twill_min(step->blocks * widest_block, plan->segment_bytes);
         most = twill_round_up(most, TWILL_CACHE_LINE);
         plan->late_bytes = twill_max(plan->late_bytes, most);
         if (twill_comm_link(comm, step->peer[0])->ops->needs_bounce)
@@ -105,10 +105,10 @@ static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
 static uint32_t messages_of(const struct twill_schedule *s, const struct twill_step *step)
 {
     uint32_t first = twill_operand_block(step->op == TWILL_STEP_SEND ? step->src : step->dst);
-    uint32_t pieces = s->blocks / s->parts;
+    uint32_t shard_blocks = s->blocks / s->shards;
     if (step->blocks == 0)
         return 1;
-    return (first + step->blocks - 1u) / pieces - first / pieces + 1;
+    return (first + step->blocks - 1u) / shard_blocks - first / shard_blocks + 1;
 }
 
 static void count_messages(struct twill_plan *plan)
@@ -181,7 +181,7 @@ static twill_status bind(struct twill_comm *comm, struct twill_plan *plan)
     TWILL_TRY(&comm->error, declared(comm, plan, &copies));
     plan->fetches = plan->choice.shape.protocol == TWILL_PROTOCOL_FETCHED &&
                     (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);
-    size_slices(comm, plan, &copies);
+    size_segments(comm, plan, &copies);
     count_messages(plan);
     size_bounces(comm, plan);
     return connect_peers(comm, plan);

@@ -14,7 +14,7 @@ struct twill_plan {
     struct twill_plan *next;
     struct twill_choice choice;
     struct twill_schedule schedule;
-    size_t slice_bytes;   /* most bytes of a copy of TMP or SHARED; SIZE_MAX: of one slice */
+    size_t segment_bytes; /* most bytes of a copy of TMP or SHARED; SIZE_MAX: of one slice */
     size_t tmp_bytes;     /* TMP of an instance */
     size_t bounce_bytes;  /* for one RECV_REDUCE, where the transport wants it */
     size_t late_bytes;    /* for one RECV_REDUCE that is folded when it is complete */

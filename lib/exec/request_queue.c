@@ -37,7 +37,7 @@ void twill_request_enqueue(struct twill_request *request)
         comm->queue_tail->next = request;
     comm->queue_tail = request;
     bool started = request->run.started > 0;
-    if (comm->filling == NULL && (!started || request->run.started < request->run.slices))
+    if (comm->filling == NULL && (!started || request->run.started < request->run.segments))
         comm->filling = request;
     publish_first(comm);
 }
@@ -147,7 +147,7 @@ static unsigned behind(const struct twill_comm *comm, uint32_t *ranks, unsigned 
 /* Begin what may begin: a slice takes the place of the one TWILL_WINDOW before it, and its copy of
  * what the node shares when all its ranks are done with that: they are if they have begun the
  * instance `ahead` before it, because then they have ended the one TWILL_WINDOW before that. */
-static int begin_slices(struct twill_comm *comm)
+static int begin_segments(struct twill_comm *comm)
 {
     int started = 0;
     while (comm->filling != NULL) {
@@ -167,10 +167,10 @@ static int begin_slices(struct twill_comm *comm)
             comm->filling->talks = true;
             comm->talking++;
         }
-        TWILL_TRY(&comm->error, twill_run_begin_slice(run, slot, comm->epoch));
+        TWILL_TRY(&comm->error, twill_run_begin_segment(run, slot, comm->epoch));
         comm->epoch++;
         started++;
-        if (run->started == run->slices)
+        if (run->started == run->segments)
             comm->filling = comm->filling->next;
     }
     return started;
@@ -197,7 +197,7 @@ int twill_comm_advance(struct twill_comm *comm)
 {
     int moved = TWILL_UNLIKELY(comm->exchanging != NULL)
                     ? twill_addresses_exchange(comm->exchanging)
-                    : begin_slices(comm);
+                    : begin_segments(comm);
     if (moved < 0)
         return moved;
     for (unsigned i = 0; i < TWILL_WINDOW; i++) { /* the oldest first */
@@ -209,7 +209,7 @@ int twill_comm_advance(struct twill_comm *comm)
         if (answer < 0)
             return answer;
         moved += answer;
-        if (!slot->instance.active && run->finished == run->slices)
+        if (!slot->instance.active && run->finished == run->segments)
             twill_request_complete(twill_request_of(run), TWILL_OK);
     }
     if (comm->talking > 0) {

@@ -28,7 +28,7 @@ struct twill_call {
     twill_op op;
     uint32_t root;
     bool vector;
-    struct twill_counts src_parts, dst_parts; /* vector: of the side that has all parts */
+    struct twill_counts src_counts, dst_counts; /* vector: of the side that has all parts */
 };
 
 /* SRC or DST as it lies in memory, in elements. */
@@ -116,19 +116,19 @@ struct twill_run {
     size_t element, partial; /* bytes */
     size_t given, align;     /* bytes of an element, and its alignment, in the caller's buffers */
     struct twill_side side[TWILL_SIDES];
-    const size_t *known; /* [parts] sizes of the parts that all ranks know, or NULL: even */
-    size_t most;         /* elements of the largest part */
-    uint32_t pieces;     /* of a part */
-    bool joined;         /* consecutive parts lie together: steps take them at once */
-    bool small;          /* SHARED is among the copies for small messages */
-    uint32_t max_ahead;  /* instances that it may be ahead of the node's other ranks */
-    bool mirrored;       /* local rank 1 has the two parts of SHARED the other way round */
-    bool late;           /* transports may cut elements: messages are folded when complete */
-    size_t slice_count;  /* elements of a full slice of a part */
-    size_t partial_at;   /* bytes from raw contents to partials in a copy of TMP and SHARED */
-    size_t copy_bytes;   /* of `blocks` blocks of TMP or SHARED */
+    const size_t *known;   /* [parts] sizes of the parts that all ranks know, or NULL: even */
+    size_t most;           /* elements of the largest part */
+    uint32_t shard_blocks; /* of a part */
+    bool joined;           /* consecutive parts lie together: steps take them at once */
+    bool small;            /* SHARED is among the copies for small messages */
+    uint32_t max_ahead;    /* instances that it may be ahead of the node's other ranks */
+    bool mirrored;         /* local rank 1 has the two parts of SHARED the other way round */
+    bool late;             /* transports may cut elements: messages are folded when complete */
+    size_t segment_length; /* elements of a full slice of a part */
+    size_t partial_at;     /* bytes from raw contents to partials in a copy of TMP and SHARED */
+    size_t copy_bytes;     /* of `blocks` blocks of TMP or SHARED */
     size_t scratch_bytes, bounced_at; /* of a slot; in it */
-    size_t slices, started, finished;
+    size_t segments, started, finished;
     struct twill_fast_path fast_path;
     const unsigned char **peer_src; /* [local_size] mapped buffers, for MAPPED; for FETCHED */
     unsigned char **peer_dst;       /* addresses in the peers' processes */
@@ -160,7 +160,7 @@ twill_status twill_run_lay_out(struct twill_run *run);
 void twill_run_choose_stores(struct twill_run *run);
 
 /* Elements in a row. */
-struct twill_span {
+struct twill_elements {
     unsigned char *start;
     size_t count;
 };
@@ -172,8 +172,9 @@ struct twill_operand_place {
     uint8_t lane;
     bool partial;
 };
-struct twill_span twill_run_span(const struct twill_run *run, const struct twill_instance *instance,
-                                 const struct twill_operand_place *where);
+struct twill_elements twill_run_locate(const struct twill_run *run,
+                                       const struct twill_instance *instance,
+                                       const struct twill_operand_place *where);
 /* How many of the blocks of an operand from number `at` on lie together. */
 static inline uint32_t twill_run_together(const struct twill_run *run, twill_operand operand,
                                           uint32_t at, uint32_t blocks)
@@ -181,7 +182,7 @@ static inline uint32_t twill_run_together(const struct twill_run *run, twill_ope
     uint32_t left = blocks - at;
     if (run->joined)
         return left;
-    uint32_t whole = run->pieces - (twill_operand_block(operand) + at) % run->pieces;
+    uint32_t whole = run->shard_blocks - (twill_operand_block(operand) + at) % run->shard_blocks;
     return left < whole ? left : whole;
 }
 static inline size_t twill_run_width(const struct twill_run *run, bool partial)
@@ -193,7 +194,8 @@ static inline size_t twill_run_width(const struct twill_run *run, bool partial)
  * ------------------------------------------------------------------------------ */
 
 /* Begin the next slice in the place of its epoch, which is free. */
-twill_status twill_run_begin_slice(struct twill_run *run, struct twill_slot *slot, uint64_t epoch);
+twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *slot,
+                                     uint64_t epoch);
 /* Have the memory that a slice needs. */
 twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot);
 static inline twill_status twill_run_reserve(struct twill_run *run, struct twill_slot *slot)
@@ -245,13 +247,13 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
  * ------------------------------------------------- */
 
 /* Bytes of a strip, of each of the operands that are fetched to be folded. */
-#define TWILL_FETCH_STRIP ((size_t)128 << 10)
+#define TWILL_FETCH_CHUNK ((size_t)128 << 10)
 
 /* The votes are in and the plan is made: have the peers' buffers ready for it. */
 twill_status twill_run_attach_peers(struct twill_run *run);
 /* Attachments of the last time may be given up. */
 void twill_run_detach_peers(struct twill_run *run);
-/* From an address that twill_run_span() gave of a peer's SRC or DST. */
+/* From an address that twill_run_locate() gave of a peer's SRC or DST. */
 twill_status twill_run_fetch(struct twill_run *run, uint32_t peer, void *to, const void *from,
                              size_t bytes);
 /* Is an operand with the PEER bit one that has to be fetched from others? */

@@ -23,7 +23,7 @@ void twill_call_describe(const struct twill_call *call, uint64_t sequence, char 
                  (unsigned long long)sequence);
         return;
     }
-    if (call->vector && !facts->parts) {
+    if (call->vector && !facts->sharded) {
         snprintf(text, bytes, "%ss #%llu of a group, fused", facts->name,
                  (unsigned long long)sequence);
         return;

@@ -277,16 +277,16 @@ void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t
 {
     uint64_t end = offset + bytes;
     uint64_t last = (end - 1) / TWILL_HUGE_PAGE;
-    for (uint64_t piece = offset / TWILL_HUGE_PAGE; piece <= last; piece++) {
-        uint64_t first = piece;
-        while (piece <= last && (view->seen[piece / 64] >> piece % 64 & 1) == 0) {
-            view->seen[piece / 64] |= UINT64_C(1) << piece % 64;
-            piece++;
+    for (uint64_t page = offset / TWILL_HUGE_PAGE; page <= last; page++) {
+        uint64_t first = page;
+        while (page <= last && (view->seen[page / 64] >> page % 64 & 1) == 0) {
+            view->seen[page / 64] |= UINT64_C(1) << page % 64;
+            page++;
         }
-        if (piece == first)
+        if (page == first)
             continue;
         uint64_t from = twill_max(offset, first * TWILL_HUGE_PAGE);
-        uint64_t to = twill_min(end, piece * TWILL_HUGE_PAGE);
+        uint64_t to = twill_min(end, page * TWILL_HUGE_PAGE);
         twill_mapping_populate(view->base + from, to - from);
     }
 }

@@ -45,7 +45,7 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
 
 /* How many parts a process of this node maps, at most: its ranks' own, of which there is one where
  * malloc() is served from it, and for each of them those of the ranks of other processes. */
-static uint32_t parts_mapped(const struct twill_context *context,
+static uint32_t heaps_mapped(const struct twill_context *context,
                              const struct twill_heap_info *info, uint32_t ranks)
 {
     uint32_t size = (uint32_t)context->oob->size, mine = context->label[context->oob->rank];
@@ -75,7 +75,7 @@ static size_t default_bytes(const struct twill_context *context, const struct tw
             budget = twill_min(budget, info[r].budget);
             (*ranks)++;
         }
-    uint64_t bytes = budget / parts_mapped(context, info, *ranks);
+    uint64_t bytes = budget / heaps_mapped(context, info, *ranks);
     return (size_t)twill_max(bytes & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
 }
 
@@ -113,8 +113,8 @@ twill_status twill_context_open_heap(struct twill_context *context,
     struct twill_preloaded *preloaded = &context->preloaded;
     uint32_t ranks;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
-    size_t part = default_bytes(context, info, &ranks);
-    size_t bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : part;
+    size_t heap_bytes = default_bytes(context, info, &ranks);
+    size_t bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : heap_bytes;
     if (ranks > 1)
         twill_preloaded_make(preloaded, bytes);
     TWILL_TRY(&context->error, log_region(context, info));
@@ -135,7 +135,8 @@ twill_status twill_context_open_heap(struct twill_context *context,
         twill_shm_region_close(region);
         twill_heap_init(&context->heap, NULL, 0, context->user_memory, NULL, limit);
     }
-    twill_preloaded_begin(preloaded, twill_min(bytes, part) / 8, context->world.node_size[node]);
+    twill_preloaded_begin(preloaded, twill_min(bytes, heap_bytes) / 8,
+                          context->world.node_size[node]);
     return TWILL_OK;
 }
 

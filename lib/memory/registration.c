@@ -16,18 +16,18 @@ struct twill_persistent_region {
     bool theirs; /* of twill_register() */
 };
 
-static bool find(void *user, const void *start, size_t bytes, void **piece, size_t *piece_bytes)
+static bool find(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes)
 {
     struct twill_context *context = user;
     uintptr_t from = (uintptr_t)start;
     twill_context_lock(context);
-    const struct twill_persistent_region *p = context->pieces;
+    const struct twill_persistent_region *p = context->regions;
     while (p != NULL && (from < (uintptr_t)p->start || bytes > p->bytes ||
                          from - (uintptr_t)p->start > p->bytes - bytes))
         p = p->next;
     if (p != NULL) {
-        *piece = p->start;
-        *piece_bytes = p->bytes;
+        *region = p->start;
+        *region_bytes = p->bytes;
     }
     twill_context_unlock(context);
     return p != NULL;
@@ -37,11 +37,11 @@ static bool find(void *user, const void *start, size_t bytes, void **piece, size
 static twill_status persistent_add(struct twill_context *context, void *start, size_t bytes,
                                    bool theirs, struct twill_error *error)
 {
-    struct twill_persistent_region *piece = malloc(sizeof(*piece));
-    if (piece == NULL)
+    struct twill_persistent_region *region = malloc(sizeof(*region));
+    if (region == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    *piece = (struct twill_persistent_region){context->pieces, start, bytes, theirs};
-    context->pieces = piece;
+    *region = (struct twill_persistent_region){context->regions, start, bytes, theirs};
+    context->regions = region;
     return TWILL_OK;
 }
 
@@ -49,18 +49,18 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
 static bool persistent_remove(struct twill_context *context, const void *start, bool theirs)
 {
     twill_context_lock(context);
-    struct twill_persistent_region **at = &context->pieces;
+    struct twill_persistent_region **at = &context->regions;
     while (*at != NULL && ((*at)->start != start || (*at)->theirs != theirs))
         at = &(*at)->next;
-    struct twill_persistent_region *piece = *at;
-    if (piece != NULL)
-        *at = piece->next;
+    struct twill_persistent_region *region = *at;
+    if (region != NULL)
+        *at = region->next;
     twill_context_unlock(context);
-    if (piece == NULL)
+    if (region == NULL)
         return false;
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
-        twill_common_forget(&context->common[t], piece->start, piece->bytes);
-    free(piece);
+        twill_common_forget(&context->common[t], region->start, region->bytes);
+    free(region);
     return true;
 }
 
@@ -72,10 +72,10 @@ void twill_persistent_init(struct twill_context *context)
 
 void twill_persistent_clear(struct twill_context *context)
 {
-    while (context->pieces != NULL) {
-        struct twill_persistent_region *piece = context->pieces;
-        context->pieces = piece->next;
-        free(piece);
+    while (context->regions != NULL) {
+        struct twill_persistent_region *region = context->regions;
+        context->regions = region->next;
+        free(region);
     }
 }
 

@@ -16,7 +16,7 @@ struct twill_mpi_side {
     MPI_Count true_lb;  /* plain: where its bytes start */
     bool plain;         /* a run is count * size bytes in a row: it is copied */
     bool large;         /* counts are MPI_Count, displs MPI_Aint; else int */
-    int parts, skip;    /* skip: this part stays as it is; -1: none */
+    int shards, skip;   /* skip: this part stays as it is; -1: none */
     MPI_Count count;    /* elements of each part ... */
     const void *counts; /* ... or NULL */
     const void *displs; /* in extents; NULL: one part after the other */

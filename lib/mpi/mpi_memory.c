@@ -16,7 +16,7 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
         atomic_fetch_add(&memory->refused, 1);
         return PMPI_Alloc_mem(size, info, baseptr);
     }
-    atomic_fetch_add(&memory->pieces, 1);
+    atomic_fetch_add(&memory->allocations, 1);
     atomic_fetch_add(&memory->bytes, (uint64_t)size);
     atomic_fetch_add(&memory->out, 1);
     *(void **)baseptr = given;

@@ -11,7 +11,7 @@
 #define BYTES_MOST ((MPI_Count)1 << 50)
 
 /* A side of a call as the program describes it. */
-struct span {
+struct buffer {
     const struct twill_mpi_type *type;
     struct twill_mpi_type storage; /* for what has no other place */
     MPI_Datatype handle;
@@ -19,9 +19,9 @@ struct span {
     MPI_Count count; /* elements of each part; or counts */
     const void *counts, *displs;
     bool large;
-    int parts;
+    int shards;
     size_t *lengths, *offsets; /* of parts, in bytes from begin on; or NULL */
-    size_t part, bytes;        /* of each part (no counts), and of all */
+    size_t shard_bytes, bytes; /* of each part (no counts), and of all */
     char *begin;               /* where the bytes are, if they are in a row: ... */
     size_t extent;             /* ... so many, with what is in between */
 };
@@ -29,67 +29,69 @@ struct span {
 /* --- sides ----------------------------------------------------------------------------------- */
 
 /* All looks: what is wrong, or 0. */
-static inline unsigned check_span_type(struct span *span, const void *user, MPI_Datatype type)
+static inline unsigned check_span_type(struct buffer *buffer, const void *user, MPI_Datatype type)
 {
-    span->handle = type;
-    span->user = user;
+    buffer->handle = type;
+    buffer->user = user;
     if (user == MPI_IN_PLACE)
         return TWILL_MPI_WRONG_PLACE;
-    span->type = twill_mpi_type_find(type, &span->storage);
-    return span->type != NULL ? 0 : twill_mpi_wrong_type(type);
+    buffer->type = twill_mpi_type_find(type, &buffer->storage);
+    return buffer->type != NULL ? 0 : twill_mpi_wrong_type(type);
 }
 
 /* Nobody has bytes at no address, but in a type that says where. */
-static inline unsigned check_address(const struct span *span)
+static inline unsigned check_address(const struct buffer *buffer)
 {
-    return span->bytes == 0 || span->begin != NULL || !span->type->plain ? 0
-                                                                         : TWILL_MPI_WRONG_ADDRESS;
+    return buffer->bytes == 0 || buffer->begin != NULL || !buffer->type->plain
+               ? 0
+               : TWILL_MPI_WRONG_ADDRESS;
 }
 
-static inline unsigned check_span(struct span *span, const void *user, MPI_Count count, int parts,
-                                  MPI_Datatype type)
+static inline unsigned check_buffer(struct buffer *buffer, const void *user, MPI_Count count,
+                                    int shards, MPI_Datatype type)
 {
-    MPI_Count part;
-    const unsigned wrong = count < 0 ? TWILL_MPI_WRONG_COUNT : check_span_type(span, user, type);
+    MPI_Count shard_bytes;
+    const unsigned wrong = count < 0 ? TWILL_MPI_WRONG_COUNT : check_span_type(buffer, user, type);
     if (TWILL_UNLIKELY(wrong != 0))
         return wrong;
-    if (__builtin_mul_overflow(count, span->type->size, &part) || part > BYTES_MOST / parts)
+    if (__builtin_mul_overflow(count, buffer->type->size, &shard_bytes) ||
+        shard_bytes > BYTES_MOST / shards)
         return TWILL_MPI_WRONG_SIZE;
-    span->count = count;
-    span->parts = parts;
-    span->large = false;
-    span->counts = span->displs = NULL;
-    span->lengths = span->offsets = NULL;
-    span->part = (size_t)part;
-    span->bytes = span->extent = (size_t)part * (size_t)parts;
-    span->begin = twill_mpi_at(user, span->type->true_lb);
-    return check_address(span);
+    buffer->count = count;
+    buffer->shards = shards;
+    buffer->large = false;
+    buffer->counts = buffer->displs = NULL;
+    buffer->lengths = buffer->offsets = NULL;
+    buffer->shard_bytes = (size_t)shard_bytes;
+    buffer->bytes = buffer->extent = (size_t)shard_bytes * (size_t)shards;
+    buffer->begin = twill_mpi_at(user, buffer->type->true_lb);
+    return check_address(buffer);
 }
 
 /* Counts into lengths, displacements into offsets from the least of them on, which is begin. Where
  * nothing is, no place is asked for. */
-static unsigned measure(struct span *span)
+static unsigned measure(struct buffer *buffer)
 {
     MPI_Count low = 0, high = 0, bytes = 0;
-    const struct twill_mpi_type *type = span->type;
-    for (int i = 0; i < span->parts; i++) {
+    const struct twill_mpi_type *type = buffer->type;
+    for (int i = 0; i < buffer->shards; i++) {
         MPI_Count length, at, end;
-        MPI_Count count = twill_mpi_number(span->counts, span->large, i);
+        MPI_Count count = twill_mpi_number(buffer->counts, buffer->large, i);
         if (count < 0)
             return TWILL_MPI_WRONG_COUNT;
         if (__builtin_mul_overflow(count, type->size, &length) || length > BYTES_MOST)
             return TWILL_MPI_WRONG_SIZE;
-        span->lengths[i] = (size_t)length;
-        span->offsets[i] = 0;
+        buffer->lengths[i] = (size_t)length;
+        buffer->offsets[i] = 0;
         if (length == 0)
             continue;
-        if (span->displs == NULL)
+        if (buffer->displs == NULL)
             return TWILL_MPI_WRONG_ARRAY;
-        if (__builtin_mul_overflow(twill_mpi_number(span->displs, span->large, i), type->extent,
+        if (__builtin_mul_overflow(twill_mpi_number(buffer->displs, buffer->large, i), type->extent,
                                    &at) ||
             __builtin_add_overflow(at, length, &end))
             return TWILL_MPI_WRONG_SIZE;
-        span->offsets[i] = (size_t)at;
+        buffer->offsets[i] = (size_t)at;
         low = bytes == 0 || at < low ? at : low;
         high = bytes == 0 || end > high ? end : high;
         bytes += length;
@@ -98,93 +100,94 @@ static unsigned measure(struct span *span)
     }
     if (high - low > BYTES_MOST)
         return TWILL_MPI_WRONG_SIZE;
-    for (int i = 0; i < span->parts; i++)
-        span->offsets[i] -= span->lengths[i] != 0 ? (size_t)low : 0;
-    span->bytes = (size_t)bytes;
-    span->extent = (size_t)(high - low);
-    span->begin = twill_mpi_at(span->user, type->true_lb + low);
+    for (int i = 0; i < buffer->shards; i++)
+        buffer->offsets[i] -= buffer->lengths[i] != 0 ? (size_t)low : 0;
+    buffer->bytes = (size_t)bytes;
+    buffer->extent = (size_t)(high - low);
+    buffer->begin = twill_mpi_at(buffer->user, type->true_lb + low);
     return 0;
 }
 
 /* Parts by counts and displacements. numbers: [2][parts] to write to. */
-static unsigned check_shards(struct span *span, const void *user, const void *counts,
+static unsigned check_shards(struct buffer *buffer, const void *user, const void *counts,
                              const void *displs, const struct twill_mpi_call *call,
-                             MPI_Datatype type, int parts, size_t *numbers)
+                             MPI_Datatype type, int shards, size_t *numbers)
 {
-    unsigned wrong = counts == NULL ? TWILL_MPI_WRONG_ARRAY : check_span_type(span, user, type);
+    unsigned wrong = counts == NULL ? TWILL_MPI_WRONG_ARRAY : check_span_type(buffer, user, type);
     if (TWILL_UNLIKELY(wrong != 0))
         return wrong;
-    span->counts = counts;
-    span->displs = displs;
-    span->large = call->large;
-    span->parts = parts;
-    span->count = 0; /* each its own */
-    span->part = 0;
-    span->lengths = numbers;
-    span->offsets = numbers + parts;
-    wrong = measure(span);
-    return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(span);
+    buffer->counts = counts;
+    buffer->displs = displs;
+    buffer->large = call->large;
+    buffer->shards = shards;
+    buffer->count = 0; /* each its own */
+    buffer->shard_bytes = 0;
+    buffer->lengths = numbers;
+    buffer->offsets = numbers + shards;
+    wrong = measure(buffer);
+    return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(buffer);
 }
 
 /* Twill works on what it is told by one base and offsets: not on what is all over memory. */
-static inline bool is_direct(const struct span *span)
+static inline bool is_direct(const struct buffer *buffer)
 {
-    return span->type->plain && (span->lengths == NULL || span->user != MPI_BOTTOM);
+    return buffer->type->plain && (buffer->lengths == NULL || buffer->user != MPI_BOTTOM);
 }
 
-static inline bool overlap(const struct span *a, const struct span *b)
+static inline bool overlap(const struct buffer *a, const struct buffer *b)
 {
     return a->begin < b->begin + b->extent && b->begin < a->begin + a->extent && a->bytes != 0 &&
            b->bytes != 0;
 }
 
 /* Twill is to work on a copy of this side, but for the part `skip`. */
-static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct span *span, int skip)
+static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct buffer *buffer,
+                   int skip)
 {
     struct twill_mpi_side *side = which == TWILL_MPI_BOUNCES_IN ? &bound->in : &bound->out;
-    const bool one_run = span->counts == NULL && skip < 0;
+    const bool one_run = buffer->counts == NULL && skip < 0;
     *side = (struct twill_mpi_side){
-        .user = span->user,
-        .type = span->handle,
-        .size = span->type->size,
-        .extent = span->type->extent,
-        .true_lb = span->type->true_lb,
-        .plain = span->type->plain,
-        .large = span->large,
-        .parts = one_run ? 1 : span->parts,
+        .user = buffer->user,
+        .type = buffer->handle,
+        .size = buffer->type->size,
+        .extent = buffer->type->extent,
+        .true_lb = buffer->type->true_lb,
+        .plain = buffer->type->plain,
+        .large = buffer->large,
+        .shards = one_run ? 1 : buffer->shards,
         .skip = skip,
-        .count = one_run ? span->count * span->parts : span->count,
-        .counts = span->counts,
-        .displs = span->displs,
-        .bytes = span->bytes,
+        .count = one_run ? buffer->count * buffer->shards : buffer->count,
+        .counts = buffer->counts,
+        .displs = buffer->displs,
+        .bytes = buffer->bytes,
     };
     bound->bounced |= which;
 }
 
 /* Where twill finds this side. */
-static inline void bind_side(struct twill_mpi_bound *bound, unsigned which, const struct span *span,
-                             int skip)
+static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
+                             const struct buffer *buffer, int skip)
 {
-    const bool direct = is_direct(span);
-    const size_t *offsets = direct ? span->offsets : NULL;
+    const bool direct = is_direct(buffer);
+    const size_t *offsets = direct ? buffer->offsets : NULL;
     if (which == TWILL_MPI_BOUNCES_IN) {
-        bound->src = span->begin;
-        bound->src_counts = span->lengths;
+        bound->src = buffer->begin;
+        bound->src_counts = buffer->lengths;
         bound->src_offsets = offsets;
     } else {
-        bound->dst = span->begin;
-        bound->dst_counts = span->lengths;
+        bound->dst = buffer->begin;
+        bound->dst_counts = buffer->lengths;
         bound->dst_offsets = offsets;
     }
     if (!direct)
-        bounce(bound, which, span, skip);
+        bounce(bound, which, buffer, skip);
 }
 
 /* Buffers that overlap without being the same in place: MPICH refuses them if they are one, of one
  * type and by one array of counts; others, and parts between another's parts, which are legal, are
  * copied. What it does not refuse this rank must not pass on alone. */
 static inline bool is_refused(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
-                              const struct span *a, const void *a_at, const struct span *b,
+                              const struct buffer *a, const void *a_at, const struct buffer *b,
                               const void *b_at)
 {
     return a_at == b_at && a->handle == b->handle &&
@@ -197,22 +200,22 @@ static inline bool is_refused(const struct twill_mpi_call *call, struct twill_mp
 enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
                                         struct twill_mpi_bound *bound)
 {
-    struct span span;
+    struct buffer buffer;
     const unsigned wrong =
         call->root < 0 || call->root >= bound->comm->size
             ? TWILL_MPI_WRONG_ROOT
-            : check_span(&span, call->recv, call->recv_count, 1, call->recv_type);
+            : check_buffer(&buffer, call->recv, call->recv_count, 1, call->recv_type);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
-    bound->src = bound->dst = span.begin;
-    bound->count = span.bytes;
+    bound->src = bound->dst = buffer.begin;
+    bound->count = buffer.bytes;
     bound->type = TWILL_U8;
     bound->root = call->root;
-    if (!is_direct(&span)) {
+    if (!is_direct(&buffer)) {
         bound->src = bound->dst = NULL;
         bounce(bound,
                call->root == bound->comm->rank ? TWILL_MPI_BOUNCES_IN : TWILL_MPI_BOUNCES_OUT,
-               &span, -1);
+               &buffer, -1);
     }
     return TWILL_MPI_WHY_TAKEN;
 }
@@ -234,11 +237,11 @@ struct shape {
 };
 
 /* Bytes of the parts before this rank's, in a row or where they are. */
-static size_t own_at(const struct span *whole, int rank, bool direct)
+static size_t own_at(const struct buffer *whole, int rank, bool direct)
 {
     size_t at = 0;
     if (whole->lengths == NULL)
-        return whole->part * (size_t)rank;
+        return whole->shard_bytes * (size_t)rank;
     if (direct)
         return whole->offsets[rank];
     for (int i = 0; i < rank; i++)
@@ -247,9 +250,9 @@ static size_t own_at(const struct span *whole, int rank, bool direct)
 }
 
 /* This rank's part as a span of its own. */
-static struct span own_part(const struct span *whole, int rank)
+static struct buffer own_shard(const struct buffer *whole, int rank)
 {
-    struct span own = *whole;
+    struct buffer own = *whole;
     MPI_Count first = whole->count * rank;
     if (whole->counts != NULL) {
         own.count = twill_mpi_number(whole->counts, whole->large, rank);
@@ -257,13 +260,13 @@ static struct span own_part(const struct span *whole, int rank)
     }
     own.user = twill_mpi_at(whole->user, first * whole->type->extent);
     own.counts = own.displs = NULL;
-    own.parts = 1;
-    own.bytes = whole->lengths != NULL ? whole->lengths[rank] : whole->part;
+    own.shards = 1;
+    own.bytes = whole->lengths != NULL ? whole->lengths[rank] : whole->shard_bytes;
     return own;
 }
 
 /* What a rank gives to itself, by the MPI. Not all of them say that there is no room for it. */
-static bool move_own(const struct span *from, const struct span *to)
+static bool move_own(const struct buffer *from, const struct buffer *to)
 {
     return from->bytes <= to->bytes && from->count <= INT_MAX && to->count <= INT_MAX &&
            twill_mpi_to_self(from->user, (int)from->count, from->handle, (void *)to->user,
@@ -272,7 +275,7 @@ static bool move_own(const struct span *from, const struct span *to)
 
 /* MPI_IN_PLACE: the part is in the whole. */
 static void bind_in_place(struct twill_mpi_bound *bound, struct shape shape,
-                          const struct span *whole)
+                          const struct buffer *whole)
 {
     const int rank = bound->comm->rank;
     const bool direct = is_direct(whole);
@@ -289,12 +292,12 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct shape shape,
     bound->src_at = shape.gathers ? at : 0;
     bound->dst_at = shape.gathers ? 0 : at;
     if (!shape.rooted) {
-        struct span own = own_part(whole, rank);
+        struct buffer own = own_shard(whole, rank);
         bounce(bound, TWILL_MPI_BOUNCES_IN, &own, -1);
     }
 }
 
-static inline unsigned check_whole(struct span *whole, const struct twill_mpi_call *call,
+static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
                                    struct twill_mpi_bound *bound, struct shape shape)
 {
     const int size = bound->comm->size;
@@ -302,8 +305,8 @@ static inline unsigned check_whole(struct span *whole, const struct twill_mpi_ca
     MPI_Datatype type = shape.gathers ? call->recv_type : call->send_type;
     unsigned wrong;
     if (!shape.vector)
-        wrong = check_span(whole, user, shape.gathers ? call->recv_count : call->send_count, size,
-                           type);
+        wrong = check_buffer(whole, user, shape.gathers ? call->recv_count : call->send_count, size,
+                             type);
     else
         wrong = check_shards(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
                              shape.gathers ? call->recv_displs : call->send_displs, call, type,
@@ -311,22 +314,22 @@ static inline unsigned check_whole(struct span *whole, const struct twill_mpi_ca
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
-static inline unsigned check_shard(struct span *part, const struct twill_mpi_call *call,
+static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_call *call,
                                    struct shape shape)
 {
-    return shape.gathers ? check_span(part, call->send, call->send_count, 1, call->send_type)
-                         : twill_mpi_received(
-                               check_span(part, call->recv, call->recv_count, 1, call->recv_type));
+    return shape.gathers ? check_buffer(shard, call->send, call->send_count, 1, call->send_type)
+                         : twill_mpi_received(check_buffer(shard, call->recv, call->recv_count, 1,
+                                                           call->recv_type));
 }
 
 /* A rank whose own part is not as long as its place in the whole. MPI has no such call, but the
  * MPIs do it, and the others cannot know of it: as in place, with what comes of the own part made
  * of it at once. */
 static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct shape shape,
-                                       const struct span *part, const struct span *whole)
+                                       const struct buffer *shard, const struct buffer *whole)
 {
-    const struct span own = own_part(whole, bound->comm->rank);
-    const struct span *from = shape.gathers ? part : &own, *to = shape.gathers ? &own : part;
+    const struct buffer own = own_shard(whole, bound->comm->rank);
+    const struct buffer *from = shape.gathers ? shard : &own, *to = shape.gathers ? &own : shard;
     bound->count = own.bytes;
     bind_in_place(bound, shape, whole);
     if (bound->form == TWILL_MPI_PERSISTENT || !move_own(from, to))
@@ -337,31 +340,31 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct sha
 /* Both are here. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct shape shape,
-                                           const struct span *part, const struct span *whole)
+                                           const struct buffer *shard, const struct buffer *whole)
 {
     const int rank = bound->comm->rank;
     const unsigned mine = shape.gathers ? TWILL_MPI_BOUNCES_IN : TWILL_MPI_BOUNCES_OUT;
     const unsigned others = TWILL_MPI_BOUNCES_IN + TWILL_MPI_BOUNCES_OUT - mine;
-    if (TWILL_UNLIKELY(part->bytes !=
-                       (whole->lengths != NULL ? whole->lengths[rank] : whole->part)))
-        return bind_unequal(bound, shape, part, whole);
+    if (TWILL_UNLIKELY(shard->bytes !=
+                       (whole->lengths != NULL ? whole->lengths[rank] : whole->shard_bytes)))
+        return bind_unequal(bound, shape, shard, whole);
     bind_side(bound, others, whole, -1);
-    bind_side(bound, mine, part, -1);
-    if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(part, whole))) {
+    bind_side(bound, mine, shard, -1);
+    if (bound->bounced == 0 && TWILL_UNLIKELY(overlap(shard, whole))) {
         const char *own = whole->begin + own_at(whole, rank, true);
-        if (is_refused(call, bound, part, part->begin, whole, own))
+        if (is_refused(call, bound, shard, shard->begin, whole, own))
             return TWILL_MPI_WHY_ERRONEOUS;
-        if (part->begin != own)
-            bounce(bound, mine, part, -1);
+        if (shard->begin != own)
+            bounce(bound, mine, shard, -1);
     }
     return TWILL_MPI_WHY_TAKEN;
 }
 
 /* In each binder on its own: what the shape says is known there. */
 static inline __attribute__((always_inline)) enum twill_mpi_why
-bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, struct shape shape)
+bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, struct shape shape)
 {
-    struct span part, whole;
+    struct buffer shard, whole;
     struct twill_mpi_comm *comm = bound->comm;
     const bool has_whole = !shape.rooted || call->root == comm->rank;
     const bool in_place = has_whole && (shape.gathers ? call->send : call->recv) == MPI_IN_PLACE;
@@ -370,21 +373,21 @@ bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, str
                      : has_whole ? check_whole(&whole, call, bound, shape)
                                  : 0;
     if (wrong == 0 && !in_place)
-        wrong = check_shard(&part, call, shape);
+        wrong = check_shard(&shard, call, shape);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     bound->type = TWILL_U8;
     bound->root = call->root;
     if (in_place) {
-        bound->count = whole.lengths != NULL ? whole.lengths[comm->rank] : whole.part;
+        bound->count = whole.lengths != NULL ? whole.lengths[comm->rank] : whole.shard_bytes;
         bind_in_place(bound, shape, &whole);
         return TWILL_MPI_WHY_TAKEN;
     }
-    bound->count = part.bytes;
+    bound->count = shard.bytes;
     if (has_whole)
-        return bind_both(call, bound, shape, &part, &whole);
+        return bind_both(call, bound, shape, &shard, &whole);
     bound->src = bound->dst = NULL;
-    bind_side(bound, shape.gathers ? TWILL_MPI_BOUNCES_IN : TWILL_MPI_BOUNCES_OUT, &part, -1);
+    bind_side(bound, shape.gathers ? TWILL_MPI_BOUNCES_IN : TWILL_MPI_BOUNCES_OUT, &shard, -1);
     return TWILL_MPI_WHY_TAKEN;
 }
 
@@ -392,7 +395,7 @@ bind_parts(const struct twill_mpi_call *call, struct twill_mpi_bound *bound, str
     enum twill_mpi_why twill_mpi_bind_##name(const struct twill_mpi_call *call,                    \
                                              struct twill_mpi_bound *bound)                        \
     {                                                                                              \
-        return bind_parts(call, bound, (struct shape){gathers, rooted, vector});                   \
+        return bind_shards(call, bound, (struct shape){gathers, rooted, vector});                  \
     }
 BINDER(gather, true, true, false)
 BINDER(gatherv, true, true, true)
@@ -406,20 +409,20 @@ BINDER(allgatherv, true, false, true)
 enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound)
 {
-    struct span src, dst;
+    struct buffer src, dst;
     const int size = bound->comm->size;
     const bool in_place = call->send == MPI_IN_PLACE;
     unsigned wrong =
-        twill_mpi_received(check_span(&dst, call->recv, call->recv_count, size, call->recv_type));
+        twill_mpi_received(check_buffer(&dst, call->recv, call->recv_count, size, call->recv_type));
     if (wrong == 0 && !in_place)
-        wrong = check_span(&src, call->send, call->send_count, size, call->send_type);
+        wrong = check_buffer(&src, call->send, call->send_count, size, call->send_type);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
-    if (!in_place && src.part != dst.part) { /* no other rank can know of it */
+    if (!in_place && src.shard_bytes != dst.shard_bytes) { /* no other rank can know of it */
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
         return TWILL_MPI_WHY_TAKEN;
     }
-    bound->count = dst.part;
+    bound->count = dst.shard_bytes;
     bound->type = TWILL_U8;
     bind_side(bound, TWILL_MPI_BOUNCES_OUT, &dst, -1);
     bind_side(bound, TWILL_MPI_BOUNCES_IN, in_place ? &dst : &src, -1);
@@ -438,7 +441,7 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
 enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
                                             struct twill_mpi_bound *bound)
 {
-    struct span src, dst;
+    struct buffer src, dst;
     const int size = bound->comm->size, rank = bound->comm->rank;
     const bool in_place = call->send == MPI_IN_PLACE;
     size_t *numbers = bound->comm->numbers;
@@ -452,7 +455,7 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
         return twill_mpi_wrong(call, bound, wrong);
     if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know of it */
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);
-    const struct span *from = in_place ? &dst : &src;
+    const struct buffer *from = in_place ? &dst : &src;
     bound->type = TWILL_U8;
     bind_side(bound, TWILL_MPI_BOUNCES_OUT, &dst, -1);
     bind_side(bound, TWILL_MPI_BOUNCES_IN, from, -1);

@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define CHUNK_BYTES ((size_t)1024) /* of operands that must be copied */
+#define BATCH_BYTES ((size_t)1024) /* of operands that must be copied */
 
 #define INTEGERS  (1u << TWILL_MPI_INTEGER | 1u << TWILL_MPI_FORTRAN_INTEGER)
 #define NUMBERS   (INTEGERS | 1u << TWILL_MPI_FLOATING)
@@ -64,9 +64,9 @@ static void apply(const void *left, const void *right, void *result, size_t coun
         return;
     }
     _Alignas(64) unsigned char copy[TWILL_MPI_ELEMENT_MOST];
-    size_t chunk = element < CHUNK_BYTES ? CHUNK_BYTES / element : 1;
-    for (size_t done = 0; done < count; done += chunk) {
-        size_t n = count - done < chunk ? count - done : chunk;
+    size_t batch = element < BATCH_BYTES ? BATCH_BYTES / element : 1;
+    for (size_t done = 0; done < count; done += batch) {
+        size_t n = count - done < batch ? count - done : batch;
         memcpy(copy, (const char *)right + done * element, n * element);
         reduce_local((const char *)left + done * element, copy, n, operation);
         memcpy((char *)result + done * element, copy, n * element);
@@ -206,7 +206,7 @@ static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_o
 {
     *found = (struct twill_mpi_reduction){.type = (twill_type)type->native,
                                           .op = op,
-                                          .parts = type->parts,
+                                          .components = type->components,
                                           .element = (size_t)type->extent};
     found->alignment =
         alignment_of(type->class == TWILL_MPI_PAIR ? (size_t)type->extent / 2
@@ -228,7 +228,7 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
         .element = element,
         .commutative = commutative != 0};
     *found = (struct twill_mpi_reduction){
-        .type = TWILL_U8, .parts = 1, .element = element, .alignment = alignment_of(element)};
+        .type = TWILL_U8, .components = 1, .element = element, .alignment = alignment_of(element)};
     pthread_mutex_lock(&twill_mpi.operations.lock);
     found->made = make(&want, keeps);
     pthread_mutex_unlock(&twill_mpi.operations.lock);
@@ -254,7 +254,7 @@ enum twill_mpi_why twill_mpi_reduction_find(const struct twill_mpi_call *call,
             continue;
         if (!(predefined[i].classes >> type->class & 1))
             return TWILL_MPI_WHY_ERRONEOUS;
-        bool native = type->native >= 0 && (type->parts == 1 || call->op == MPI_SUM);
+        bool native = type->native >= 0 && (type->components == 1 || call->op == MPI_SUM);
         return native ? take_native(type, predefined[i].native, found)
                       : take_made(call, type, found);
     }

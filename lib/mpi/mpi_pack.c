@@ -30,14 +30,14 @@ static int move_giant(const struct twill_mpi_side *side, char *user, unsigned ch
                       bool packs)
 {
     const MPI_Count full = side->size / PACKED_AT_ONCE;
-    MPI_Datatype block = MPI_DATATYPE_NULL, whole = MPI_DATATYPE_NULL;
-    int code = PMPI_Type_contiguous((int)PACKED_AT_ONCE, MPI_BYTE, &block);
+    MPI_Datatype unit = MPI_DATATYPE_NULL, whole = MPI_DATATYPE_NULL;
+    int code = PMPI_Type_contiguous((int)PACKED_AT_ONCE, MPI_BYTE, &unit);
     if (code != MPI_SUCCESS)
         return code;
     code = PMPI_Type_create_struct(2, (int[]){(int)full, (int)(side->size % PACKED_AT_ONCE)},
                                    (MPI_Aint[]){0, (MPI_Aint)(full * PACKED_AT_ONCE)},
-                                   (MPI_Datatype[]){block, MPI_BYTE}, &whole);
-    PMPI_Type_free(&block);
+                                   (MPI_Datatype[]){unit, MPI_BYTE}, &whole);
+    PMPI_Type_free(&unit);
     if (code != MPI_SUCCESS)
         return code;
     code = PMPI_Type_commit(&whole);
@@ -100,13 +100,13 @@ static twill_status move(const struct twill_mpi_side *side, bool packs)
 {
     unsigned char *bytes = side->bounce;
     MPI_Count next = 0;
-    for (int part = 0; part < side->parts; part++) {
+    for (int shard = 0; shard < side->shards; shard++) {
         MPI_Count count =
-            side->counts == NULL ? side->count : twill_mpi_number(side->counts, side->large, part);
+            side->counts == NULL ? side->count : twill_mpi_number(side->counts, side->large, shard);
         MPI_Count at =
-            side->displs == NULL ? next : twill_mpi_number(side->displs, side->large, part);
+            side->displs == NULL ? next : twill_mpi_number(side->displs, side->large, shard);
         /* A type that was freed, or never committed: the MPI has said so to the binder. */
-        if (part != side->skip && count * side->size != 0 &&
+        if (shard != side->skip && count * side->size != 0 &&
             move_run(side, twill_mpi_at(side->user, at * side->extent), count, bytes, packs) !=
                 MPI_SUCCESS)
             return TWILL_ERR_INTERNAL;
@@ -147,7 +147,7 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
  * at *more. false: the MPI could not. */
 static bool keep(struct twill_mpi_side *side, unsigned char **more)
 {
-    const size_t bytes = (size_t)side->parts * (side->large ? sizeof(MPI_Count) : sizeof(int));
+    const size_t bytes = (size_t)side->shards * (side->large ? sizeof(MPI_Count) : sizeof(int));
     const void **arrays[] = {&side->counts, &side->displs};
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(arrays); i++)
         if (*arrays[i] != NULL) {
@@ -166,7 +166,7 @@ static bool keep(struct twill_mpi_side *side, unsigned char **more)
 
 static size_t kept_bytes(const struct twill_mpi_side *side)
 {
-    const size_t array = twill_round_up((size_t)side->parts * sizeof(MPI_Count), ALIGNMENT);
+    const size_t array = twill_round_up((size_t)side->shards * sizeof(MPI_Count), ALIGNMENT);
     return ((side->counts != NULL) + (side->displs != NULL)) * array;
 }
 

@@ -50,7 +50,7 @@ static enum twill_mpi_why find(const struct twill_mpi_call *call, struct twill_m
     }
     if (found->lacks)
         twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
-    bound->count = (size_t)call->recv_count * found->parts;
+    bound->count = (size_t)call->recv_count * found->components;
     bound->type = found->type;
     bound->op = found->op;
     bound->root = call->root;
@@ -64,7 +64,7 @@ static struct twill_mpi_side elements_at(const void *user, size_t elements,
                                    .size = (MPI_Count)found->element,
                                    .extent = (MPI_Count)found->element,
                                    .plain = true,
-                                   .parts = 1,
+                                   .shards = 1,
                                    .skip = -1,
                                    .count = (MPI_Count)elements,
                                    .bytes = elements * found->element};
@@ -151,22 +151,22 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
 
 /* In place MPI wants this rank's part at the start of the buffer, where twill would leave it where
  * it was: it goes elsewhere, and is copied. */
-static void place_part(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
-                       const struct twill_mpi_reduction *found, size_t all, size_t part)
+static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
+                        const struct twill_mpi_reduction *found, size_t all, size_t shard)
 {
     bool in_place = call->send == MPI_IN_PLACE;
     read_from(bound, in_place ? call->recv : call->send, all, found);
-    write_to(bound, call->recv, part, found, in_place || overlap(call, all, part, found));
+    write_to(bound, call->recv, shard, found, in_place || overlap(call, all, shard, found));
 }
 
 enum twill_mpi_why twill_mpi_bind_reduce_scatter_block(const struct twill_mpi_call *call,
                                                        struct twill_mpi_bound *bound)
 {
     struct twill_mpi_reduction found;
-    const size_t part = (size_t)call->recv_count, all = part * (size_t)bound->comm->size;
-    enum twill_mpi_why why = find(call, bound, &found, all, part);
+    const size_t shard = (size_t)call->recv_count, all = shard * (size_t)bound->comm->size;
+    enum twill_mpi_why why = find(call, bound, &found, all, shard);
     if (goes_on(bound, why))
-        place_part(call, bound, &found, all, part);
+        place_shard(call, bound, &found, all, shard);
     return why;
 }
 
@@ -188,9 +188,9 @@ enum twill_mpi_why twill_mpi_bind_reduce_scatter(const struct twill_mpi_call *ca
     enum twill_mpi_why why = find(call, bound, &found, all, counts[comm->rank]);
     if (!goes_on(bound, why))
         return why;
-    place_part(call, bound, &found, all, counts[comm->rank]);
+    place_shard(call, bound, &found, all, counts[comm->rank]);
     for (int r = 0; r < comm->size; r++)
-        counts[r] *= found.parts;
+        counts[r] *= found.components;
     bound->dst_counts = counts;
     return why;
 }

@@ -21,7 +21,7 @@ struct row {
 struct sums {
     struct row row[KINDS][FORMS];
     uint64_t fates[TWILL_MPI_FATE_COUNT];
-    uint64_t pieces, bytes, refused;
+    uint64_t allocations, bytes, refused;
 };
 _Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers");
 
@@ -138,7 +138,7 @@ static void collect(struct report *report)
             report->own_of_all += report->own[k][f];
         }
     memcpy(report->mine.fates, twill_mpi.comms.fates, sizeof(report->mine.fates));
-    report->mine.pieces = atomic_load(&twill_mpi.memory.pieces);
+    report->mine.allocations = atomic_load(&twill_mpi.memory.allocations);
     report->mine.bytes = atomic_load(&twill_mpi.memory.bytes);
     report->mine.refused = atomic_load(&twill_mpi.memory.refused);
 }
@@ -224,7 +224,7 @@ static void write_reasons(FILE *file, const struct report *report)
 static void write_rest(FILE *file, const struct report *report)
 {
     const struct sums *all = &report->all;
-    bool any = all->pieces + all->refused > 0;
+    bool any = all->allocations + all->refused > 0;
     for (int f = 0; f < TWILL_MPI_FATE_COUNT; f++)
         any = any || all->fates[f] > 0;
     if (any)
@@ -235,9 +235,9 @@ static void write_rest(FILE *file, const struct report *report)
                     (unsigned long long)all->fates[f], fate_names[f],
                     f == TWILL_MPI_FATE_FAILED ? ": " : "",
                     f == TWILL_MPI_FATE_FAILED ? twill_mpi.comms.failure : "");
-    if (all->pieces + all->refused > 0)
+    if (all->allocations + all->refused > 0)
         fprintf(file, "twill-mpi: %-25s %10llu  pieces of %llu bytes from MPI_Alloc_mem\n",
-                "memory", (unsigned long long)all->pieces, (unsigned long long)all->bytes);
+                "memory", (unsigned long long)all->allocations, (unsigned long long)all->bytes);
     if (all->refused > 0)
         fprintf(file, "twill-mpi: %-25s %10llu  left to the MPI\n", "memory",
                 (unsigned long long)all->refused);

@@ -9,14 +9,14 @@
 
 /* Each chunk is twice as large as the one before, so few of them hold all numbers there are; a
  * request never moves. */
-#define FIRST_CHUNK     64u
-#define FIRST_CHUNK_LOG 6u
+#define FIRST_SLAB     64u
+#define FIRST_SLAB_LOG 6u
 
 static struct twill_mpi_request *request_of(uint32_t number)
 {
-    uint32_t at = number - 1 + FIRST_CHUNK;
-    uint32_t chunk = 31u - (uint32_t)__builtin_clz(at) - FIRST_CHUNK_LOG;
-    return &twill_mpi.requests.chunk[chunk][at - (FIRST_CHUNK << chunk)];
+    uint32_t at = number - 1 + FIRST_SLAB;
+    uint32_t slab = 31u - (uint32_t)__builtin_clz(at) - FIRST_SLAB_LOG;
+    return &twill_mpi.requests.slab[slab][at - (FIRST_SLAB << slab)];
 }
 
 struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle)
@@ -50,18 +50,18 @@ static void push(struct twill_mpi_request *_Atomic *list, struct twill_mpi_reque
 static void grow(void)
 {
     struct twill_mpi_requests *pool = &twill_mpi.requests;
-    uint32_t made = atomic_load(&pool->made), more = FIRST_CHUNK << pool->chunks;
-    if (pool->chunks == TWILL_MPI_REQUEST_CHUNKS)
+    uint32_t made = atomic_load(&pool->made), more = FIRST_SLAB << pool->slabs;
+    if (pool->slabs == TWILL_MPI_REQUEST_SLABS)
         return;
-    struct twill_mpi_request *chunk = calloc(more, sizeof(*chunk));
-    if (chunk == NULL)
+    struct twill_mpi_request *slab = calloc(more, sizeof(*slab));
+    if (slab == NULL)
         return;
-    pool->chunk[pool->chunks++] = chunk;
+    pool->slab[pool->slabs++] = slab;
     atomic_store(&pool->made, made + more);
     for (uint32_t i = more; i-- > 0;) {
-        chunk[i].number = made + 1 + i;
-        chunk[i].index = -1;
-        push(&pool->spare, &chunk[i]);
+        slab[i].number = made + 1 + i;
+        slab[i].index = -1;
+        push(&pool->spare, &slab[i]);
     }
 }
 
@@ -444,8 +444,8 @@ void twill_mpi_requests_end(void)
             twill_mpi_request_free(request_of(n));
     pool->made = 0;
     pool->spare = NULL;
-    while (pool->chunks > 0)
-        free(pool->chunk[--pool->chunks]);
+    while (pool->slabs > 0)
+        free(pool->slab[--pool->slabs]);
 }
 
 int twill_mpi_request_refuse(const struct twill_mpi_request *request)

@@ -160,7 +160,7 @@ static size_t place_of(MPI_Datatype type)
 static bool measure(MPI_Datatype type, struct twill_mpi_type *found)
 {
     MPI_Count lb, true_extent;
-    *found = (struct twill_mpi_type){.native = -1, .parts = 1};
+    *found = (struct twill_mpi_type){.native = -1, .components = 1};
     if (PMPI_Type_size_x(type, &found->size) != MPI_SUCCESS ||
         PMPI_Type_get_extent_x(type, &lb, &found->extent) != MPI_SUCCESS ||
         PMPI_Type_get_true_extent_x(type, &found->true_lb, &true_extent) != MPI_SUCCESS)
@@ -178,7 +178,7 @@ static void know(size_t i)
         return; /* this MPI has it in name only */
     found.class = predefined[i].class;
     found.native = native_of(found.class, type, found.size, predefined[i].is_signed);
-    found.parts = found.class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
+    found.components = found.class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
     while (twill_mpi.types.known[place]) {
         if (twill_mpi.types.handle[place] == type)
             return; /* another name of it */

@@ -222,9 +222,9 @@ enum twill_mpi_class {
 struct twill_mpi_type {
     MPI_Count size, extent, true_lb;
     enum twill_mpi_class class;
-    bool plain;     /* `count` of them are count * size bytes in a row, in order, from true_lb on */
-    int native;     /* the twill_type of a part; of a pair, that of its value; or -1 */
-    unsigned parts; /* native elements in one: 2 for complex numbers, else 1 */
+    bool plain; /* `count` of them are count * size bytes in a row, in order, from true_lb on */
+    int native; /* the twill_type of a part; of a pair, that of its value; or -1 */
+    unsigned components; /* native elements in one: 2 for complex numbers, else 1 */
 };
 #define TWILL_MPI_TYPES 256u /* places to hash predefined ones to */
 struct twill_mpi_types {
@@ -262,7 +262,7 @@ struct twill_mpi_operations {
 struct twill_mpi_reduction {
     twill_type type;
     twill_op op;
-    unsigned parts;                   /* elements of twill's in one of MPI's */
+    unsigned components;              /* elements of twill's in one of MPI's */
     size_t element;                   /* bytes of one of MPI's, as it lies in memory */
     size_t alignment;                 /* that twill wants */
     bool lacks;                       /* a place to make it in */
@@ -311,7 +311,7 @@ typedef uintptr_t twill_mpi_request_bits;
 #define TWILL_MPI_REQUESTS_BASE 0x2c000000u
 typedef unsigned twill_mpi_request_bits;
 #endif
-#define TWILL_MPI_REQUEST_CHUNKS 20u /* of 64, 128, 256 ... */
+#define TWILL_MPI_REQUEST_SLABS 20u /* of 64, 128, 256 ... */
 static inline twill_mpi_request_bits twill_mpi_request_number(MPI_Request handle)
 {
     return (twill_mpi_request_bits)handle - TWILL_MPI_REQUESTS_BASE;
@@ -324,9 +324,9 @@ static inline bool twill_mpi_request_is_ours(MPI_Request handle)
 struct twill_mpi_request;
 struct twill_mpi_requests {
     pthread_mutex_t lock; /* MPI_THREAD_MULTIPLE: of all but made, glances, crowd */
-    unsigned chunks;
+    unsigned slabs;
     _Atomic uint32_t made;
-    struct twill_mpi_request *chunk[TWILL_MPI_REQUEST_CHUNKS];
+    struct twill_mpi_request *slab[TWILL_MPI_REQUEST_SLABS];
     struct twill_mpi_request *_Atomic spare;
     struct twill_mpi_request *_Atomic doomed; /* freed by the program, and still under way */
     _Atomic uint64_t glances;
@@ -392,8 +392,8 @@ struct twill_mpi_tally {
     _Atomic uint64_t bytes;    /* that this rank gave to it */
 };
 struct twill_mpi_memory {
-    _Atomic uint64_t pieces, bytes, refused; /* of MPI_Alloc_mem so far */
-    _Atomic uint64_t out;                    /* pieces the program has */
+    _Atomic uint64_t allocations, bytes, refused; /* of MPI_Alloc_mem so far */
+    _Atomic uint64_t out;                         /* pieces the program has */
 };
 
 struct twill_mpi {

@@ -13,7 +13,7 @@
 enum { MOST_RANKS = 64 };
 
 /* Counts and places of the parts as the call of one rank names them, in elements. */
-struct parts {
+struct shards {
     size_t src_count[MOST_RANKS], src_at[MOST_RANKS];
     size_t dst_count[MOST_RANKS], dst_at[MOST_RANKS];
 };
@@ -26,17 +26,17 @@ static const struct twill_collective_facts *facts_of(const struct test_call *cal
 bool test_call_exists(const struct test_call *call)
 {
     const struct twill_collective_facts *facts = facts_of(call);
-    if (call->vector && (!facts->parts || (call->collective == TWILL_ALLTOALL && call->in_place)))
+    if (call->vector && (!facts->sharded || (call->collective == TWILL_ALLTOALL && call->in_place)))
         return false;
     return facts->reduces ? test_payload_takes(call->type, call->op) : call->op == TWILL_SUM;
 }
 
 /* Elements that rank `from` has for part `part`: the same number wherever it is asked. */
-static size_t count_of(const struct test_call *call, int from, int part)
+static size_t count_of(const struct test_call *call, int from, int shard)
 {
     if (!call->vector)
         return call->count;
-    int of = call->collective == TWILL_ALLTOALL ? from * 3 + part : part;
+    int of = call->collective == TWILL_ALLTOALL ? from * 3 + shard : shard;
     return (call->count + (size_t)of * 5) % (call->count + 3);
 }
 
@@ -47,8 +47,8 @@ static size_t most_of(const struct test_call *call)
 
 size_t test_call_bytes(const struct test_call *call, int size)
 {
-    size_t parts = facts_of(call)->parts ? (size_t)size : 1;
-    return (most_of(call) + 1) * parts * test_payload_element(call->type, call->op) + GUARD;
+    size_t shards = facts_of(call)->sharded ? (size_t)size : 1;
+    return (most_of(call) + 1) * shards * test_payload_element(call->type, call->op) + GUARD;
 }
 
 /* Vectors with offsets of their own lie in reverse order with a hole of one element after each;
@@ -60,23 +60,24 @@ static void lay_out(const struct test_call *call, size_t *count, size_t *at, int
     bool exchange = call->collective == TWILL_ALLTOALL;
     size_t next = 0;
     for (int i = 0; i < size; i++) {
-        int part = packed ? i : size - 1 - i;
-        count[part] = gives || !exchange ? count_of(call, rank, part) : count_of(call, part, rank);
-        at[part] = next;
-        next += count[part] + !packed;
+        int shard = packed ? i : size - 1 - i;
+        count[shard] =
+            gives || !exchange ? count_of(call, rank, shard) : count_of(call, shard, rank);
+        at[shard] = next;
+        next += count[shard] + !packed;
     }
 }
 
-static void describe(const struct test_call *call, int size, int rank, struct parts *parts)
+static void describe(const struct test_call *call, int size, int rank, struct shards *shards)
 {
-    lay_out(call, parts->src_count, parts->src_at, size, rank, true);
-    lay_out(call, parts->dst_count, parts->dst_at, size, rank, false);
+    lay_out(call, shards->src_count, shards->src_at, size, rank, true);
+    lay_out(call, shards->dst_count, shards->dst_at, size, rank, false);
 }
 
 /* Where in its space a rank's part begins; spaces of one part begin with it. */
-static size_t at_of(enum twill_holder holder, const size_t *at, int part)
+static size_t at_of(enum twill_holder holder, const size_t *at, int shard)
 {
-    return holder == TWILL_HOLDS_OWN ? 0 : at[part];
+    return holder == TWILL_HOLDS_OWN ? 0 : at[shard];
 }
 
 static struct twill_shape shape_of(const struct test_call *call)
@@ -91,7 +92,7 @@ struct pointers {
 };
 
 static struct pointers pointers_of(const struct test_call *call, int rank,
-                                   const struct parts *parts, unsigned char *src,
+                                   const struct shards *shards, unsigned char *src,
                                    unsigned char *dst)
 {
     const struct twill_collective_facts *facts = facts_of(call);
@@ -101,43 +102,44 @@ static struct pointers pointers_of(const struct test_call *call, int rank,
     if (!call->in_place || !root)
         return p;
     if (facts->src == TWILL_HOLDS_OWN)
-        p.src = dst + parts->dst_at[rank] * element;
+        p.src = dst + shards->dst_at[rank] * element;
     else if (facts->dst == TWILL_HOLDS_OWN)
-        p.dst = src + parts->src_at[rank] * element;
+        p.dst = src + shards->src_at[rank] * element;
     else
         p.src = dst;
     return p;
 }
 
 /* Where in the payload a part begins. */
-static uint64_t first_of(const struct test_call *call, int part)
+static uint64_t first_of(const struct test_call *call, int shard)
 {
-    return (uint64_t)part * 977 + call->turn;
+    return (uint64_t)shard * 977 + call->turn;
 }
 
 /* Part `part` of the input of `rank`, or of the result on it, into the space at `base`. */
-static void put_input(const struct test_call *call, int rank, int part, unsigned char *base,
-                      const struct parts *parts)
+static void put_input(const struct test_call *call, int rank, int shard, unsigned char *base,
+                      const struct shards *shards)
 {
     size_t element = test_payload_element(call->type, call->op);
-    size_t at = at_of(facts_of(call)->src, parts->src_at, part);
-    test_payload(base + at * element, facts_of(call)->parts ? parts->src_count[part] : call->count,
-                 first_of(call, part), call->type, call->op, rank);
+    size_t at = at_of(facts_of(call)->src, shards->src_at, shard);
+    test_payload(base + at * element,
+                 facts_of(call)->sharded ? shards->src_count[shard] : call->count,
+                 first_of(call, shard), call->type, call->op, rank);
 }
 
-static void put_result(const struct test_call *call, int rank, int size, int part,
-                       unsigned char *base, const struct parts *parts)
+static void put_result(const struct test_call *call, int rank, int size, int shard,
+                       unsigned char *base, const struct shards *shards)
 {
     const struct twill_collective_facts *facts = facts_of(call);
     size_t element = test_payload_element(call->type, call->op);
-    size_t count = facts->parts ? parts->dst_count[part] : call->count;
-    unsigned char *at = base + at_of(facts->dst, parts->dst_at, part) * element;
-    uint64_t first = first_of(call, part);
+    size_t count = facts->sharded ? shards->dst_count[shard] : call->count;
+    unsigned char *at = base + at_of(facts->dst, shards->dst_at, shard) * element;
+    uint64_t first = first_of(call, shard);
     if (facts->reduces) {
         test_payload_reduced(at, count, first, call->type, call->op, size);
         return;
     }
-    int from = facts->src == TWILL_HOLDS_ROOT ? call->root : part;
+    int from = facts->src == TWILL_HOLDS_ROOT ? call->root : shard;
     if (call->collective == TWILL_ALLTOALL)
         first = first_of(call, rank);
     test_payload(at, count, first, call->type, call->op, from);
@@ -146,23 +148,23 @@ static void put_result(const struct test_call *call, int rank, int size, int par
 void test_call_fill(const struct test_call *call, int rank, int size,
                     const struct test_buffers *buffers)
 {
-    struct parts parts;
+    struct shards shards;
     struct twill_shape shape = shape_of(call);
-    int count = facts_of(call)->parts ? size : 1;
+    int count = facts_of(call)->sharded ? size : 1;
     size_t bytes = test_call_bytes(call, size);
-    describe(call, size, rank, &parts);
+    describe(call, size, rank, &shards);
     memset(buffers->src, UNTOUCHED, bytes);
     memset(buffers->dst, UNTOUCHED, bytes);
-    struct pointers p = pointers_of(call, rank, &parts, buffers->src, buffers->dst);
-    for (int part = 0; part < count && call->collective != TWILL_BARRIER; part++)
-        if (twill_shape_holds_src(&shape, (uint32_t)rank, (uint32_t)part))
-            put_input(call, rank, part, p.src, &parts);
+    struct pointers p = pointers_of(call, rank, &shards, buffers->src, buffers->dst);
+    for (int shard = 0; shard < count && call->collective != TWILL_BARRIER; shard++)
+        if (twill_shape_holds_src(&shape, (uint32_t)rank, (uint32_t)shard))
+            put_input(call, rank, shard, p.src, &shards);
     memcpy(buffers->src_want, buffers->src, bytes);
     memcpy(buffers->dst_want, buffers->dst, bytes);
-    p = pointers_of(call, rank, &parts, buffers->src_want, buffers->dst_want);
-    for (int part = 0; part < count && call->collective != TWILL_BARRIER; part++)
-        if (twill_shape_holds_dst(&shape, (uint32_t)rank, (uint32_t)part))
-            put_result(call, rank, size, part, p.dst, &parts);
+    p = pointers_of(call, rank, &shards, buffers->src_want, buffers->dst_want);
+    for (int shard = 0; shard < count && call->collective != TWILL_BARRIER; shard++)
+        if (twill_shape_holds_dst(&shape, (uint32_t)rank, (uint32_t)shard))
+            put_result(call, rank, size, shard, p.dst, &shards);
 }
 
 /* --- operations that a caller makes ---------------------------------------------------------- */
@@ -251,43 +253,44 @@ static twill_status begin_even(const struct test_call *call, twill_comm *comm, s
 }
 
 static twill_status begin_vector(const struct test_call *call, twill_comm *comm, struct pointers p,
-                                 const struct parts *parts, twill_request **request)
+                                 const struct shards *shards, twill_request **request)
 {
     int rank = twill_comm_rank(comm);
     bool root = rank == call->root;
     switch (call->collective) {
     case TWILL_ALLGATHER:
-        return FORM(allgatherv, comm, p.src, p.dst, parts->dst_count, parts->dst_at, call->type);
+        return FORM(allgatherv, comm, p.src, p.dst, shards->dst_count, shards->dst_at, call->type);
     case TWILL_REDUCE_SCATTER:
-        return FORM(reduce_scatterv, comm, p.src, p.dst, parts->src_count, call->type, op_of(call));
+        return FORM(reduce_scatterv, comm, p.src, p.dst, shards->src_count, call->type,
+                    op_of(call));
     case TWILL_GATHER:
-        return FORM(gatherv, comm, p.src, parts->src_count[rank], p.dst,
-                    root ? parts->dst_count : NULL, root ? parts->dst_at : NULL, call->type,
+        return FORM(gatherv, comm, p.src, shards->src_count[rank], p.dst,
+                    root ? shards->dst_count : NULL, root ? shards->dst_at : NULL, call->type,
                     call->root);
     case TWILL_SCATTER:
-        return FORM(scatterv, comm, p.src, root ? parts->src_count : NULL,
-                    root ? parts->src_at : NULL, p.dst, parts->dst_count[rank], call->type,
+        return FORM(scatterv, comm, p.src, root ? shards->src_count : NULL,
+                    root ? shards->src_at : NULL, p.dst, shards->dst_count[rank], call->type,
                     call->root);
     default:
-        return FORM(alltoallv, comm, p.src, parts->src_count, parts->src_at, p.dst,
-                    parts->dst_count, parts->dst_at, call->type);
+        return FORM(alltoallv, comm, p.src, shards->src_count, shards->src_at, p.dst,
+                    shards->dst_count, shards->dst_at, call->type);
     }
 }
 
 twill_status test_call_begin(const struct test_call *call, twill_comm *comm,
                              const struct test_buffers *buffers, twill_request **request)
 {
-    struct parts parts;
+    struct shards shards;
     int rank = twill_comm_rank(comm);
-    describe(call, twill_comm_size(comm), rank, &parts);
-    struct pointers p = pointers_of(call, rank, &parts, buffers->src, buffers->dst);
+    describe(call, twill_comm_size(comm), rank, &shards);
+    struct pointers p = pointers_of(call, rank, &shards, buffers->src, buffers->dst);
     const struct twill_collective_facts *facts = facts_of(call);
     /* Who has no part in it may hand over NULL. */
     if (facts->src == TWILL_HOLDS_ROOT && rank != call->root && call->count % 2 == 1)
         p.src = NULL;
     if (facts->dst == TWILL_HOLDS_ROOT && rank != call->root && call->count % 2 == 1)
         p.dst = NULL;
-    return call->vector ? begin_vector(call, comm, p, &parts, request)
+    return call->vector ? begin_vector(call, comm, p, &shards, request)
                         : begin_even(call, comm, p, request);
 }
 

@@ -47,7 +47,7 @@ static unsigned touches(const struct twill_step *step, uint32_t rank, struct tou
 static bool conflict(const struct test_scene *scene, const struct touch *x, const struct touch *y)
 {
     const struct twill_shape *shape = &scene->test->shape;
-    uint32_t pieces = scene->whole->blocks / scene->whole->parts;
+    uint32_t shard_blocks = scene->whole->blocks / scene->whole->shards;
     uint32_t first = x->first > y->first ? x->first : y->first;
     uint32_t end =
         x->first + x->blocks < y->first + y->blocks ? x->first + x->blocks : y->first + y->blocks;
@@ -58,8 +58,8 @@ static bool conflict(const struct test_scene *scene, const struct touch *x, cons
     bool buffers =
         x->space + y->space == TWILL_SRC + TWILL_DST && shape->collective != TWILL_ALLTOALL;
     for (uint32_t b = first; b < end && buffers; b++)
-        if (twill_shape_holds_src(shape, x->rank, b / pieces) &&
-            twill_shape_holds_dst(shape, x->rank, b / pieces))
+        if (twill_shape_holds_src(shape, x->rank, b / shard_blocks) &&
+            twill_shape_holds_dst(shape, x->rank, b / shard_blocks))
             return true;
     return false;
 }
@@ -396,15 +396,16 @@ static bool means_same(const struct test_scene *scene, const struct twill_step *
                        const struct twill_step *now)
 {
     const struct twill_shape *shape = &scene->test->shape;
-    uint32_t part = twill_operand_block(was->src) / (scene->whole->blocks / scene->whole->parts);
+    uint32_t shard = twill_operand_block(was->src) / (scene->whole->blocks / scene->whole->shards);
     unsigned from = was->src >> TWILL_BLOCK_BITS, to = now->src >> TWILL_BLOCK_BITS;
     if (shape->collective == TWILL_BROADCAST && from + to == TWILL_DST + TWILL_TMP &&
         (from == TWILL_DST || from == TWILL_TMP))
         return true;
     return from + to == TWILL_SRC + TWILL_DST && from <= TWILL_DST &&
            !twill_collective_facts(shape->collective)->reduces &&
-           shape->collective != TWILL_ALLTOALL && twill_shape_holds_src(shape, scene->rank, part) &&
-           twill_shape_holds_dst(shape, scene->rank, part);
+           shape->collective != TWILL_ALLTOALL &&
+           twill_shape_holds_src(shape, scene->rank, shard) &&
+           twill_shape_holds_dst(shape, scene->rank, shard);
 }
 
 /* A data step that nothing else of the rank touches: any lane will do. */

@@ -20,12 +20,12 @@
 /* Ports below those of connections (net.ipv4.ip_local_port_range). A block of them is a process's
  * own as long as it lives: one that is closed, to be opened again by a rank later, is not taken by
  * a test beside it meanwhile. */
-enum { FIRST_PORT = 10000, BLOCKS = 100, BLOCK = 100 };
+enum { FIRST_PORT = 10000, RANGES = 100, RANGE = 100 };
 
 static struct {
     pthread_mutex_t mutex;
     pid_t owner;
-    unsigned block, next;
+    unsigned range, next;
 } ports = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* Take a block: by a name that lasts as long as its socket, and is seen where the ports are. Before
@@ -34,11 +34,11 @@ __attribute__((constructor)) static void take_ports(void)
 {
     int holder = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     ports.owner = getpid();
-    for (unsigned tries = 0; tries < BLOCKS; tries++) {
+    for (unsigned tries = 0; tries < RANGES; tries++) {
         struct sockaddr_un name = {.sun_family = AF_UNIX};
-        ports.block = ((unsigned)ports.owner + tries) % BLOCKS;
+        ports.range = ((unsigned)ports.owner + tries) % RANGES;
         int length =
-            snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "test-ports-%u", ports.block);
+            snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "test-ports-%u", ports.range);
         if (bind(holder, (struct sockaddr *)&name,
                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
             break;
@@ -51,7 +51,7 @@ static unsigned next_port(void)
     pthread_mutex_lock(&ports.mutex);
     if (ports.owner != getpid())
         take_ports();
-    unsigned number = FIRST_PORT + ports.block * BLOCK + ports.next++ % BLOCK;
+    unsigned number = FIRST_PORT + ports.range * RANGE + ports.next++ % RANGE;
     pthread_mutex_unlock(&ports.mutex);
     return number;
 }
@@ -62,7 +62,7 @@ int twill_test_listen(const char *host, char port[8])
     socklen_t length;
     unsigned number = 0;
     int fd = -1;
-    for (int tries = 0; tries < BLOCK && fd < 0; tries++) {
+    for (int tries = 0; tries < RANGE && fd < 0; tries++) {
         number = next_port();
         assert_true(twill_endpoint_address(host, (uint16_t)number, &address, &length));
         fd = twill_socket_listen((struct sockaddr *)&address, length, 64);

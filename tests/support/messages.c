@@ -14,7 +14,7 @@ struct letter {
     struct twill_transfer request;
     uint32_t from, to, number;
     size_t seen; /* bytes folded */
-    bool wrong, in_parts;
+    bool wrong, in_chunks;
     unsigned char *buffer, *bounce;
 };
 
@@ -57,7 +57,7 @@ static void reduce(struct twill_transfer *request, size_t offset, const void *da
     struct letter *letter = request->reduce_context;
     const unsigned char *from = data;
     bool last = offset + bytes == request->bytes;
-    if ((offset != letter->seen && !letter->in_parts) || offset + bytes > request->bytes ||
+    if ((offset != letter->seen && !letter->in_chunks) || offset + bytes > request->bytes ||
         (!last && bytes % 8 != 0))
         letter->wrong = true;
     for (size_t i = 0; i < bytes && !letter->wrong; i++)
@@ -106,7 +106,7 @@ static void burn(struct letter *letters, size_t n)
 
 static bool post(struct twill_test_end *end, struct letter *letter)
 {
-    letter->in_parts = end->in_parts;
+    letter->in_chunks = end->in_chunks;
     int status = end->transport->ops->post(end->transport, &letter->request, &end->error);
     return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %u: post: %s", end->rank,
                            end->error.message);

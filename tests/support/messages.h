@@ -11,8 +11,8 @@
 struct twill_test_end {
     struct twill_transport *transport;
     uint32_t rank, size;
-    bool to_self;  /* the peers are this rank itself */
-    bool in_parts; /* what is folded may come in any order of pieces */
+    bool to_self;   /* the peers are this rank itself */
+    bool in_chunks; /* what is folded may come in any order of pieces */
     struct twill_error error;
 };
 

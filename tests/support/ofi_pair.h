@@ -42,14 +42,14 @@ struct pair {
 };
 
 /* Nothing lasts, but ranks in one process know what the others have pinned. */
-static inline bool find_nothing(void *user, const void *start, size_t bytes, void **piece,
-                                size_t *piece_bytes)
+static inline bool find_nothing(void *user, const void *start, size_t bytes, void **region,
+                                size_t *region_bytes)
 {
     (void)user;
     (void)start;
     (void)bytes;
-    (void)piece;
-    (void)piece_bytes;
+    (void)region;
+    (void)region_bytes;
     return false;
 }
 
@@ -140,14 +140,14 @@ static inline bool counted(struct pair *pair, uint64_t made, uint64_t ended, uin
 }
 
 /* What lasts of a test that has two such pieces: user names them. */
-static inline bool find(void *user, const void *start, size_t bytes, void **piece,
-                        size_t *piece_bytes)
+static inline bool find(void *user, const void *start, size_t bytes, void **region,
+                        size_t *region_bytes)
 {
     unsigned char **persistent = user;
     const unsigned char *p = start;
     for (unsigned i = 0; i < 2; i++) {
-        *piece = persistent[i];
-        *piece_bytes = BYTES;
+        *region = persistent[i];
+        *region_bytes = BYTES;
         if (persistent[i] != NULL && p >= persistent[i] && p + bytes <= persistent[i] + BYTES)
             return true;
     }

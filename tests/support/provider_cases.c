@@ -64,7 +64,7 @@ static bool case_sizes(struct run *run, twill_bootstrap *caller)
 static bool case_beyond(struct run *run, twill_bootstrap *caller)
 {
     size_t longest = run->outcome->max_message;
-    bool real = longest <= TWILL_OFI_SEGMENT / 4;
+    bool real = longest <= TWILL_OFI_CHUNK / 4;
     const size_t sizes[] = {real ? longest - 64 : 65536 - 64, real ? longest : 65536,
                             real ? longest + 1 : 65537, real ? 2 * longest + 68 : 300004};
     struct end end;

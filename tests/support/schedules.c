@@ -83,7 +83,7 @@ static void each_demand(struct each *each)
 {
     struct test_case *test = &each->test;
     const struct twill_collective_facts *facts = twill_collective_facts(test->shape.collective);
-    for (int vector = facts->parts; vector >= 0; vector--) {
+    for (int vector = facts->sharded; vector >= 0; vector--) {
         for (unsigned o = facts->reduces ? TWILL_ORDER_COUNT : 1; o-- > 0;) {
             test->shape.vector = vector != 0;
             test->shape.order = (enum twill_order)o;
@@ -221,7 +221,7 @@ static uint64_t hash_schedules(const struct twill_schedule *schedules, uint32_t 
     uint64_t h = 1;
     for (uint32_t r = 0; r < size; r++) {
         const struct twill_schedule *s = &schedules[r];
-        const uint64_t facts[] = {s->count,         s->lanes,        s->parts,
+        const uint64_t facts[] = {s->count,         s->lanes,        s->shards,
                                   s->blocks,        s->tmp_blocks,   s->shared_blocks,
                                   s->uses_peer_src, s->uses_peer_dst};
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(facts); i++)

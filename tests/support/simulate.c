@@ -37,7 +37,7 @@ struct world {
     const struct twill_shape *shape;
     bool in_place;
     uint64_t random;
-    uint32_t blocks, pieces;
+    uint32_t blocks, shard_blocks;
     struct value **memory;   /* [rank * spaces + space] */
     struct lane *lane;       /* [rank * lanes + lane] */
     struct message **queue;  /* [(lane * ranks + from) * ranks + to] */
@@ -64,7 +64,7 @@ static struct value *cell(const struct world *w, uint32_t rank, uint32_t run, un
 {
     const struct twill_schedule *s = &w->schedules[rank];
     if (space == TWILL_SRC && w->in_place &&
-        twill_shape_holds_dst(w->shape, rank, block / w->pieces))
+        twill_shape_holds_dst(w->shape, rank, block / w->shard_blocks))
         space = TWILL_DST;
     size_t at = block;
     if (space == TWILL_SHARED)
@@ -261,9 +261,9 @@ static bool do_step(struct world *w, uint32_t rank, struct lane *lane)
 
 static bool holds(const struct world *w, uint32_t rank, unsigned space, uint32_t block)
 {
-    uint32_t part = block / w->pieces;
-    return space == TWILL_SRC ? twill_shape_holds_src(w->shape, rank, part)
-                              : twill_shape_holds_dst(w->shape, rank, part);
+    uint32_t shard = block / w->shard_blocks;
+    return space == TWILL_SRC ? twill_shape_holds_src(w->shape, rank, shard)
+                              : twill_shape_holds_dst(w->shape, rank, shard);
 }
 
 static void scribble(struct world *w, uint32_t rank, unsigned space)
@@ -294,10 +294,10 @@ static void begin(struct world *w, uint32_t rank)
 /* The sum of what should be in a block of DST. */
 static int64_t expected(const struct world *w, uint32_t rank, uint32_t run, uint32_t block)
 {
-    uint32_t part = block / w->pieces;
+    uint32_t shard = block / w->shard_blocks;
     bool reduces = twill_collective_facts(w->shape->collective)->reduces;
     if (w->shape->collective == TWILL_ALLTOALL)
-        return input(run, part, rank * w->pieces + block % w->pieces).sum;
+        return input(run, shard, rank * w->shard_blocks + block % w->shard_blocks).sum;
     int64_t sum = 0;
     for (uint32_t r = 0; r < w->world->size; r++)
         if (reduces || holds(w, r, TWILL_SRC, block))
@@ -402,7 +402,7 @@ const char *test_simulate(const struct twill_schedule *schedules, const struct t
                       .in_place = in_place && shape->collective != TWILL_ALLTOALL,
                       .random = seed,
                       .blocks = schedules[0].blocks,
-                      .pieces = schedules[0].blocks / schedules[0].parts};
+                      .shard_blocks = schedules[0].blocks / schedules[0].shards};
     w.memory = calloc(size * TWILL_SPACE_COUNT, sizeof(*w.memory));
     w.lane = calloc(lanes, sizeof(*w.lane));
     w.queue = calloc(lanes * size, sizeof(struct message *));

@@ -46,8 +46,8 @@ static void collectives(const twill::comm &world, int me)
     expect(world.broadcast(sent, 0) == TWILL_OK && sent[99] == 0.5, "broadcast", me);
     int all[4] = {0};
     expect(world.allgather(src, all) == TWILL_OK && all[0] == 1 && all[3] == 20, "allgather", me);
-    int part[1] = {0};
-    expect(world.reduce_scatter(src, part, TWILL_SUM) == TWILL_OK && part[0] == (me ? 30 : 3),
+    int shard[1] = {0};
+    expect(world.reduce_scatter(src, shard, TWILL_SUM) == TWILL_OK && shard[0] == (me ? 30 : 3),
            "reduce_scatter", me);
     int gathered[4] = {0};
     expect(world.gather(src, gathered, 0) == TWILL_OK && gathered[3] == (me == 0 ? 20 : 0),

@@ -113,7 +113,7 @@ static void test_communicators(void)
 }
 
 /* Also what a persistent call takes; the broadcast is staged. */
-static void without_piece(int rank, long n, MPI_Datatype gaps, int broadcasts)
+static void without_memory(int rank, long n, MPI_Datatype gaps, int broadcasts)
 {
     int in[4] = {harness.rank + 1, 0, 0, 0}, out[4] = {-1, 0, 0, 0};
     MPI_Request request;
@@ -140,7 +140,7 @@ static void test_persistent(void)
     for (int rank = 0; rank < harness.size; rank++)
         for (int broadcasts = 0; broadcasts < 2; broadcasts++)
             for (long n = 0, more = 1; more; n = after(n)) {
-                without_piece(rank, n, gaps, broadcasts);
+                without_memory(rank, n, gaps, broadcasts);
                 more = was_refused(rank);
             }
     OK(MPI_Type_free(&gaps));
@@ -250,42 +250,42 @@ static void test_operations(void)
 
 /* --- a rank's own part ----------------------------------------------------------------------- */
 
-enum { PART = 5, ROOT = 1 };
+enum { SHARD = 5, ROOT = 1 };
 
 /* Fewer elements from or for itself than a rank has room for, or has for itself: no such call is
  * MPI's, but the MPIs do it. */
 static void test_short(int given)
 {
-    int in[PART] = {1, 2, 3, 4, harness.rank}, all[MOST_RANKS * PART], mine[PART];
+    int in[SHARD] = {1, 2, 3, 4, harness.rank}, all[MOST_RANKS * SHARD], mine[SHARD];
     int counts[MOST_RANKS], displs[MOST_RANKS];
-    const int n = harness.rank == ROOT ? given : PART;
+    const int n = harness.rank == ROOT ? given : SHARD;
     for (int r = 0; r < harness.size; r++) {
-        counts[r] = PART;
-        displs[r] = r * PART;
+        counts[r] = SHARD;
+        displs[r] = r * SHARD;
     }
     for (int turn = 0; turn < 4; turn++) {
         memset(all, -1, sizeof all);
         memset(mine, -1, sizeof mine);
         if (turn == 0)
-            OK(MPI_Gather(in, n, MPI_INT, all, PART, MPI_INT, ROOT, MPI_COMM_WORLD));
+            OK(MPI_Gather(in, n, MPI_INT, all, SHARD, MPI_INT, ROOT, MPI_COMM_WORLD));
         else if (turn == 1)
             OK(MPI_Gatherv(in, n, MPI_INT, all, counts, displs, MPI_INT, ROOT, MPI_COMM_WORLD));
         else
             OK(MPI_Allgatherv(in, n, MPI_INT, all, counts, displs, MPI_INT, MPI_COMM_WORLD));
         for (int r = 0; r < harness.size && (turn > 1 || harness.rank == ROOT); r++)
-            for (int i = 0; i < (r == ROOT ? given : PART); i++)
-                CHECK(all[r * PART + i] == (i < PART - 1 ? i + 1 : r), "turn %d, of rank %d: %d",
-                      turn, r, all[r * PART + i]);
+            for (int i = 0; i < (r == ROOT ? given : SHARD); i++)
+                CHECK(all[r * SHARD + i] == (i < SHARD - 1 ? i + 1 : r), "turn %d, of rank %d: %d",
+                      turn, r, all[r * SHARD + i]);
     }
 }
 
 /* More than a rank has room for is an error, which all hear of. */
 static void test_long(void)
 {
-    int in[2 * PART] = {0}, all[MOST_RANKS * PART], class = 0;
+    int in[2 * SHARD] = {0}, all[MOST_RANKS * SHARD], class = 0;
     MPI_Comm comm = fragile();
-    int code = MPI_Gather(in, harness.rank == ROOT ? 2 * PART : PART, MPI_INT, all, PART, MPI_INT,
-                          ROOT, comm);
+    int code = MPI_Gather(in, harness.rank == ROOT ? 2 * SHARD : SHARD, MPI_INT, all, SHARD,
+                          MPI_INT, ROOT, comm);
     MPI_Error_class(code, &class);
     CHECK(class == MPI_ERR_TRUNCATE || (harness.rank != ROOT && class == MPI_SUCCESS),
           "class %d, not MPI_ERR_TRUNCATE", class);
@@ -382,7 +382,7 @@ int main(int argc, char **argv)
     test_bounced(1);
     test_operations();
     test_short(0);
-    test_short(PART - 2);
+    test_short(SHARD - 2);
     test_long();
     for (int form = 0; form < 3; form++)
         test_packing(form, 0);

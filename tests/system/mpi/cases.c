@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Elements that rank from has for rank to; calls of one part for each rank: to is -1. */
-static int block_elements(const struct spec *spec, int from, int to)
+static int shard_elements(const struct spec *spec, int from, int to)
 {
     int reduces = calls[spec->call].reduces;
     int grain = reduces || spec->layout == PLAIN ? 1 : GRAIN;
@@ -27,23 +27,23 @@ static int block_elements(const struct spec *spec, int from, int to)
 }
 
 /* One block of so many elements, or one for each rank. */
-static void one_block(struct side *side, int elements)
+static void one_shard(struct side *side, int elements)
 {
     side->present = 1;
-    side->blocks = 1;
+    side->shards = 1;
     side->elements[0] = elements;
 }
 
-static void block_each(const struct test_case *c, struct side *side, int sends)
+static void shard_each(const struct test_case *c, struct side *side, int sends)
 {
     const struct spec *spec = &c->spec;
     int all_to_all = spec->call >= ALLTOALL && spec->call <= ALLTOALLW;
     side->present = 1;
-    side->blocks = c->size;
+    side->shards = c->size;
     for (int r = 0; r < c->size; r++)
-        side->elements[r] = !all_to_all ? block_elements(spec, r, -1)
-                            : sends     ? block_elements(spec, c->rank, r)
-                                        : block_elements(spec, r, c->rank);
+        side->elements[r] = !all_to_all ? shard_elements(spec, r, -1)
+                            : sends     ? shard_elements(spec, c->rank, r)
+                                        : shard_elements(spec, r, c->rank);
 }
 
 static int sum(const int *numbers, int count)
@@ -58,44 +58,44 @@ static int sum(const int *numbers, int count)
 static void shape(struct test_case *c)
 {
     const struct spec *spec = &c->spec;
-    int mine = block_elements(spec, c->rank, -1), is_root = c->rank == spec->root;
+    int mine = shard_elements(spec, c->rank, -1), is_root = c->rank == spec->root;
     switch (spec->call) {
     case BARRIER:
         break;
     case BCAST:
-        one_block(&c->recv, mine);
+        one_shard(&c->recv, mine);
         break;
     case REDUCE:
     case ALLREDUCE:
     case SCAN:
     case EXSCAN:
-        one_block(&c->send, mine);
+        one_shard(&c->send, mine);
         if (spec->call != REDUCE || is_root)
-            one_block(&c->recv, mine);
+            one_shard(&c->recv, mine);
         break;
     case GATHER:
     case GATHERV:
     case ALLGATHER:
     case ALLGATHERV:
-        one_block(&c->send, mine);
+        one_shard(&c->send, mine);
         if (spec->call >= ALLGATHER || is_root)
-            block_each(c, &c->recv, 0);
+            shard_each(c, &c->recv, 0);
         break;
     case SCATTER:
     case SCATTERV:
-        one_block(&c->recv, mine);
+        one_shard(&c->recv, mine);
         if (is_root)
-            block_each(c, &c->send, 1);
+            shard_each(c, &c->send, 1);
         break;
     case ALLTOALL:
     case ALLTOALLV:
     case ALLTOALLW:
-        block_each(c, &c->send, 1);
-        block_each(c, &c->recv, 0);
+        shard_each(c, &c->send, 1);
+        shard_each(c, &c->recv, 0);
         break;
     default: /* reduce_scatter: the operand is in one piece */
-        block_each(c, &c->send, 1);
-        one_block(&c->recv, mine);
+        shard_each(c, &c->send, 1);
+        one_shard(&c->recv, mine);
         break;
     }
 }
@@ -131,7 +131,7 @@ static void scattered_counts(struct test_case *c, struct arguments *a)
     static const int nonsense = -1;
     a->recv_counts = &nonsense;
     for (int r = 0; r < c->size; r++)
-        c->recv.counts[r] = block_elements(&c->spec, r, -1);
+        c->recv.counts[r] = shard_elements(&c->spec, r, -1);
     a->recv_counts = c->recv.counts;
     a->recv_count = c->recv.counts[c->rank];
 }
@@ -284,15 +284,15 @@ void case_prepare(struct test_case *c, const struct spec *spec)
     shape(c);
     struct side *in_place = side_in_place(c);
     if (scatters(spec->call)) { /* in place the operand is where the result will be */
-        one_block(&c->send, sum(c->send.elements, c->send.blocks));
+        one_shard(&c->send, sum(c->send.elements, c->send.shards));
         if (in_place)
-            one_block(&c->recv, c->send.elements[0]);
+            one_shard(&c->recv, c->send.elements[0]);
     }
     if (in_place)
         in_place->present = 0;
     int vectors = calls[spec->call].vectors && !calls[spec->call].reduces;
-    side_make(&c->send, spec, c->rank, 0, vectors && c->send.blocks > 1);
-    side_make(&c->recv, spec, c->rank, 1, vectors && c->recv.blocks > 1);
+    side_make(&c->send, spec, c->rank, 0, vectors && c->send.shards > 1);
+    side_make(&c->recv, spec, c->rank, 1, vectors && c->recv.shards > 1);
     for (int which = 0; which < 2; which++) {
         fill_arguments(c, which);
         fill_nonsense(c, &c->arguments[which], in_place);
@@ -347,7 +347,7 @@ static void check_side(struct test_case *c, struct side *side, const char *name)
         return;
     long at = side_difference(side, &c->spec);
     CHECK(at < 0, "%s: %s buffer (%d elements in %d blocks): %s", describe(c, text, sizeof text),
-          name, side->total, side->blocks, side_difference_text(side, at));
+          name, side->total, side->shards, side_difference_text(side, at));
 }
 
 static void refer(const struct test_case *c)
@@ -406,7 +406,7 @@ void case_check(struct test_case *c)
     if (c->send.present && c->spec.in_place && scatters(spec->call))
         harness_fail("a send buffer in place");
     if (scatters(spec->call) && spec->in_place) /* the rest of the operand is anything */
-        side_forget(&c->recv, spec, block_elements(spec, c->rank, -1));
+        side_forget(&c->recv, spec, shard_elements(spec, c->rank, -1));
     if (harness.sabotage && c->recv.present && c->recv.total > 0)
         c->recv.arena[0].base[0] ^= 1;
     if (spec->call == EXSCAN && c->rank == 0)

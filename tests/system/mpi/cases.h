@@ -37,7 +37,7 @@ struct arena {
 struct side {
     int present; /* has a buffer */
     int receives, vectors;
-    int blocks, elements[MOST_RANKS]; /* what it holds */
+    int shards, elements[MOST_RANKS]; /* what it holds */
     int total;
     MPI_Datatype type, at[2];
     int own, grain;

@@ -168,12 +168,12 @@ static void sweep_large(const struct where *where, struct luck *luck)
 {
     for (int call = BCAST; call < CALLS; call++) {
         for (int i = 0; i < 3; i++) {
-            int parts = call == BCAST || call == REDUCE || call == ALLREDUCE || call >= SCAN;
+            int whole = call == BCAST || call == REDUCE || call == ALLREDUCE || call >= SCAN;
             struct spec spec = {.call = (enum call)call,
                                 .comm = where->comm,
                                 .where = where->name,
                                 .root = i % where->size,
-                                .count = (parts ? 700001 : 150001) * (harness.thorough ? 4 : 1),
+                                .count = (whole ? 700001 : 150001) * (harness.thorough ? 4 : 1),
                                 .base = base_of(calls[call].reduces ? MPI_FLOAT : MPI_INT),
                                 .operation = calls[call].reduces ? &operations[SUM] : NULL,
                                 .in_place = i == 1,

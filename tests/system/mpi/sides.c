@@ -38,31 +38,31 @@ static void choose_type(struct side *side, const struct spec *spec, int rank, in
 }
 
 /* Parts in another order than that of ranks, with gaps; some lie before the address. */
-static void place_parts(struct side *side, uint64_t seed)
+static void place_shards(struct side *side, uint64_t seed)
 {
     int order[MOST_RANKS], at = 0;
-    for (int i = 0; i < side->blocks; i++) {
+    for (int i = 0; i < side->shards; i++) {
         int j = below(&seed, i + 1);
         order[i] = order[j];
         order[j] = i;
     }
-    for (int i = 0; i < side->blocks; i++) {
+    for (int i = 0; i < side->shards; i++) {
         int r = order[i];
         side->displs[r] = at;
         at += side->counts[r] + below(&seed, 3);
     }
     int shift = below(&seed, 2) ? at / 2 : 0;
-    for (int r = 0; r < side->blocks; r++)
+    for (int r = 0; r < side->shards; r++)
         side->displs[r] =
             side->counts[r] == 0 && below(&seed, 2) ? 7 - 3 * r : side->displs[r] - shift;
 }
 
-static void find_span(struct side *side, int vectors)
+static void find_extent(struct side *side, int vectors)
 {
     MPI_Aint lower, extent, true_lower, true_extent, least = 0, most = 0;
     PMPI_Type_get_extent(side->type, &lower, &extent);
     PMPI_Type_get_true_extent(side->type, &true_lower, &true_extent);
-    for (int r = 0, from = 0; r < side->blocks; r++) {
+    for (int r = 0, from = 0; r < side->shards; r++) {
         if (vectors)
             from = side->displs[r];
         if (side->counts[r] > 0) {
@@ -84,15 +84,15 @@ void side_make(struct side *side, const struct spec *spec, int rank, int receive
     side->vectors = vectors;
     if (!spec->base && !spec->user)
         return;
-    for (int r = 0; r < side->blocks; r++)
+    for (int r = 0; r < side->shards; r++)
         side->total += side->elements[r];
     choose_type(side, spec, rank, receives, vectors);
-    for (int r = 0; r < side->blocks; r++)
+    for (int r = 0; r < side->shards; r++)
         side->counts[r] = side->elements[r] / side->grain;
     if (vectors)
-        place_parts(side, mix(mix(spec->seed, 31 + (uint64_t)receives), (uint64_t)rank));
+        place_shards(side, mix(mix(spec->seed, 31 + (uint64_t)receives), (uint64_t)rank));
     if (side->present)
-        find_span(side, vectors);
+        find_extent(side, vectors);
     for (int which = 0; which < 2; which++) {
         struct arena *arena = &side->arena[which];
         side->at[which] = side->type;
@@ -110,7 +110,7 @@ void side_make(struct side *side, const struct spec *spec, int rank, int receive
 
 void side_make_alike(struct side *side, const struct side *of, const struct spec *spec, int rank)
 {
-    *side = (struct side){.present = of->present, .blocks = of->blocks, .vectors = of->vectors};
+    *side = (struct side){.present = of->present, .shards = of->shards, .vectors = of->vectors};
     memcpy(side->elements, of->elements, sizeof side->elements);
     side_make(side, spec, rank, of->receives, of->vectors);
 }
@@ -120,7 +120,7 @@ void side_transfer(const struct side *from, struct side *to)
     MPI_Aint lower, from_extent, to_extent, from_at = 0, to_at = 0;
     PMPI_Type_get_extent(from->type, &lower, &from_extent);
     PMPI_Type_get_extent(to->type, &lower, &to_extent);
-    for (int r = 0; r < from->blocks && from->present; r++) {
+    for (int r = 0; r < from->shards && from->present; r++) {
         int bytes = 0, at = 0;
         PMPI_Pack_size(from->counts[r], from->type, MPI_COMM_SELF, &bytes);
         char *packed = malloc((size_t)bytes + 1);

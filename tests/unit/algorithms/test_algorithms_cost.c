@@ -88,17 +88,17 @@ static void test_direct(void **state)
         uint64_t n = (uint64_t)64 * l;
         test_grid(&world, 1, l);
         for (unsigned f = 0; f < TWILL_PROTOCOL_COUNT; f++) {
-            bool sliced = f >= TWILL_PROTOCOL_STAGED;
+            bool sharded = f >= TWILL_PROTOCOL_STAGED;
             struct test_costs c =
                 cost_of("direct", &world, TWILL_ALLREDUCE, (enum twill_protocol)f, n / 4);
             assert_int_equal(c.sum.messages, 0);
             /* Fetched parts are read from where others could change them: one more meeting. */
-            unsigned barriers = f == TWILL_PROTOCOL_FETCHED ? 3 : sliced ? 2 : 1;
+            unsigned barriers = f == TWILL_PROTOCOL_FETCHED ? 3 : sharded ? 2 : 1;
             assert_int_equal(c.most.signals, barriers);
             assert_int_equal(c.sum.signals, barriers * l);
-            assert_int_equal(c.most.bytes_shared, sliced ? 2 * n * (l - 1) / l : n * (l - 1));
+            assert_int_equal(c.most.bytes_shared, sharded ? 2 * n * (l - 1) / l : n * (l - 1));
             assert_int_equal(c.sum.bytes_shared, l * c.most.bytes_shared);
-            assert_int_equal(c.sum.bytes_reduced, n * (l - 1) * (sliced ? 1 : l));
+            assert_int_equal(c.sum.bytes_reduced, n * (l - 1) * (sharded ? 1 : l));
         }
         struct test_costs c = cost_of("direct", &world, TWILL_BARRIER, 0, 0);
         assert_int_equal(c.sum.signals, l);

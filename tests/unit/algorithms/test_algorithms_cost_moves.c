@@ -99,13 +99,13 @@ static void check_bruck(struct twill_world *world, uint32_t p, uint64_t n)
     assert_int_equal(c.most.rounds, log - joined);
     assert_int_equal(c.most.bytes_sent, n - EACH);
     assert_int_equal(c.sum.bytes_sent, p * (n - EACH));
-    uint32_t parts = 0; /* that are sent: the bits of all distances */
+    uint32_t shards = 0; /* that are sent: the bits of all distances */
     for (uint32_t d = 1; d < p; d++)
-        parts += (uint32_t)__builtin_popcount(d);
+        shards += (uint32_t)__builtin_popcount(d);
     c = cost("bruck", world, TWILL_ALLTOALL, 0);
     assert_int_equal(c.most.rounds, log);
     assert_int_equal(c.most.messages, log);
-    assert_int_equal(c.most.bytes_sent, (uint64_t)EACH * parts);
+    assert_int_equal(c.most.bytes_sent, (uint64_t)EACH * shards);
     if (p == 1u << log)
         assert_int_equal(c.most.bytes_sent, n / 2 * log);
     c = cost("dissemination", world, TWILL_BARRIER, 0);

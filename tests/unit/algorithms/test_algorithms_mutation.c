@@ -41,7 +41,7 @@ static void print_step(char *text, size_t capacity, const struct twill_schedule 
                        uint32_t at)
 {
     char whole[512];
-    struct twill_schedule one = {.lanes = 1, .count = 1, .blocks = 1, .parts = 1};
+    struct twill_schedule one = {.lanes = 1, .count = 1, .blocks = 1, .shards = 1};
     snprintf(text, capacity, "(gone)");
     if (at >= schedule->count)
         return;

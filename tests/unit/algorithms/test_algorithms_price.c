@@ -71,7 +71,7 @@ static unsigned lg(uint32_t n)
 static void test_rounds(void **state)
 {
     (void)state;
-    struct twill_machine_model model = {.slice = 1 << 18, .slice_net = 1 << 22, .window = 4};
+    struct twill_machine_model model = {.segment = 1 << 18, .segment_net = 1 << 22, .window = 4};
     model.link[TWILL_LINK_NETWORK].latency = 1000;
     static const uint32_t ranks[] = {2, 3, 4, 5, 8, 12, 16, 24, 48, 64, 100, 128, 256, 1024, 4096};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ranks); i++) {
@@ -92,7 +92,7 @@ static void test_rounds(void **state)
 static void test_bytes(void **state)
 {
     (void)state;
-    struct twill_machine_model model = {.slice = 1 << 18, .slice_net = 1 << 22, .window = 4};
+    struct twill_machine_model model = {.segment = 1 << 18, .segment_net = 1 << 22, .window = 4};
     static const uint32_t ranks[] = {2, 4, 8, 16, 32, 64};
     const size_t bytes = 1 << 20;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ranks); i++) {
@@ -114,33 +114,34 @@ static void test_bytes(void **state)
 
 /* Fine-grained chunks: where only bytes cost, a chain of P ranks brings c chunks to its end in
  * (P - 2 + c) / c times what it takes to send everything once. */
-static void test_chunks(void **state)
+static void test_blocks(void **state)
 {
     (void)state;
     const struct twill_algorithm *chain = twill_algorithm_find("chain");
-    struct twill_machine_model model = {.slice = 1 << 20, .slice_net = 1 << 22, .window = 4};
+    struct twill_machine_model model = {.segment = 1 << 20, .segment_net = 1 << 22, .window = 4};
     struct twill_world world;
     const size_t bytes = 1 << 20;
     const uint32_t ranks = 8;
     model.link[TWILL_LINK_NETWORK].gap = 1000;
     make_world(&world, ranks, 1);
-    for (uint16_t chunks = 1; chunks <= 16; chunks *= 2) {
-        struct twill_shape shape = {.collective = TWILL_BROADCAST, .parameter = {chunks}};
+    for (uint16_t blocks = 1; blocks <= 16; blocks *= 2) {
+        struct twill_shape shape = {.collective = TWILL_BROADCAST, .parameter = {blocks}};
         uint64_t price, once = 1000 * (bytes / KIB);
         assert_int_equal(twill_price(&price, chain, &world, &shape, &model, bytes, TWILL_F32, NULL),
                          TWILL_OK);
-        assert_int_equal(price, once * (ranks - 2 + chunks) / chunks);
+        assert_int_equal(price, once * (ranks - 2 + blocks) / blocks);
     }
     twill_world_destroy(&world);
 }
 
 /* Where only hearing of others costs: two meetings a slice, of which two are under way at once. Cut
  * as the executor does it (lib/exec/plan.c). */
-static void test_slices(void **state)
+static void test_segments(void **state)
 {
     (void)state;
     const uint64_t each = UINT64_C(1) << 27, one = 2 * each;
-    struct twill_machine_model model = {.slice = 256 * KIB, .slice_rank = 64 * KIB, .window = 2};
+    struct twill_machine_model model = {
+        .segment = 256 * KIB, .segment_rank = 64 * KIB, .window = 2};
     model.link[TWILL_LINK_NODE].signal = each;
     assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 128 * KIB), one);
     assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 512 * KIB), one + 3 * each);
@@ -148,7 +149,7 @@ static void test_slices(void **state)
     assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 8, &model, 512 * KIB), one + each);
     assert_int_equal(price_on_node(TWILL_PROTOCOL_MAPPED, 8, &model, 512 * KIB), one);
     assert_int_equal(price_on_node(TWILL_PROTOCOL_MAPPED, 9, &model, 512 * KIB), one + each);
-    model.slice_rank = 0;
+    model.segment_rank = 0;
     assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 512 * KIB), one + each);
 }
 
@@ -433,8 +434,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rounds),   cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_chunks),   cmocka_unit_test(test_alone_as_together),
-        cmocka_unit_test(test_slices),   cmocka_unit_test(test_immediate),
+        cmocka_unit_test(test_blocks),   cmocka_unit_test(test_alone_as_together),
+        cmocka_unit_test(test_segments), cmocka_unit_test(test_immediate),
         cmocka_unit_test(test_sweep),    cmocka_unit_test(test_theta),
         cmocka_unit_test(test_fields),   cmocka_unit_test(test_measured),
         cmocka_unit_test(test_refusals),

@@ -161,8 +161,8 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
             TWILL_OK)
             continue;
         modes[pricing->mode]++;
-        const struct twill_pricing *part = pricing->scale.part[0];
-        bool alone = (part != NULL ? part : pricing)->mode == TWILL_PRICE_ALONE;
+        const struct twill_pricing *sample = pricing->scale.sample[0];
+        bool alone = (sample != NULL ? sample : pricing)->mode == TWILL_PRICE_ALONE;
         unsigned most_off = pricing->mode != TWILL_PRICE_ONE_NODE ? percent
                             : wraps(e->algorithm)                 ? 8
                                                                   : 2;

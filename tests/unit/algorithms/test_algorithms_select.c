@@ -245,8 +245,8 @@ static void check_request(const struct twill_world *world, struct twill_chooser 
     assert_int_equal(
         twill_schedule_emit(&schedule, choice[0].algorithm, world, 0, &choice[0].shape, NULL),
         TWILL_OK);
-    size_t piece = request->bytes / schedule.blocks;
-    assert_true(!schedule.uses_imm || piece <= TWILL_IMM_BYTES ||
+    size_t block_bytes = request->bytes / schedule.blocks;
+    assert_true(!schedule.uses_imm || block_bytes <= TWILL_IMM_BYTES ||
                 request->collective == TWILL_BARRIER);
     assert_true(request->mapped || request->fetched ||
                 (!schedule.uses_peer_src && !schedule.uses_peer_dst));
@@ -283,7 +283,7 @@ static void check_all_requests(struct twill_world *world, struct twill_chooser *
                 .root = facts->rooted ? world->size - 1 : 0,
                 .mapped = i % 2 != 0,
                 .fetched = i % 3 != 0,
-                .vector = facts->parts && i / 2 % 2 != 0,
+                .vector = facts->sharded && i / 2 % 2 != 0,
                 .order = (enum twill_order)(i / 4 % orders),
                 .bytes = sizes[i / 4 / orders],
                 .type = TWILL_F32,

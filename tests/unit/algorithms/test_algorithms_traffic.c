@@ -59,10 +59,10 @@ static void test_counter(void **state)
                                            .lane_first = {0, 7, 7, 7, 7},
                                            .lanes = 1,
                                            .count = TWILL_ARRAY_LENGTH(steps),
-                                           .parts = 1,
+                                           .shards = 1,
                                            .blocks = 4}};
     for (unsigned r = 1; r < 4; r++)
-        schedules[r] = (struct twill_schedule){.lanes = 1, .parts = 1, .blocks = 4};
+        schedules[r] = (struct twill_schedule){.lanes = 1, .shards = 1, .blocks = 4};
     for (int narrow = 0; narrow < 2; narrow++) {
         uint64_t bytes[TWILL_LINK_COUNT] = {0}, link[4] = {0};
         size_t count = narrow ? 128 : 64; /* 256 bytes */
@@ -202,7 +202,7 @@ static void check_composed(const struct test_node *node, enum test_layout layout
 
 /* Every block of an allreduce is completed once, by one rank, and no rank has more of them than its
  * share, where units are alike. */
-static void check_shares(const struct test_node *node)
+static void check_completed(const struct test_node *node)
 {
     struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = node->world};
     test.shape.protocol = TWILL_PROTOCOL_MAPPED;
@@ -222,7 +222,7 @@ static void check_node_composed(struct test_node *node, enum test_layout layout,
     (void)user;
     each_large(node, layout, check_composed, NULL);
     if (layout == EACH_CORE && node->machine->cores != 6)
-        check_shares(node);
+        check_completed(node);
 }
 
 static void test_composed(void **state)

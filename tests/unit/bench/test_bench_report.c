@@ -334,7 +334,7 @@ static void test_moved(void **state)
 }
 
 /* What one rank sends, the other expects; the parts of a buffer do not overlap and fit. */
-static void test_parts(void **state)
+static void test_shards(void **state)
 {
     (void)state;
     for (int c = 0; c < TWILL_BENCH_COLLECTIVE_COUNT; c++) {
@@ -343,16 +343,16 @@ static void test_parts(void **state)
                 .collective = (enum twill_bench_collective)c, .ranks = ranks, .count = 7};
             const struct twill_bench_facts *about = twill_bench_facts(a.collective);
             for (int r = 0; r < ranks * ranks; r++) {
-                int rank = r / ranks, part = r % ranks;
-                size_t end =
-                    twill_bench_part_first(&a, rank, part) + twill_bench_part_count(&a, rank, part);
+                int rank = r / ranks, shard = r % ranks;
+                size_t end = twill_bench_shard_first(&a, rank, shard) +
+                             twill_bench_shard_count(&a, rank, shard);
                 if (c == TWILL_BENCH_ALLTOALLV)
-                    assert_int_equal(twill_bench_part_count(&a, rank, part),
-                                     twill_bench_part_count(&a, part, rank));
-                if (part + 1 < ranks)
-                    assert_int_equal(end, twill_bench_part_first(&a, rank, part + 1));
-                size_t all = (about->parts ? (size_t)ranks : 1) * a.count;
-                if (about->parts)
+                    assert_int_equal(twill_bench_shard_count(&a, rank, shard),
+                                     twill_bench_shard_count(&a, shard, rank));
+                if (shard + 1 < ranks)
+                    assert_int_equal(end, twill_bench_shard_first(&a, rank, shard + 1));
+                size_t all = (about->sharded ? (size_t)ranks : 1) * a.count;
+                if (about->sharded)
                     assert_true(end <= twill_bench_buffer_bytes(about, all));
             }
         }
@@ -378,7 +378,7 @@ int main(void)
         cmocka_unit_test(test_statistics), cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_row),        cmocka_unit_test(test_encode),
         cmocka_unit_test(test_oracle),     cmocka_unit_test(test_tolerance),
-        cmocka_unit_test(test_moved),      cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_moved),      cmocka_unit_test(test_shards),
         cmocka_unit_test(test_overlap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -73,10 +73,10 @@ static enum twill_wire_moved replay(const struct twill_noise *said, enum twill_h
     enum twill_wire_moved outcome = TWILL_WIRE_LATER;
     ends_open(&ends, role);
     for (size_t at = 0; at < said->count && outcome == TWILL_WIRE_LATER;) {
-        size_t piece = twill_min(1 + twill_test_random(seed) % 100, said->count - at);
-        if (send(ends.fd[0], said->bytes + at, piece, MSG_NOSIGNAL) < 0)
+        size_t chunk = twill_min(1 + twill_test_random(seed) % 100, said->count - at);
+        if (send(ends.fd[0], said->bytes + at, chunk, MSG_NOSIGNAL) < 0)
             break;
-        at += piece;
+        at += chunk;
         outcome = move(&ends, 1);
     }
     shutdown(ends.fd[0], SHUT_WR);

@@ -29,7 +29,7 @@ static const struct loss losses[] = {
      TWILL_ERR_FABRIC},
     {"small message", TWILL_OFI_OP_SEND_BUFFER, TWILL_OFI_EAGER_DATA, FI_ECONNRESET, 64, 1, true,
      TWILL_ERR_PEER},
-    {"segment", TWILL_OFI_OP_SEND_SEGMENT, 0, FI_ECANCELED, 100000, 1, true, TWILL_ERR_PEER},
+    {"segment", TWILL_OFI_OP_SEND_CHUNK, 0, FI_ECANCELED, 100000, 1, true, TWILL_ERR_PEER},
     {"credit", TWILL_OFI_OP_SEND_BUFFER, TWILL_OFI_CREDIT, FI_EIO, 64, 40, false, TWILL_OK},
 };
 
@@ -158,7 +158,7 @@ static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
                         end.error.message);
         be_honest(&liar, &end);
         atomic_store(&job->over, 1);
-    } else if (loss->says == TWILL_OK || loss->kind == TWILL_OFI_OP_SEND_SEGMENT) {
+    } else if (loss->says == TWILL_OK || loss->kind == TWILL_OFI_OP_SEND_CHUNK) {
         for (size_t i = 0; i < n; i++)
             post(&end, &m[i].request);
         wait_done(&end, &m[n - 1].request, 1);

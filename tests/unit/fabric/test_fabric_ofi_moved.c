@@ -72,12 +72,12 @@ static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
     (void)rank;
     (void)user;
     struct pair pair;
-    unsigned char *pieces[2] = {NULL, NULL};
-    struct twill_persistent persistent = {find, pieces, NULL};
+    unsigned char *regions[2] = {NULL, NULL};
+    struct twill_persistent persistent = {find, regions, NULL};
     struct twill_transport_ops ops = twill_ofi_transport;
     ops.open = open_registering;
     if (pair_open_on(&pair, caller, &registering, &persistent, &ops)) {
-        memcpy(pieces, pair.data, sizeof(pieces));
+        memcpy(regions, pair.data, sizeof(regions));
         swap(&pair);
         swap(&pair);
         counted(&pair, 4, 0, 4, __LINE__);

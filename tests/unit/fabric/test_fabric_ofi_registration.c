@@ -128,20 +128,21 @@ static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
     (void)rank;
     struct pair pair;
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
-    size_t part = BYTES / 8;
+    size_t section = BYTES / 8;
     if (pair_open(&pair, caller, &narrow, &persistent)) {
         for (unsigned i = 0; i < 8; i++) /* 16 pieces, 3 are kept */
-            swap_at(&pair, pair.data[0] + i * part, pair.data[1] + i * part, part);
+            swap_at(&pair, pair.data[0] + i * section, pair.data[1] + i * section, section);
         counted(&pair, 16, 13, 0, __LINE__);
-        swap_at(&pair, pair.data[0] + 7 * part, pair.data[1] + 7 * part, part); /* the youngest */
+        swap_at(&pair, pair.data[0] + 7 * section, pair.data[1] + 7 * section,
+                section); /* the youngest */
         counted(&pair, 16, 13, 2, __LINE__);
-        swap_at(&pair, pair.data[0], pair.data[1], part);
+        swap_at(&pair, pair.data[0], pair.data[1], section);
         counted(&pair, 18, 15, 2, __LINE__);
         for (unsigned i = 0; i < 7; i++) { /* each has a page of the next */
-            unsigned char *out = pair.data[0] + i * part, *in = pair.data[1] + i * part;
-            swap_at(&pair, out, in, part + PAGE);
+            unsigned char *out = pair.data[0] + i * section, *in = pair.data[1] + i * section;
+            swap_at(&pair, out, in, section + PAGE);
             counted(&pair, 20 + 2 * i, 17 + 2 * i, 2 + 2 * i, __LINE__);
-            swap_at(&pair, out, in, part + PAGE);
+            swap_at(&pair, out, in, section + PAGE);
         }
         rank_barrier(&pair.end);
     }
@@ -165,10 +166,10 @@ static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *u
     (void)rank;
     (void)user;
     struct pair pair;
-    unsigned char *pieces[2] = {NULL, NULL};
-    struct twill_persistent persistent = {find, pieces, NULL};
+    unsigned char *regions[2] = {NULL, NULL};
+    struct twill_persistent persistent = {find, regions, NULL};
     if (pair_open(&pair, caller, &registering, &persistent)) {
-        memcpy(pieces, pair.data, sizeof(pieces));
+        memcpy(regions, pair.data, sizeof(regions));
         for (unsigned i = 0; i < 8; i++)
             swap_at(&pair, pair.data[0] + i * 70000, pair.data[1] + i * 70000, 70000);
         counted(&pair, 2, 0, 14, __LINE__);

@@ -184,7 +184,7 @@ static uint32_t known(const struct end *end)
 }
 
 /* Ranks 2 and 0 of three, as 0 and 1: they open it without exchanging anything. */
-static void part(struct end *whole, struct twill_common **common, uint32_t comm)
+static void open_subset(struct end *whole, struct twill_common **common, uint32_t comm)
 {
     static const uint32_t job[] = {2, 0};
     struct twill_oob oob = *whole->oob;
@@ -215,7 +215,7 @@ static void part(struct end *whole, struct twill_common **common, uint32_t comm)
         twill_ofi_transport.close(end.transport);
 }
 
-static void rank_parts(int rank, int size, twill_bootstrap *caller, void *user)
+static void rank_subsets(int rank, int size, twill_bootstrap *caller, void *user)
 {
     (void)size;
     const struct setup *setup = user;
@@ -229,7 +229,7 @@ static void rank_parts(int rank, int size, twill_bootstrap *caller, void *user)
         twill_test_note(known(&end) == expected(&end, 0), __FILE__, __LINE__,
                         "addresses inserted too early or too late");
         for (uint32_t comm = 5; comm < 8; comm++) /* the last one is of the greatest number */
-            part(&end, &common, comm < 7 ? comm : (1u << TWILL_OFI_COMM_BITS) - 1);
+            open_subset(&end, &common, comm < 7 ? comm : (1u << TWILL_OFI_COMM_BITS) - 1);
         twill_test_note(known(&end) == expected(&end, rank == 1 ? 0u : 1u), __FILE__, __LINE__,
                         "rank %d knows %u", rank, known(&end));
         struct twill_transport *late = NULL;
@@ -243,10 +243,10 @@ static void rank_parts(int rank, int size, twill_bootstrap *caller, void *user)
     common_close(common);
 }
 
-static void test_parts(void **state)
+static void test_subsets(void **state)
 {
     (void)state;
-    twill_test_run_ranks(3, rank_parts, (void *)TCP);
+    twill_test_run_ranks(3, rank_subsets, (void *)TCP);
 }
 
 int main(void)
@@ -254,7 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_end_of_one),
-        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_subsets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

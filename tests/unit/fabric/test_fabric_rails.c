@@ -15,7 +15,7 @@
 struct rails_case {
     const struct twill_transport_ops *ops;
     uint32_t count, weight[TWILL_RAILS_MOST];
-    size_t stripe;
+    size_t split_bytes;
     const char *script[TWILL_RAILS_MOST]; /* of mocks */
     bool (*body)(struct twill_test_end *end, const struct rails_case *c);
     size_t sent, requested; /* of a message that does not match */
@@ -51,8 +51,8 @@ static bool open_rails(struct twill_test_end *end, const struct rails_case *c,
             return false;
     }
     struct twill_transport_params params = {.oob = oob};
-    TWILL_REQUIRE(twill_rails_join(&end->transport, rail, c->weight, c->count, c->stripe, &params,
-                                   &end->error) == TWILL_OK);
+    TWILL_REQUIRE(twill_rails_join(&end->transport, rail, c->weight, c->count, c->split_bytes,
+                                   &params, &end->error) == TWILL_OK);
     for (uint32_t r = 0; r < end->size; r++)
         if (r != end->rank)
             TWILL_REQUIRE(end->transport->ops->connect(end->transport, r, &end->error) == TWILL_OK);
@@ -63,7 +63,7 @@ static void rails_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct rails_case *c = user;
     struct rails_end it = {
-        .end = {.rank = (uint32_t)rank, .size = (uint32_t)size, .in_parts = true},
+        .end = {.rank = (uint32_t)rank, .size = (uint32_t)size, .in_chunks = true},
         .oob = twill_test_oob(caller)};
     if (open_rails(&it.end, c, it.oob) && c->body(&it.end, c))
         (void)rank_barrier(&it.end); /* nobody closes while others still receive */
@@ -91,7 +91,7 @@ static bool counted(const struct twill_test_end *end, const struct rails_case *c
 
 static bool carry(struct twill_test_end *end, const struct rails_case *c)
 {
-    const size_t s = c->stripe;
+    const size_t s = c->split_bytes;
     const size_t sizes[] = {0,      1,      8,      48,        49,    s - 1,     s,        s + 1,
                             s + 63, s + 64, s + 65, 2 * s - 1, 2 * s, 3 * s + 7, 7 * s + 8};
     const size_t n = TWILL_ARRAY_LENGTH(sizes) - (s > 20000 ? 2 : 0); /* quick, also when watched */
@@ -107,7 +107,7 @@ static void test_carries(void **state)
         {&twill_mock_transport,
          2,
          {1, 1},
-         TWILL_RAILS_STRIPE,
+         TWILL_RAILS_SPLIT_BYTES,
          {"seed=1", "seed=2"},
          carry,
          0,
@@ -133,11 +133,11 @@ static void test_carries_network(void **state)
 {
     (void)state;
     static const struct rails_case two = {
-        &twill_ofi_transport, 2, {1, 1}, TWILL_RAILS_STRIPE, {NULL}, carry, 0, 0, 0};
+        &twill_ofi_transport, 2, {1, 1}, TWILL_RAILS_SPLIT_BYTES, {NULL}, carry, 0, 0, 0};
     static const struct rails_case three = {
         &twill_ofi_transport, 3, {10, 25, 10}, 20000, {NULL}, carry, 0, 0, 0};
     static const struct rails_case four = {
-        &twill_tcp_transport, 4, {1, 1, 1, 2}, TWILL_RAILS_STRIPE, {NULL}, carry, 0, 0, 0};
+        &twill_tcp_transport, 4, {1, 1, 1, 2}, TWILL_RAILS_SPLIT_BYTES, {NULL}, carry, 0, 0, 0};
     static const struct rails_case other = {
         &twill_tcp_transport, 2, {1, 3}, 512, {NULL}, carry, 0, 0, 0};
     const struct rails_case *const all[] = {&two, &three, &four, &other};
@@ -150,7 +150,7 @@ static void test_carries_network(void **state)
 /* --- shares ---------------------------------------------------------------------------------- */
 
 /* One large message: every rail carries its share of the bytes. */
-static bool share(struct twill_test_end *end, const struct rails_case *c)
+static bool balance(struct twill_test_end *end, const struct rails_case *c)
 {
     const size_t bytes = 1100u << 10;
     if (!twill_test_sweep(end, &bytes, 1))
@@ -166,15 +166,15 @@ static bool share(struct twill_test_end *end, const struct rails_case *c)
     return true;
 }
 
-static void test_shares(void **state)
+static void test_balance(void **state)
 {
     (void)state;
     static const struct rails_case c = {&twill_mock_transport,
                                         3,
                                         {2, 5, 4},
-                                        TWILL_RAILS_STRIPE,
+                                        TWILL_RAILS_SPLIT_BYTES,
                                         {"seed=1", "seed=1", "seed=1"},
-                                        share,
+                                        balance,
                                         0,
                                         0,
                                         0};
@@ -227,8 +227,8 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
     good = good && twill_test_await(end, request, sends ? 1 : 2) && fails_later(end, sends);
     /* A whole message that met a part knows that part's size only, and parts may be alike. */
     bool is_reported =
-        c->sent != c->requested && (c->sent < c->stripe || c->requested > 2 * c->sent ||
-                                    (c->requested >= c->stripe && c->sent > 2 * c->requested));
+        c->sent != c->requested && (c->sent < c->split_bytes || c->requested > 2 * c->sent ||
+                                    (c->requested >= c->split_bytes && c->sent > 2 * c->requested));
     if (good && !sends)
         twill_test_note(request[1].status == TWILL_ERR_MISMATCH &&
                             (request[1].peer_bytes != c->requested || !is_reported),
@@ -282,7 +282,7 @@ static void test_mismatches(void **state)
 static bool give_up(struct twill_test_end *end, const struct rails_case *c)
 {
     struct twill_transfer *request = calloc(HOPELESS, sizeof(*request));
-    unsigned char *data = calloc(HOPELESS, 4 * c->stripe);
+    unsigned char *data = calloc(HOPELESS, 4 * c->split_bytes);
     TWILL_REQUIRE(request != NULL && data != NULL);
     for (uint32_t i = 0; i < HOPELESS; i++) {
         request[i] = (struct twill_transfer){.kind = (i + end->rank) % 3 == 0 ? TWILL_TRANSFER_SEND
@@ -290,8 +290,8 @@ static bool give_up(struct twill_test_end *end, const struct rails_case *c)
                                              .lane = 1,
                                              .peer = 1 - end->rank,
                                              .signature = 1,
-                                             .buffer = data + 4 * c->stripe * i,
-                                             .bytes = i % 4 == 0 ? 64 : 4 * c->stripe};
+                                             .buffer = data + 4 * c->split_bytes * i,
+                                             .bytes = i % 4 == 0 ? 64 : 4 * c->split_bytes};
         TWILL_REQUIRE(end->transport->ops->post(end->transport, &request[i], &end->error) ==
                       TWILL_OK);
     }
@@ -311,7 +311,7 @@ static void test_cancel(void **state)
         &twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "seed=2"}, give_up, 0, 0, 0};
     twill_test_run_ranks(2, rails_rank, &c);
     c.ops = &twill_ofi_transport;
-    c.stripe = TWILL_RAILS_STRIPE;
+    c.split_bytes = TWILL_RAILS_SPLIT_BYTES;
     twill_test_run_ranks(2, rails_rank, &c);
     c.ops = &twill_tcp_transport;
     twill_test_run_ranks(2, rails_rank, &c);
@@ -320,12 +320,12 @@ static void test_cancel(void **state)
 /* An error of one rail is the transport's, and says which rail. */
 static bool fail_one(struct twill_test_end *end, const struct rails_case *c)
 {
-    unsigned char *data = calloc(1, 4 * c->stripe);
+    unsigned char *data = calloc(1, 4 * c->split_bytes);
     struct twill_transfer request = {.kind =
                                          end->rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
                                      .peer = 1 - end->rank,
                                      .buffer = data,
-                                     .bytes = 4 * c->stripe};
+                                     .bytes = 4 * c->split_bytes};
     TWILL_REQUIRE(data != NULL &&
                   end->transport->ops->post(end->transport, &request, &end->error) == TWILL_OK);
     TWILL_REQUIRE(rank_barrier(end));
@@ -451,7 +451,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_agree),           cmocka_unit_test(test_weights),
         cmocka_unit_test(test_refused),         cmocka_unit_test(test_carries),
-        cmocka_unit_test(test_shares),          cmocka_unit_test(test_mismatches),
+        cmocka_unit_test(test_balance),         cmocka_unit_test(test_mismatches),
         cmocka_unit_test(test_cancel),          cmocka_unit_test(test_fails),
         cmocka_unit_test(test_carries_network),
     };

@@ -100,17 +100,17 @@ static struct {
     struct {
         const char *dst, *src[2];
         size_t bytes;
-    } shares[64];
+    } ranges[64];
 } noted;
 
 static void note(void *dst, const void *const *src, unsigned nsrc, size_t bytes)
 {
     unsigned i = atomic_fetch_add(&noted.used, 1);
-    assert_true(i < TWILL_ARRAY_LENGTH(noted.shares));
-    noted.shares[i].dst = dst;
+    assert_true(i < TWILL_ARRAY_LENGTH(noted.ranges));
+    noted.ranges[i].dst = dst;
     for (unsigned s = 0; s < nsrc; s++)
-        noted.shares[i].src[s] = src[s];
-    noted.shares[i].bytes = bytes;
+        noted.ranges[i].src[s] = src[s];
+    noted.ranges[i].bytes = bytes;
 }
 
 static void note_reduce(void *dst, const void *const *src, unsigned nsrc, size_t count,
@@ -128,7 +128,7 @@ static void note_copy(void *dst, const void *src, size_t bytes, unsigned flags)
 }
 
 /* The shares follow each other without gap, in whole lines, the same for each array. */
-static void check_shares(const char *dst, const char *const *src, unsigned nsrc, size_t bytes,
+static void check_ranges(const char *dst, const char *const *src, unsigned nsrc, size_t bytes,
                          int threads)
 {
     unsigned used = atomic_load(&noted.used), most = (unsigned)threads;
@@ -141,19 +141,19 @@ static void check_shares(const char *dst, const char *const *src, unsigned nsrc,
         assert_true(used > 1);
     for (size_t at = 0; at < bytes;) {
         unsigned i = 0;
-        while (i < used && (noted.shares[i].dst != dst + at || noted.shares[i].bytes == 0))
+        while (i < used && (noted.ranges[i].dst != dst + at || noted.ranges[i].bytes == 0))
             i++;
         assert_true(i < used);
         for (unsigned s = 0; s < nsrc; s++)
-            assert_ptr_equal(noted.shares[i].src[s], src[s] + at);
-        at += noted.shares[i].bytes;
+            assert_ptr_equal(noted.ranges[i].src[s], src[s] + at);
+        at += noted.ranges[i].bytes;
         assert_true(at % TWILL_CACHE_LINE == 0 || at == bytes);
         assert_true(at <= bytes);
     }
     atomic_store(&noted.used, 0);
 }
 
-static void shares_cover_everything_once_on_no_more_threads_than_lent(void **state)
+static void ranges_cover_everything_once_on_no_more_threads_than_lent(void **state)
 {
     struct twill_kernels table = {.isa = "noted", .copy = note_copy};
     char *memory = malloc(8 * COUNT + 64);
@@ -166,9 +166,9 @@ static void shares_cover_everything_once_on_no_more_threads_than_lent(void **sta
         for (size_t count = COUNT - 33; count <= COUNT + 33; count += 11) {
             twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, count, 7,
                                      TWILL_KERNEL_STREAM, threads);
-            check_shares(memory, src, 2, 2 * count, threads);
+            check_ranges(memory, src, 2, 2 * count, threads);
             twill_kernels_copy(&table, memory, src[0], 2 * count + 1, TWILL_KERNEL_STREAM, threads);
-            check_shares(memory, src, 1, 2 * count + 1, threads);
+            check_ranges(memory, src, 1, 2 * count + 1, threads);
         }
     }
     twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, 100, 7,
@@ -256,7 +256,7 @@ int main(void)
         cmocka_unit_test(select_refuses_an_unknown_name_and_lists_the_known),
         cmocka_unit_test(tables_are_complete),
         cmocka_unit_test(operations_take_what_they_should),
-        cmocka_unit_test(shares_cover_everything_once_on_no_more_threads_than_lent),
+        cmocka_unit_test(ranges_cover_everything_once_on_no_more_threads_than_lent),
         cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
 #if defined(__x86_64__)
         cmocka_unit_test(the_callers_environment_changes_no_bit_and_is_kept),

@@ -61,7 +61,7 @@ static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
     int me = twill_comm_rank(all), size = scene->shape->size;
     struct twill_test_group half = parity_of(me, size), whole = twill_test_everyone(size);
     struct lent by_half = {.left = 1000}, by_all = {.left = 1000};
-    twill_comm *part, *again;
+    twill_comm *subset, *again;
     int64_t mine = me, sum = -1;
     twill_request *request = NULL;
     TWILL_CHECK(twill_test_fine(all, twill_comm_split(&by_half.comm, all, me % 2, -me)));
@@ -70,21 +70,21 @@ static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
         TWILL_CHECK(twill_test_fine(
             all, twill_allreduce_start(all, &mine, &sum, 1, TWILL_I64, TWILL_SUM, &request)));
     TWILL_CHECK(
-        fine(all, twill_comm_create_over(&part, all, half.size, half.rank, exchange, &by_half)));
+        fine(all, twill_comm_create_over(&subset, all, half.size, half.rank, exchange, &by_half)));
     TWILL_CHECK(
         fine(all, twill_comm_create_over(&again, all, size, whole.rank, exchange, &by_all)));
     int left[] = {by_half.left, by_all.left};
-    TWILL_CHECK(twill_test_works(part, &half, me) && twill_test_works(again, &whole, me));
+    TWILL_CHECK(twill_test_works(subset, &half, me) && twill_test_works(again, &whole, me));
     if (me == size - 1)
         TWILL_CHECK(twill_test_fine(
             all, twill_allreduce_start(all, &mine, &sum, 1, TWILL_I64, TWILL_SUM, &request)));
     TWILL_CHECK(twill_test_fine(all, twill_wait(&request)));
     TWILL_CHECK(sum == size * (size - 1) / 2);
-    TWILL_CHECK(twill_test_works(part, &half, me) && twill_test_works(all, &whole, me));
+    TWILL_CHECK(twill_test_works(subset, &half, me) && twill_test_works(all, &whole, me));
     /* It was needed for more than one rank only, and for nothing later. */
     TWILL_CHECK((left[0] < 1000) == (half.size > 1) && (left[1] < 1000) == (size > 1));
     TWILL_CHECK(left[0] == by_half.left && left[1] == by_all.left);
-    twill_comm_destroy(part);
+    twill_comm_destroy(subset);
     TWILL_CHECK(twill_test_fine(again, twill_barrier(again)));
     if (me != size - 1) /* who leaves does not wait for the last one */
         twill_comm_leave(again);

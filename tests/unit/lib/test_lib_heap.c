@@ -49,9 +49,10 @@ static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_comm *comm;
     size_t before = address_space();
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
-    size_t taken = address_space() - before, part = context->heap.bytes;
-    TWILL_CHECK(before > 0 && part >= TWILL_HUGE_PAGE && part * (size_t)size <= node_memory());
-    twill_test_note(taken > part && taken <= node_memory(), __FILE__, __LINE__,
+    size_t taken = address_space() - before, heap_bytes = context->heap.bytes;
+    TWILL_CHECK(before > 0 && heap_bytes >= TWILL_HUGE_PAGE &&
+                heap_bytes * (size_t)size <= node_memory());
+    twill_test_note(taken > heap_bytes && taken <= node_memory(), __FILE__, __LINE__,
                     "%d ranks take %zu MiB of address space, the node has %zu MiB of memory", size,
                     taken / MIB, node_memory() / MIB);
     twill_comm_destroy(comm);

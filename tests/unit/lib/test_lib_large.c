@@ -59,26 +59,26 @@ static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context_destroy(context);
 }
 
-#define PART ((size_t)1 << 30 | 4321) /* bytes of a part: two of them are more than 2^31 */
+#define SHARD ((size_t)1 << 30 | 4321) /* bytes of a part: two of them are more than 2^31 */
 
-static uint8_t byte_of(int rank, int part, size_t i)
+static uint8_t byte_of(int rank, int shard, size_t i)
 {
-    return (uint8_t)(rank * 91 + part * 57 + (int)(i / EVERY % 100) + 1);
+    return (uint8_t)(rank * 91 + shard * 57 + (int)(i / EVERY % 100) + 1);
 }
 
-static void put(uint8_t *at, int rank, int part)
+static void put(uint8_t *at, int rank, int shard)
 {
-    for (size_t i = 0; i < PART; i += EVERY)
-        at[i] = byte_of(rank, part, i);
-    at[PART - 1] = byte_of(rank, part, 0);
+    for (size_t i = 0; i < SHARD; i += EVERY)
+        at[i] = byte_of(rank, shard, i);
+    at[SHARD - 1] = byte_of(rank, shard, 0);
 }
 
-static bool holds(const uint8_t *at, int rank, int part)
+static bool holds(const uint8_t *at, int rank, int shard)
 {
-    for (size_t i = 0; i < PART - 1; i += EVERY)
-        TWILL_REQUIRE(at[i] == byte_of(rank, part, i) && (i == 0 || at[i - 1] == 0));
-    return twill_test_note(at[PART - 1] == byte_of(rank, part, 0), __FILE__, __LINE__,
-                           "the last byte of part %d", part);
+    for (size_t i = 0; i < SHARD - 1; i += EVERY)
+        TWILL_REQUIRE(at[i] == byte_of(rank, shard, i) && (i == 0 || at[i - 1] == 0));
+    return twill_test_note(at[SHARD - 1] == byte_of(rank, shard, 0), __FILE__, __LINE__,
+                           "the last byte of part %d", shard);
 }
 
 /* Parts that end beyond 2^31 elements: offsets are size_t too. */
@@ -92,23 +92,23 @@ static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     TWILL_CHECK(status == TWILL_OK);
-    uint8_t *src = mmap(NULL, 2 * PART, PROT_READ | PROT_WRITE,
+    uint8_t *src = mmap(NULL, 2 * SHARD, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    uint8_t *dst = mmap(NULL, 2 * PART, PROT_READ | PROT_WRITE,
+    uint8_t *dst = mmap(NULL, 2 * SHARD, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     TWILL_CHECK(src != MAP_FAILED && dst != MAP_FAILED);
-    for (int part = 0; part < size; part++)
-        put(src + (size_t)part * PART, rank, part);
-    TWILL_CHECK(twill_alltoall(comm, src, dst, PART, TWILL_U8) == TWILL_OK);
+    for (int shard = 0; shard < size; shard++)
+        put(src + (size_t)shard * SHARD, rank, shard);
+    TWILL_CHECK(twill_alltoall(comm, src, dst, SHARD, TWILL_U8) == TWILL_OK);
     for (int from = 0; from < size; from++)
-        TWILL_CHECK(holds(dst + (size_t)from * PART, from, rank));
-    TWILL_CHECK(twill_allgather(comm, src, dst, PART, TWILL_U8) == TWILL_OK);
+        TWILL_CHECK(holds(dst + (size_t)from * SHARD, from, rank));
+    TWILL_CHECK(twill_allgather(comm, src, dst, SHARD, TWILL_U8) == TWILL_OK);
     for (int from = 0; from < size; from++)
-        TWILL_CHECK(holds(dst + (size_t)from * PART, from, 0));
-    TWILL_CHECK(twill_reduce_scatter(comm, src, dst, PART, TWILL_U8, TWILL_BOR) == TWILL_OK);
-    TWILL_CHECK(dst[PART - 1] == (byte_of(0, rank, 0) | byte_of(1, rank, 0)));
-    munmap(src, 2 * PART);
-    munmap(dst, 2 * PART);
+        TWILL_CHECK(holds(dst + (size_t)from * SHARD, from, 0));
+    TWILL_CHECK(twill_reduce_scatter(comm, src, dst, SHARD, TWILL_U8, TWILL_BOR) == TWILL_OK);
+    TWILL_CHECK(dst[SHARD - 1] == (byte_of(0, rank, 0) | byte_of(1, rank, 0)));
+    munmap(src, 2 * SHARD);
+    munmap(dst, 2 * SHARD);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }

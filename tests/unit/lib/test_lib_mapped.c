@@ -81,8 +81,8 @@ static bool check(struct job *job, const struct test_call *call, unsigned turn, 
 /* Elements of a part, so that the message has about so many bytes. */
 static size_t count_for(enum twill_collective collective, twill_type type, size_t bytes, int size)
 {
-    size_t parts = twill_collective_facts(collective)->parts ? (size_t)size : 1;
-    return bytes / parts / twill_type_size(type);
+    size_t shards = twill_collective_facts(collective)->sharded ? (size_t)size : 1;
+    return bytes / shards / twill_type_size(type);
 }
 
 static bool check_all(struct job *job)

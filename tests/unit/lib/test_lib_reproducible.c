@@ -84,7 +84,7 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
                      twill_op op)
 {
     twill_type type = types[t];
-    size_t element = twill_type_size(type), part = COUNT / RANKS;
+    size_t element = twill_type_size(type), shard = COUNT / RANKS;
     int rank = twill_comm_rank(comm), root = 3;
     unsigned char *src = memory[0], *dst = memory[1];
     const unsigned char *want = s->tables[t].want[op == TWILL_AVG];
@@ -95,8 +95,8 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
     TWILL_REQUIRE(twill_reduce(comm, src, dst, COUNT, type, op, root) == TWILL_OK);
     if (rank == root)
         differ += differing(type, dst, want, COUNT);
-    TWILL_REQUIRE(twill_reduce_scatter(comm, src, dst, part, type, op) == TWILL_OK);
-    differ += differing(type, dst, want + (size_t)rank * part * element, part);
+    TWILL_REQUIRE(twill_reduce_scatter(comm, src, dst, shard, type, op) == TWILL_OK);
+    differ += differing(type, dst, want + (size_t)rank * shard * element, shard);
     TWILL_REQUIRE(twill_allreduce(comm, src, src, 5, type, op) == TWILL_OK);
     differ += differing(type, src, want, 5);
     if (strcmp(s->reproducible, "1") == 0)

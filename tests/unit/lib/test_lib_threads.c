@@ -80,16 +80,16 @@ static bool begin_several(struct worker *worker, size_t count, int64_t *data, ui
 {
     int size = worker->scene->size;
     twill_request *request[3];
-    size_t part = count / 3 + 1;
-    for (size_t i = 0; i < 3 * part; i++)
+    size_t each = count / 3 + 1;
+    for (size_t i = 0; i < 3 * each; i++)
         data[i] = (int64_t)(seed % 100 + i);
     for (size_t r = 0; r < 3; r++)
         TWILL_REQUIRE(
-            fine(worker->comm, twill_allreduce_start(worker->comm, data + r * part, data + r * part,
-                                                     part, TWILL_I64, TWILL_SUM, &request[r])));
+            fine(worker->comm, twill_allreduce_start(worker->comm, data + r * each, data + r * each,
+                                                     each, TWILL_I64, TWILL_SUM, &request[r])));
     for (size_t r = 3; r-- > 0;)
         TWILL_REQUIRE(fine(worker->comm, twill_wait(&request[r])));
-    for (size_t i = 0; i < 3 * part; i++)
+    for (size_t i = 0; i < 3 * each; i++)
         TWILL_REQUIRE(data[i] == size * (int64_t)(seed % 100 + i));
     return true;
 }

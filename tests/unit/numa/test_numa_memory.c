@@ -199,15 +199,15 @@ static void check_free_limit(uint64_t nodes)
 {
     struct pool pool;
     pool_open(&pool, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, nodes, 0);
-    size_t whole = twill_numa_free_bytes(0), part = whole / 3 * 2 / PAGE * PAGE;
+    size_t whole = twill_numa_free_bytes(0), two_thirds = whole / 3 * 2 / PAGE * PAGE;
     unsigned char *big = take(&pool, whole);
     expect_stats(&pool, 0, 1);
     assert_non_null(strstr(pool.last, "free"));
     twill_memory_free(pool.memory, big, whole);
     /* Two large parts are too much as well, although neither was touched. */
-    take(&pool, part);
-    expect_stats(&pool, part, 1);
-    take(&pool, part);
+    take(&pool, two_thirds);
+    expect_stats(&pool, two_thirds, 1);
+    take(&pool, two_thirds);
     struct twill_memory_stats stats;
     twill_memory_stats(pool.memory, &stats);
     assert_int_equal(stats.fallbacks, 2);
@@ -216,7 +216,7 @@ static void check_free_limit(uint64_t nodes)
 
 /* Four ranks that bind at once: each pool of a rank keeps to its quarter, before a page is touched.
  */
-static void test_shares(void **state)
+static void test_budget(void **state)
 {
     (void)state;
     if (!can_mbind())
@@ -440,7 +440,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_alloc_touches_nothing),
         cmocka_unit_test(test_limits_by_mbind),
         cmocka_unit_test(test_joined_pools),
-        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_budget),
         cmocka_unit_test(test_place),
         cmocka_unit_test(test_missing_node),
         cmocka_unit_test(test_replaced_machine),
